@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, overload
 
-from chatops.config.workflow_check import schema_fault
+from chatops.config.workflow_problems import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
@@ -267,8 +267,8 @@ class ToolRegistry:
             call = ToolCall(id=CallId(""), name=name, arguments=canonical(dict(arguments)))
             read = fit_schema(parse(call), schema=made.spec.schema)
             if read.problems:
-                told = "; ".join(f"{one.path or 'arguments'} {one.message}" for one in read.problems)
-                return {"error": f"Invalid arguments for {name}: {told}"}
+                problems = "; ".join(f"{one.path or 'arguments'} {one.message}" for one in read.problems)
+                return {"error": f"Invalid arguments for {name}: {problems}"}
             result = _called(made.function, dict(read.value))
         except Exception as error:
             return {"error": f"Error executing {name}: {error}"}

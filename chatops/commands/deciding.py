@@ -74,16 +74,16 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
 
     Also raised if either is declared of a call that was not started.
     """
-    said = "--done" if arguments.done else "--again" if arguments.again else ""
+    option = "--done" if arguments.done else "--again" if arguments.again else ""
     call = pending.call.id
-    if pending.outcome_unknown and not said:
+    if pending.outcome_unknown and not option:
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
             advice="\n".join(["Check what happened, then say which it is:", *(f"  {one}" for one in answers(pending))]),
         )
-    if said and not pending.outcome_unknown:
+    if option and not pending.outcome_unknown:
         raise ChatopsError(
-            f"{call} has not been started yet, so {said} means nothing; nothing was approved.",
+            f"{call} has not been started yet, so {option} means nothing; nothing was approved.",
             advice=f"To let it run: chatops approvals approve {call}",
         )
 

@@ -79,9 +79,9 @@ def _state(store: "Store", info: "SessionInfo") -> str:
     """Return the resume summary of the session's turn, or who owns the session; empty if the turn is finished."""
     if not info.active_turn:
         return ""
-    hold = store.lease(info.id)
-    if hold is not None:
-        return f"open in chatops pid {hold.holder.pid} on {hold.holder.host}"
+    lease = store.lease(info.id)
+    if lease is not None:
+        return f"open in chatops pid {lease.holder.pid} on {lease.holder.host}"
     from chatops.runtime.descriptions import resume_summary
 
     return resume_summary(store, info)
@@ -121,9 +121,9 @@ def _search(opened: Stored, arguments: Namespace) -> int:
     hits: list[tuple[SessionInfo, str, str]] = []
     for info in opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL):
         texts = [(message.id, _text(message)) for message in opened.store.history(info.id)]
-        said = [(info, message_id, text) for message_id, text in texts if wanted in text.casefold()]
+        matches = [(info, message_id, text) for message_id, text in texts if wanted in text.casefold()]
         titled = [(info, "", info.title)] if wanted in info.title.casefold() else []
-        hits += said or titled
+        hits += matches or titled
     if arguments.output_format == "json":
         found: list[JsonValue] = [
             {"session_id": info.id, "title": info.title, "message_id": message_id, "text": text}
@@ -175,9 +175,9 @@ def _export(opened: Stored, arguments: Namespace) -> int:
 def _delete(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     view = screen()
-    hold = opened.store.lease(info.id)
-    if hold is not None:
-        who = f"pid {hold.holder.pid} on {hold.holder.host}"
+    lease = opened.store.lease(info.id)
+    if lease is not None:
+        who = f"pid {lease.holder.pid} on {lease.holder.host}"
         raise SessionBusyError(
             f"Session {info.id} is open in another chatops ({who}); what happens there could not be stored any more.",
             advice=f"Close it there, then: chatops sessions delete {info.id}",

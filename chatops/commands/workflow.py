@@ -119,17 +119,17 @@ def review_of(arguments: Namespace) -> Review | None:
 
     Raises ConfigError for a message without a step to retry, and for an attempt without a review.
     """
-    told: str | None = getattr(arguments, "tell", None)
+    text: str | None = getattr(arguments, "tell", None)
     word: str | None = getattr(arguments, "word", None)
     if word is None and _about(arguments) is not None:
         raise ConfigError("--attempt goes with --accept, --retry, --skip or --stop.")
-    if told is not None and word != "retry":
+    if text is not None and word != "retry":
         raise ConfigError("--tell goes with --retry.", advice="chatops workflow resume ID --retry --tell TEXT")
     match word:
         case "accept":
             return Accept()
         case "retry":
-            return TryAgain(told=told or "")
+            return TryAgain(told=text or "")
         case "skip":
             return Skip()
         case "stop":
@@ -142,8 +142,8 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
     """Post the review for the process that owns the run."""
     info = find_session(opened.store, name)
     wanted = reviewed(opened.store.load_run(info.id), about)
-    said = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
-    if not opened.store.post_review(info.id, said):
+    review = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
+    if not opened.store.post_review(info.id, review):
         left = (word for word in opened.store.posted_reviews(info.id) if isinstance(word, ReviewStep))
         first = next((f": it was {describe_review(word)}" for word in left), "")
         raise ChatopsError(f"Another process was first to review run {info.id}{first}.")

@@ -90,12 +90,12 @@ def find_paths(env: Mapping[str, str]) -> Paths:
         base = _temporary_home(obstacle)
         # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
         within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
-        told = f"{obstacle} Sessions are kept in {base} until the machine restarts."
+        notice = f"{obstacle} Sessions are kept in {base} until the machine restarts."
         return Paths(
             config=config if within else base / "config",
             data=base / "data",
             log=base / "log",
-            notices=(f"{told} {_WAY_OUT}",),
+            notices=(f"{notice} {_WAY_OUT}",),
         )
     named = (
         () if env.get("HOME") else (f"HOME is not set: chatops keeps its files in the system's home for you, {home}.",)

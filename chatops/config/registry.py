@@ -124,8 +124,8 @@ class Loaded:
             return self._still_in_force(error, stamp=stamp)
 
     def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
-        told = f"{error} What was read before stays in force."
-        return replace(self, broken=error, notices=(told,), stamp=stamp)
+        notice = f"{error} What was read before stays in force."
+        return replace(self, broken=error, notices=(notice,), stamp=stamp)
 
 
 def packaged_registry() -> Path:

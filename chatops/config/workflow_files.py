@@ -152,8 +152,8 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
     try:
         return read_workflow(read(path), source=shown, most=MAX_BYTES)
     except UntrustedFileError as error:
-        told = sanitize(f"{shown} is not used: {error}.", newlines=False)
-        why = ConfigError(told, advice="Put that right, or take the file away.")
+        message = sanitize(f"{shown} is not used: {error}.", newlines=False)
+        why = ConfigError(message, advice="Put that right, or take the file away.")
         return Unusable(name=name, error=why)
     except ConfigError as error:
         return Unusable(name=name, error=error)

@@ -46,8 +46,8 @@ def answer(turn: Turn) -> Answer:
 def _last_word(turn: Turn, *, unfinished: bool) -> str:
     lines = []
     for result in turn.results():
-        said = denied(result)
-        lines.append(said if said else quoted(result))
+        refusal = denied(result)
+        lines.append(refusal if refusal else quoted(result))
     if unfinished:
         lines.append(OVER)
     return "(demo) " + "\n\n".join(lines) if lines else HELP
@@ -69,18 +69,18 @@ class DemoTransport(httpx2.AsyncBaseTransport):
 
 
 class _Pieces(httpx2.AsyncByteStream):
-    def __init__(self, said: Answer, *, sent: int) -> None:
-        self._said = said
+    def __init__(self, answer: Answer, *, sent: int) -> None:
+        self._answer = answer
         self._sent = sent
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in chunks(self._said, sent=self._sent):
+        for chunk in chunks(self._answer, sent=self._sent):
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
             await asyncio.sleep(PAUSE_S)
         yield b"data: [DONE]\n\n"
 
 
-def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
+def chunks(answer: Answer, *, sent: int) -> Iterator[dict[str, object]]:
     """Yield the reply as a server streams it: text in small pieces, calls in fragments, usage at the end."""
 
     def chunk(delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
@@ -88,10 +88,10 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
         return {"id": "demo", "object": "chat.completion.chunk", "created": 0, "model": MODEL, "choices": [choice]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for start in range(0, len(said.text), PIECE):
-        yield chunk({"content": said.text[start : start + PIECE]})
-    written = len(said.text)
-    for index, action in enumerate(said.calls):
+    for start in range(0, len(answer.text), PIECE):
+        yield chunk({"content": answer.text[start : start + PIECE]})
+    written = len(answer.text)
+    for index, action in enumerate(answer.calls):
         arguments = json.dumps(dict(action.arguments), ensure_ascii=False)
         written += len(arguments)
         opened = {"index": index, "id": f"demo_{index}", "type": "function"}
@@ -99,7 +99,7 @@ def chunks(said: Answer, *, sent: int) -> Iterator[dict[str, object]]:
         for start in range(0, len(arguments), 4 * PIECE):
             part = {"arguments": arguments[start : start + 4 * PIECE]}
             yield chunk({"tool_calls": [{"index": index, "function": part}]})
-    yield chunk({}, "tool_calls" if said.calls else "stop")
+    yield chunk({}, "tool_calls" if answer.calls else "stop")
     # Estimated tokens: four characters per token.
     tokens = {"prompt_tokens": sent // 4 + 1, "completion_tokens": written // 4 + 1}
     yield {

@@ -92,12 +92,12 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
     place = _STEP.search(system)
     if place is None:
         return None
-    told = {
+    requests = {
         index: text
         for index, one in enumerate(messages)
         if one.get("role") == "user" and not (text := as_text(one.get("content"))).startswith(OURS)
     }
-    start, opening = max(told.items(), default=(-1, ""))
+    start, opening = max(requests.items(), default=(-1, ""))
     request = _REQUEST.match(opening)
     tools = as_list(body.get("tools"))
     return Scene(
@@ -105,7 +105,7 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
         step=place["step"],
         request=request["request"] if request else opening,
         opening=opening,
-        outputs={one["step"]: one["text"] for text in told.values() for one in _OUTPUT.finditer(text)},
+        outputs={one["step"]: one["text"] for text in requests.values() for one in _OUTPUT.finditer(text)},
         calls=_calls(messages[start + 1 :]),
         refused=any(one.get("role") == "user" for one in messages[start + 1 :]),
         tools=frozenset(as_text(as_object(as_object(tool).get("function")).get("name")) for tool in tools),

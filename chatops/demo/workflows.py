@@ -68,7 +68,7 @@ def _read_code(scene: Scene) -> Answer:
     if unread := [call for call in reads if call.failed]:
         return give_up(unread[0].why)
     return finish(
-        {"files": [*_paths(edits)], "plan": f"(demo) {_told(edits)}"}, "read the files that the request names"
+        {"files": [*_paths(edits)], "plan": f"(demo) {_summary(edits)}"}, "read the files that the request names"
     )
 
 
@@ -87,7 +87,7 @@ def _edit_code(scene: Scene) -> Answer:
         return ask(scene, *left)
     failed = [call for call in last if call.failed]
     if not failed:
-        return finish({"changed": [*_paths(edits)], "what": f"(demo) {_told(edits)}"}, "edited as planned")
+        return finish({"changed": [*_paths(edits)], "what": f"(demo) {_summary(edits)}"}, "edited as planned")
     if not scene.made("file_read"):
         return ask(scene, *_reads(left))
     if scene.calls[-1].tool == "file_read":
@@ -97,8 +97,8 @@ def _edit_code(scene: Scene) -> Answer:
 
 def _sum_up_code(scene: Scene) -> Answer:
     edits = _edits(scene.request)
-    told = f"{_told(edits)} The tests pass." if edits else "The change has been made."
-    return finish(f"(demo) {told}", "from the request and from what the steps before gave")
+    result = f"{_summary(edits)} The tests pass." if edits else "The change has been made."
+    return finish(f"(demo) {result}", "from the request and from what the steps before gave")
 
 
 def _search_sources(scene: Scene) -> Answer:
@@ -195,7 +195,7 @@ def _paths(edits: list[Action]) -> list[str]:
     return [*dict.fromkeys(_argument(one, "path") for one in edits)]
 
 
-def _told(edits: list[Action]) -> str:
+def _summary(edits: list[Action]) -> str:
     parts = [
         f'"{_argument(one, "old")}" becomes "{_argument(one, "new")}" in {_argument(one, "path")}' for one in edits
     ]

@@ -106,9 +106,9 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
             return ScanProgress.PAUSED
         decline(state, start)
         return after
-    said = in_quotation(state, start, outcome.end, opens=outcome.wraps)
-    if said is not None:
-        return said
+    quoted = in_quotation(state, start, outcome.end, opens=outcome.wraps)
+    if quoted is not None:
+        return quoted
     enclosure = Enclosure.FREE
     if state.tags:
         enclosed = state.tags.around(state.text, after, base=state.base, final=state.final)

@@ -82,7 +82,7 @@ class GivenUp:
 class Refused:
     """The answer is not accepted."""
 
-    told: str
+    message: str
     """Feedback for the model."""
     why: str
     """The same for the user: what happened, as sentences on one line."""
@@ -106,27 +106,30 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
     if not isinstance(read, Mapping) or not read:
         problems = facts.problems or (Problem(path="", message="an empty object is no answer"),)
         error = _problem(problems[0])
-        told = _told(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
-        return Refused(told=told, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)
+        message = _message(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
+        return Refused(message=message, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)
     if read.get("tool_calls"):
-        return Refused(told=_told(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them.")
+        return Refused(
+            message=_message(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them."
+        )
     if read.get("success") is False:
         return GivenUp(reason=_reason(read))
     result, unmatched, problems = _result(read, contract, facts)
     if problems:
         unfit = [_problem(problem) for problem in problems[:_MOST_PROBLEMS]]
         return Refused(
-            told=_told(_UNFIT, unfit, _ONLY_JSON), why=_why("Its answer does not have the form of this step", unfit)
+            message=_message(_UNFIT, unfit, _ONLY_JSON),
+            why=_why("Its answer does not have the form of this step", unfit),
         )
     missing = validations.unproven(contract, messages, grant, result)
     if isinstance(missing, str):
         why = "Nothing shows what its answer was validated for."
-        return Refused(told=_told(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
+        return Refused(message=_message(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
     if missing:
         return _unproven(missing, grant)
     if unmatched:
-        told = _told(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
-        return Refused(told=told, why=_why("Its answer does not pass the checks of this step", unmatched))
+        message = _message(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
+        return Refused(message=message, why=_why("Its answer does not pass the checks of this step", unmatched))
     return Accepted(answer=spelled(result, schema=contract.output_schema))
 
 
@@ -198,9 +201,9 @@ def _named(schema: str) -> Mapping[str, JsonValue]:
 
 def _reason(read: Mapping[str, JsonValue]) -> str:
     for member in ("reasoning", "result"):
-        said = read.get(member)
-        if said:
-            text = said if isinstance(said, str) else canonical(said)
+        value = read.get(member)
+        if value:
+            text = value if isinstance(value, str) else canonical(value)
             return one_line(text, most=_MOST_OF_A_REASON)
     return _NO_REASON
 
@@ -214,22 +217,22 @@ def _unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
         lines.append(validations.numbered(found[: validations.MAX_ERRORS]))
     gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
-    told = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
+    message = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
     facts = [standing.fact for standing in missing[:_MOST_PROBLEMS]]
     errors = _why("Found", [f"{error.path}: {error.message}" for error in found[:_MOST_PROBLEMS]]) if found else ""
     why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
     words = tuple(standing.words for standing in missing)
-    return Refused(told=told, why=why, unproven=words, hopeless=hopeless)
+    return Refused(message=message, why=why, unproven=words, hopeless=hopeless)
 
 
-def _told(head: str, lines: Sequence[str], end: str) -> str:
+def _message(head: str, lines: Sequence[str], end: str) -> str:
     listed = [f"- {one_line(line, most=_MOST_OF_A_LINE)}" for line in lines]
     return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
 
 
 def _why(what: str, details: Sequence[str]) -> str:
-    said = "; ".join(one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
-    return f"{what}: {said}{'' if said.endswith(('.', '!', '?')) else '.'}"
+    text = "; ".join(one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
+    return f"{what}: {text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def _problem(problem: Problem) -> str:
@@ -245,12 +248,12 @@ def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) ->
     """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
-        empty = Refused(told=EMPTY, why=WAS_EMPTY, wants_json=True)
+        empty = Refused(message=EMPTY, why=WAS_EMPTY, wants_json=True)
         _give_back(draft, phase.round_id, phase.purpose, empty)
         return
     rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
     if reply.finish_reason == "length":
-        cut = Refused(told=CUT, why=WAS_CUT)
+        cut = Refused(message=CUT, why=WAS_CUT)
         _give_back(draft, phase.round_id, phase.purpose, cut)
         return
     draft.set_phase(CheckingAnswer(round_id=phase.round_id, purpose=phase.purpose, text=reply.text))
@@ -285,7 +288,7 @@ def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
 def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
     draft.events.append(
         AnswerRefused(
-            id=number, parent_id=draft.state.turn_id, reason=refused.told, why=refused.why, unproven=refused.unproven
+            id=number, parent_id=draft.state.turn_id, reason=refused.message, why=refused.why, unproven=refused.unproven
         )
     )
     why = one_line(refused.why, most=_MOST_OF_A_DETAIL)
@@ -295,7 +298,7 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
         rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{rounds.limit_text(draft)} {why}")
     else:
         message_id = draft.next_message_id()
-        draft.say(UserMessage(id=message_id, text=refused.told, by=Speaker.MACHINE, wants_json=refused.wants_json))
+        draft.say(UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json))
         rounds.count_round(draft, only_invalid=False)
         if (times := without_json(draft.state.messages)) >= MOST_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"

@@ -220,7 +220,7 @@ def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | N
     )
 
 
-def judge(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
+def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
     """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
     remembered = draft.state.remembered
@@ -265,7 +265,7 @@ def schedule(draft: Draft) -> None:
         return
     for index, one in enumerate(draft.calls()):
         match one.status:
-            case Permitted() as status if may_start(draft, index):
+            case Permitted() as status if can_start(draft, index):
                 _take_turn(draft, index, one, status)
             case Permitted(fresh=True) as status:
                 draft.put_call(index, replace(one, status=replace(status, fresh=False)))
@@ -276,7 +276,7 @@ def schedule(draft: Draft) -> None:
                 pass
 
 
-def may_start(draft: Draft, index: int) -> bool:
+def can_start(draft: Draft, index: int) -> bool:
     """Return True if the call may start now.
 
     All earlier calls must be settled, or the call and all unsettled calls before it must be read-only.
@@ -315,7 +315,7 @@ def _exposure(draft: Draft, one: CallState, facts: CallFacts, verdict: Verdict) 
     """Return how much of the workspace a command gets: all of it only if the user was asked about this call."""
     if verdict is Verdict.ASK:
         return Exposure.WHOLE
-    return Exposure.READ_ONLY if judge(draft, one.call, facts).workspace_read else Exposure.MASKED
+    return Exposure.READ_ONLY if judge_call(draft, one.call, facts).workspace_read else Exposure.MASKED
 
 
 def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> None:

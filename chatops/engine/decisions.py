@@ -78,7 +78,7 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
         interruption=earlier,
     )
     draft.put_call(index, replace(one, status=permitted))
-    judgement = calls.judge(draft, one.call, status.facts)
+    judgement = calls.judge_call(draft, one.call, status.facts)
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=status.facts)
         return

@@ -115,9 +115,9 @@ def gate_denied(reason: str, *, by: str) -> str:
 
 def denied(reason: str, *, by_user: bool = True) -> str:
     """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
-    told = _because(reason)
+    why = _because(reason)
     who = "Denied by the user." if by_user else "Denied; no user was asked."
-    return f"{who}{told} Do not ask for the same again; continue without it, or ask the user."
+    return f"{who}{why} Do not ask for the same again; continue without it, or ask the user."
 
 
 def lost(tools: Sequence[str]) -> str:

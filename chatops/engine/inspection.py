@@ -101,7 +101,7 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     if facts.refusal:
         calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
         return
-    judgement = calls.judge(draft, one.call, facts)
+    judgement = calls.judge_call(draft, one.call, facts)
     match judgement.verdict:
         case Verdict.DENY:
             calls.deny(draft, index, judgement, facts=facts)
@@ -135,7 +135,7 @@ def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> boo
 
 def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
     one = calls.in_round(draft).calls[index]
-    judgement = calls.judge(draft, one.call, facts)
+    judgement = calls.judge_call(draft, one.call, facts)
     trouble = _trouble(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
     if draft.state.gate is not None:
         trouble = f"the gate {draft.state.gate.name} is passed by its own command and by no other"
@@ -171,7 +171,7 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
     if facts.refusal:
         calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
         return
-    judgement = calls.judge(draft, one.call, facts)
+    judgement = calls.judge_call(draft, one.call, facts)
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=facts)
         return
@@ -201,11 +201,11 @@ def _not_offered(draft: Draft, index: int) -> None:
     else:
         offered = [spec.name for spec in grant.tools]
         broken = call.problem and not call.name
-        told = feedback.nameless(call.problem, offered) if broken else feedback.unknown_tool(call.name, offered)
-        _mistaken(draft, index, told)
+        problem = feedback.nameless(call.problem, offered) if broken else feedback.unknown_tool(call.name, offered)
+        _mistaken(draft, index, problem)
 
 
-def _mistaken(draft: Draft, index: int, told: str, *, facts: CallFacts | None = None) -> None:
+def _mistaken(draft: Draft, index: int, problem: str, *, facts: CallFacts | None = None) -> None:
     """Settle a call that cannot run as written.
 
     The model gets all details the first time, and one line if it was told before.
@@ -213,14 +213,14 @@ def _mistaken(draft: Draft, index: int, told: str, *, facts: CallFacts | None = 
     call = calls.in_round(draft).calls[index].call
     counters = draft.state.counters
     arguments = facts.arguments if facts is not None else call.arguments
-    signature = digest(call.name, arguments, told)
+    signature = digest(call.name, arguments, problem)
     before = next((one for one in counters.mistakes if one.signature == signature), None)
     times = 1 if before is None else before.times + (before.request != counters.requests)
     others = tuple(one for one in counters.mistakes if one is not before)
     mistake = Mistake(signature=signature, times=times, request=counters.requests)
     # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))
-    text = told if times == 1 else feedback.same_mistake(call, facts.problems if facts is not None else ())
+    text = problem if times == 1 else feedback.same_mistake(call, facts.problems if facts is not None else ())
     calls.settle(draft, index, Outcome.INVALID, text, facts=facts)
 
 

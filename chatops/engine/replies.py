@@ -67,8 +67,8 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
 
 def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
     """Return False for a reply without calls, and for one whose calls are only guessed and were reported before."""
-    said = (message for message in draft.state.messages if isinstance(message, AssistantMessage))
-    reported = any(call.guessed for message in said for call in message.calls)
+    replies = (message for message in draft.state.messages if isinstance(message, AssistantMessage))
+    reported = any(call.guessed for message in replies for call in message.calls)
     return any(not (raw.guessed and reported) for raw in reply.calls)
 
 

@@ -206,29 +206,29 @@ def _finish_gate(draft: Draft) -> None:
     """End the turn of a gate with the result of its command."""
     last = draft.state.messages[-1]
     passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
-    said = last.content if isinstance(last, ToolMessage) else ""
+    output = last.content if isinstance(last, ToolMessage) else ""
     if passed:
-        finish(draft, TurnStatus.ANSWERED, said)
+        finish(draft, TurnStatus.ANSWERED, output)
     else:
-        finish(draft, TurnStatus.FAILED, "", detail=said)
+        finish(draft, TurnStatus.FAILED, "", detail=output)
 
 
 def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRequest:
     grant, state, contract = draft.state.grant, draft.state, draft.state.contract
-    told = ""
+    instruction = ""
     if phase.purpose is Purpose.CLOSE:
-        told = feedback.CLOSING if contract is None else feedback.STEP_CLOSING
+        instruction = feedback.CLOSING if contract is None else feedback.STEP_CLOSING
         if _repeated_call(draft) is not None:
-            told = f"[chatops] {limit_text(draft)}\n{told}"
+            instruction = f"[chatops] {limit_text(draft)}\n{instruction}"
     elif phase.gathered is not None:
-        told = feedback.RESPOND
+        instruction = feedback.RESPOND
     fitted = _fitted(draft, target)
     _notify_of_room(draft, fitted, target)
     # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
     # another answer it also keeps user and assistant messages alternating.
     messages = (*fitted.messages, *([phase.gathered] if phase.gathered is not None else []))
-    if told:
-        messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=told))
+    if instruction:
+        messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=instruction))
     withheld = phase.purpose in (Purpose.CLOSE, Purpose.RESPOND)
     return ModelRequest(
         model=target.name,
@@ -264,8 +264,8 @@ def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
 
 
 def _last_model(draft: Draft) -> str:
-    said = (m for m in reversed((*draft.state.history, *draft.state.messages)) if isinstance(m, AssistantMessage))
-    return next((message.model for message in said), "")
+    replies = (m for m in reversed((*draft.state.history, *draft.state.messages)) if isinstance(m, AssistantMessage))
+    return next((message.model for message in replies), "")
 
 
 def _with(messages: tuple[Message, ...], last: UserMessage) -> tuple[Message, ...]:

@@ -175,5 +175,5 @@ def answer_so_far(state: TurnState) -> str:
     """Return the answer of a finished turn, else the latest text of the model."""
     if isinstance(state.phase, Finished):
         return state.phase.answer
-    said = (m.text for m in reversed(state.messages) if isinstance(m, AssistantMessage) and m.text)
-    return next(said, "")
+    texts = (m.text for m in reversed(state.messages) if isinstance(m, AssistantMessage) and m.text)
+    return next(texts, "")

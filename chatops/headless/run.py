@@ -170,8 +170,8 @@ def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> in
         trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
     printer.broke(str(trouble))
     # Use the session's own wording, so that say_once prints it only once.
-    said = unsaved_sentence(trouble) if isinstance(trouble, NotSavedError) else str(trouble)
-    screen.say_once(f"{said} {trouble.advice}".strip())
+    problem = unsaved_sentence(trouble) if isinstance(trouble, NotSavedError) else str(trouble)
+    screen.say_once(f"{problem} {trouble.advice}".strip())
     return ExitCode.ERROR
 
 

@@ -181,8 +181,8 @@ def _line(event: Event, at: float) -> Line:
     fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
     head: Line = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
     # The facts of a result are for UIs of ours: what scripts need of them has keys of its own.
-    told = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
-    return head | {name: plain(value, name=name) for name, value in told.items()}
+    shown = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
+    return head | {name: plain(value, name=name) for name, value in shown.items()}
 
 
 def _name(kind: type[Event]) -> str:

@@ -136,20 +136,20 @@ class Grant:
     def reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool = False) -> tuple[Judgement, ...]:
         """Return the judgement of each layer and of the facts. The first of the strictest decides. Never empty."""
         spec = self.tool(tool)
-        said = [judge_layer(layer, tool, facts) for layer in self.layers]
+        reasons = [judge_layer(layer, tool, facts) for layer in self.layers]
         if spec is None:
-            said.append(Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER))
+            reasons.append(Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER))
         if facts.refusal:
-            said.insert(0, Judgement(verdict=Verdict.DENY, reason=facts.refusal))
+            reasons.insert(0, Judgement(verdict=Verdict.DENY, reason=facts.refusal))
         if facts.repairs:
-            said.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
+            reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
         if facts.needs_user:
-            said.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.needs_user))
+            reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.needs_user))
         if facts.caution:
-            said.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
+            reasons.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
         if spec is not None and spec.asks_after_reading and workspace_read:
-            said.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
-        return tuple(said) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
+            reasons.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
+        return tuple(reasons) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
     def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> ApprovalRule | None:
         """Return the first standing answer that matches this call."""
@@ -176,9 +176,9 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     A rule that is stricter than the default is read widely (any path, any further words), a looser one narrowly. A
     stricter rule that cannot be checked asks.
     """
-    said = [_said(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
-    heard = [verdict for verdict in said if verdict is not None]
-    return Judgement(verdict=meet(heard) if heard else layer.default, reason=layer.name)
+    verdicts = [_verdict(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
+    applying = [verdict for verdict in verdicts if verdict is not None]
+    return Judgement(verdict=meet(applying) if applying else layer.default, reason=layer.name)
 
 
 def explain(
@@ -200,8 +200,8 @@ def explain(
     head = f"{tool}: {judged.verdict.value}, decided by {judged.reason}"
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
-    said = grant.reasons(tool, known, workspace_read=workspace_read)
-    return (head, *(f"  {one.verdict.value:<5}  {one.reason}" for one in said))
+    reasons = grant.reasons(tool, known, workspace_read=workspace_read)
+    return (head, *(f"  {one.verdict.value:<5}  {one.reason}" for one in reasons))
 
 
 def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -223,7 +223,7 @@ def _closed(layer: Layer, tool: str) -> bool:
     return layer.default is Verdict.DENY and all(rule.verdict is Verdict.DENY for rule in rules)
 
 
-def _said(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
+def _verdict(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
     """Return the verdict of a rule on a call, or None if it does not apply."""
     if rule.verdict.strictness < layer.default.strictness:
         return rule.verdict if matches(rule.pattern, facts) else None

@@ -333,8 +333,8 @@ def _max_rounds(
         limits.append(registry.max_rounds)
         model = registry.model(models[0].name) if models else None
         limits.append(model.max_rounds if model is not None else None)
-    said = [limit for limit in limits if limit is not None]
-    return max(1, min([*said, MOST_ROUNDS])) if said else default
+    given = [limit for limit in limits if limit is not None]
+    return max(1, min([*given, MOST_ROUNDS])) if given else default
 
 
 def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:

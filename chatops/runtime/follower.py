@@ -33,7 +33,7 @@ class _Stored:
     """Result of one look at the store."""
 
     info: SessionInfo
-    hold: LeaseRow | None
+    lease: LeaseRow | None
     history: History
     spent: Usage | None
     """Usage of all turns except the one in `state`."""
@@ -68,14 +68,14 @@ class SessionFollower(SessionView):
         return self._found.run
 
     @property
-    def hold(self) -> LeaseRow | None:
+    def lease(self) -> LeaseRow | None:
         """The current lease; None if no live process holds it."""
-        return self._found.hold
+        return self._found.lease
 
     @property
     def request_state(self) -> RequestState:
         """Progress of the request for the lease."""
-        return self._request.request_state(self._found.hold)
+        return self._request.request_state(self._found.lease)
 
     @property
     def settings(self) -> SessionSettings:
@@ -99,15 +99,15 @@ class SessionFollower(SessionView):
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""
-        hold = self._found.hold
-        if hold is None:
+        lease = self._found.lease
+        if lease is None:
             return "this session is not open anywhere now"
-        return f"this session is open elsewhere (pid {hold.holder.pid} on {hold.holder.host})"
+        return f"this session is open elsewhere (pid {lease.holder.pid} on {lease.holder.host})"
 
     def since(self) -> str:
         """Return since when the owner has had the session, in local time."""
-        hold = self._found.hold
-        return since(hold, now=time.time()) if hold is not None else ""
+        lease = self._found.lease
+        return since(lease, now=time.time()) if lease is not None else ""
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the event loop whenever something to show has changed, including `request_state`."""
@@ -150,7 +150,7 @@ class SessionFollower(SessionView):
         A second call has no effect until the owner has answered or counts as silent. If the lease is seized, calls that
         were running in the old owner have an unknown outcome, and it starts nothing more.
         """
-        await self._request.proceed(self._found.hold)
+        await self._request.proceed(self._found.lease)
         await self._look()
 
     def stop(self) -> None:
@@ -192,13 +192,13 @@ class SessionFollower(SessionView):
         found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
-            self._request.check(self._found.hold)
+            self._request.check(self._found.lease)
             self._changed()
 
     async def _look_at_holder(self) -> None:
-        hold = await self._services.worker(self._services.store.lease, self.session_id)
-        self._found = replace(self._found, hold=hold)
-        self._request.check(self._found.hold)
+        lease = await self._services.worker(self._services.store.lease, self.session_id)
+        self._found = replace(self._found, lease=lease)
+        self._request.check(self._found.lease)
 
 
 async def follow_session(services: Services, session_id: SessionId) -> SessionFollower:
@@ -227,7 +227,7 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         history.load(store.history(info.id), state, spent=spent)
     return _Stored(
         info=info,
-        hold=store.lease(info.id),
+        lease=store.lease(info.id),
         history=history,
         spent=spent,
         state=state,

@@ -89,8 +89,8 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        hold = await self._worker(self._store.lease, session)
-        return hold is not None and hold.holder == self._holder
+        lease = await self._worker(self._store.lease, session)
+        return lease is not None and lease.holder == self._holder
 
     async def answer(self) -> None:
         """Tell the requesting process that the session will be handed over.
@@ -113,11 +113,11 @@ class Lease:
         if session is None:
             return None
         try:
-            hold = await self._worker(self._store.lease, session)
-            if hold is not None and hold.holder == self._holder and hold.requested_by is not None:
+            lease = await self._worker(self._store.lease, session)
+            if lease is not None and lease.holder == self._holder and lease.requested_by is not None:
                 self._forget()
-                await self._worker(self._store.seize_lease, session, hold.requested_by, of=self._holder, ttl_s=LEASE_S)
-                to = hold.requested_by
+                await self._worker(self._store.seize_lease, session, lease.requested_by, of=self._holder, ttl_s=LEASE_S)
+                to = lease.requested_by
         except StoreError:
             log.exception("the session was not handed over")
         await self.release()
@@ -154,16 +154,16 @@ class Lease:
                 self._looked()
                 if version == seen:
                     continue
-                hold = await self._worker(self._store.lease, session)
+                lease = await self._worker(self._store.lease, session)
                 seen = version
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
-            if hold is None or hold.holder != self._holder:
-                self._lost(hold.holder if isinstance(hold, LeaseRow) else None)
+            if lease is None or lease.holder != self._holder:
+                self._lost(lease.holder if isinstance(lease, LeaseRow) else None)
                 return
-            if hold.requested_by != asker:
-                asker = hold.requested_by
+            if lease.requested_by != asker:
+                asker = lease.requested_by
                 self._asked(asker)
 
 
@@ -199,26 +199,26 @@ class LeaseRequest:
         self._asking = False
         """True while the request may not be in the store yet."""
 
-    def request_state(self, hold: LeaseRow | None) -> RequestState:
+    def request_state(self, lease: LeaseRow | None) -> RequestState:
         """Return the progress of the request, given the current lease."""
-        if hold is None:
+        if lease is None:
             return RequestState.FREE
-        if hold.holder == self._services.holder:
+        if lease.holder == self._services.holder:
             return RequestState.GRANTED
-        if self._asked_at is None or hold.requested_by != self._services.holder:
+        if self._asked_at is None or lease.requested_by != self._services.holder:
             # The request is void once another process has asked as well, or has got the lease.
             return RequestState.HELD
-        if hold.acknowledged:
+        if lease.acknowledged:
             return RequestState.ACCEPTED
         return RequestState.UNANSWERED if time.monotonic() - self._asked_at >= ANSWER_S else RequestState.REQUESTED
 
-    async def proceed(self, hold: LeaseRow | None) -> None:
+    async def proceed(self, lease: LeaseRow | None) -> None:
         """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
 
         Raises SessionHeldError, StoreError.
         """
         store, worker, me = self._services.store, self._services.worker, self._services.holder
-        match self.request_state(hold):
+        match self.request_state(lease):
             case RequestState.HELD:
                 self._asked_at, self._asking = time.monotonic(), True
                 try:
@@ -228,8 +228,8 @@ class LeaseRequest:
                     raise
                 finally:
                     self._asking = False
-            case RequestState.ACCEPTED | RequestState.UNANSWERED if hold is not None:
-                await worker(store.seize_lease, self._session_id, me, of=hold.holder, ttl_s=LEASE_S)
+            case RequestState.ACCEPTED | RequestState.UNANSWERED if lease is not None:
+                await worker(store.seize_lease, self._session_id, me, of=lease.holder, ttl_s=LEASE_S)
             case RequestState.FREE:
                 await worker(store.acquire_lease, self._session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
@@ -237,13 +237,13 @@ class LeaseRequest:
             case _:
                 pass
 
-    def check(self, hold: LeaseRow | None) -> None:
+    def check(self, lease: LeaseRow | None) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""
         me = self._services.holder
-        if self._asked_at is None or self._asking or hold is None or me in (hold.holder, hold.requested_by):
+        if self._asked_at is None or self._asking or lease is None or me in (lease.holder, lease.requested_by):
             return
         self._asked_at = None
-        other = hold.requested_by or hold.holder
+        other = lease.requested_by or lease.holder
         self._notify(
             f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
             advice="Press F2 to request it again.",

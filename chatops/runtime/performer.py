@@ -10,7 +10,7 @@ reply, a problem of the call, a failed result. There are two exceptions. A cance
 because the CancelTurn input already carries what was streamed (`partial`). A tool that is not started because
 another process owns the session delivers nothing either.
 
-A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `may_start`
+A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `holds_lease`
 asks the store for the lease right before the start: this process may have been suspended in between. If the store
 cannot be read, the tool does not start and the call fails.
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class Performer:
     """Runs one task per effect. `deliver` takes the resulting input, `publish` the events until then.
 
-    `may_start` is called right before a tool starts and returns True if this process still holds the session's lease.
+    `holds_lease` is called right before a tool starts and returns True if this process still holds the session's lease.
     If it raises StoreError, that is not known, and the tool does not start.
     """
 
@@ -67,7 +67,7 @@ class Performer:
         services: Services,
         *,
         session_id: Callable[[], SessionId],
-        may_start: Callable[[], Awaitable[bool]],
+        holds_lease: Callable[[], Awaitable[bool]],
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
     ) -> None:
@@ -75,7 +75,7 @@ class Performer:
         self._tools = services.tools
         self._contexts = services.contexts
         self._session_id = session_id
-        self._may_start = may_start
+        self._holds_lease = holds_lease
         self._deliver = deliver
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -181,7 +181,7 @@ class Performer:
         began = time.monotonic()
         reach("before_tool")
         try:
-            still_owner = await self._may_start()
+            still_owner = await self._holds_lease()
         except StoreError as error:
             result = ToolResult(
                 outcome=Outcome.FAILED, content=f"Not run: the session store could not be read. {error}"

@@ -73,7 +73,7 @@ class Turns:
         self.performer = Performer(
             services,
             session_id=lambda: self.session_id,
-            may_start=self.lease.is_ours,
+            holds_lease=self.lease.is_ours,
             deliver=self.runner.deliver,
             publish=bus.publish,
         )

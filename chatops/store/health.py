@@ -94,7 +94,7 @@ def _contents(rows: Connection) -> list[Finding]:
 def _summary(rows: Connection) -> list[Finding]:
     counts = [_one(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
     version = _one(rows, "PRAGMA user_version")
-    older = f" of {SCHEMA_VERSION}, brought up to date when chatops opens it" if version != SCHEMA_VERSION else ""
+    older = f" of {SCHEMA_VERSION}, upgraded when chatops opens it" if version != SCHEMA_VERSION else ""
     text = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
     if None not in counts:
         text += f", {_counted(counts[0], 'session', 'sessions')}"

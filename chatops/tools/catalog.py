@@ -34,11 +34,11 @@ class Catalog:
         tools: Sequence[Tool],
         *,
         absent: Mapping[str, str] | None = None,
-        brought: Sequence[Tool] = (),
+        workflow_tools: Sequence[Tool] = (),
     ) -> None:
-        """Build a catalog of `tools`. Tools in `brought` come with packaged workflows and exist only there.
+        """Build a catalog of `tools`. Tools in `workflow_tools` come with packaged workflows and exist only there.
 
-        A tool of `tools` replaces one of `brought` with the same name.
+        A tool of `tools` replaces one of `workflow_tools` with the same name.
 
         Raises ValueError if two of `tools` have the same name: the second would act under the first one's rights.
         """
@@ -49,15 +49,17 @@ class Catalog:
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
         """Built-in tools that cannot be offered here: name to the reason and how to enable the tool."""
-        self._brought = {tool.spec.name: tool for tool in brought if tool.spec.name not in self._tools}
+        self._workflow_tools = {tool.spec.name: tool for tool in workflow_tools if tool.spec.name not in self._tools}
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
         """Return a new catalog with further tools. Raises ValueError if a name is used twice."""
-        return Catalog([*self._tools.values(), *tools], absent=self.absent, brought=[*self._brought.values()])
+        return Catalog(
+            [*self._tools.values(), *tools], absent=self.absent, workflow_tools=[*self._workflow_tools.values()]
+        )
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
-        return self._tools.get(name) or self._brought.get(name)
+        return self._tools.get(name) or self._workflow_tools.get(name)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -66,14 +68,14 @@ class Catalog:
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
         """Return the specs of all tools and of those that the packaged `workflow` brings; empty: in a chat."""
-        bound = (tool.spec for tool in self._brought.values())
+        bound = (tool.spec for tool in self._workflow_tools.values())
         return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
 
-def builtin_catalog(settings: CatalogSettings, *, brought: Sequence[Tool] = ()) -> Catalog:
+def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Sequence[Tool] = ()) -> Catalog:
     """Build a catalog of the built-in tools that can be used here; `absent` names the others.
 
-    Tools in `brought` come with packaged workflows and exist only there.
+    Tools in `workflow_tools` come with packaged workflows and exist only there.
     """
     tools: list[Tool] = [
         file_read,
@@ -88,5 +90,5 @@ def builtin_catalog(settings: CatalogSettings, *, brought: Sequence[Tool] = ()) 
     ]
     backend = choose_backend(settings.environ)
     if backend is None:
-        return Catalog(tools, absent={"web_search": NO_BACKEND}, brought=brought)
-    return Catalog([*tools, *search_web_tools(backend)], brought=brought)
+        return Catalog(tools, absent={"web_search": NO_BACKEND}, workflow_tools=workflow_tools)
+    return Catalog([*tools, *search_web_tools(backend)], workflow_tools=workflow_tools)

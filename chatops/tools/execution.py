@@ -276,8 +276,8 @@ def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
     """Return the masked files that, by the output, could not be opened."""
     words = command.argv
     empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
-    said = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
-    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in said]
+    errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
+    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
 
 

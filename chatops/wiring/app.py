@@ -15,7 +15,7 @@ from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.workflow_files import Workflows
-from chatops.demo.role import BROUGHT_TOOLS
+from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
@@ -214,7 +214,7 @@ class App:
             found = registry_warnings(
                 registries,
                 specs=specs,
-                absent=(*self.catalog.absent, *BROUGHT_TOOLS),
+                absent=(*self.catalog.absent, *WORKFLOW_TOOLS),
                 personas=self.rights.personas(),
             )
             self._doubts = (registries, specs, found)

@@ -80,7 +80,7 @@ class Background:
             chat.notify(found)
 
     async def _watch_files(self) -> None:
-        told: set[str] = set()
+        logged: set[str] = set()
         while True:
             await asyncio.sleep(FILES_S)
             for look in (self._app.look_at_registry, self._app.look_at_workspace):
@@ -88,8 +88,8 @@ class Background:
                     await asyncio.to_thread(look)
                 except Exception as error:
                     # A failed look must stop neither the watching nor the other look. Each error is logged once.
-                    if repr(error) not in told:
-                        told.add(repr(error))
+                    if repr(error) not in logged:
+                        logged.add(repr(error))
                         log.exception("files cannot be watched for now")
 
     async def _back_up(self) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from chatops.config.paths import Paths
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
-from chatops.config.workflow_check import Checked, check
 from chatops.config.workflow_files import FOLDER, find_workflows
-from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
+from chatops.config.workflow_problems import Checked, check
+from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.policy.grant import Grant
@@ -34,13 +34,13 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     this user would not get, and problems of its workflows and those beside it.
     """
     catalog = builtin_catalog(
-        catalog_settings(SandboxSpec(), data=paths.data, environ=environ), brought=component_tools()
+        catalog_settings(SandboxSpec(), data=paths.data, environ=environ), workflow_tools=component_tools()
     )
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (
         *registry_warnings(
-            registries, specs=catalog.specs, absent=(*catalog.absent, *BROUGHT_TOOLS), personas=personas
+            registries, specs=catalog.specs, absent=(*catalog.absent, *WORKFLOW_TOOLS), personas=personas
         ),
         *_of_unused_models(registry),
         *_withheld(registries, catalog=catalog),
@@ -84,7 +84,7 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iter
     for definition in workflows.found:
         known = Known(
             tools=catalog.specs_for(definition.name),
-            roles=role_names(with_brought_role((None, registry), definition.name)),
+            roles=role_names(with_workflow_role((None, registry), definition.name)),
             models=tuple(model.name for model in registry.models),
             absent=catalog.absent,
         )

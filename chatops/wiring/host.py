@@ -247,18 +247,18 @@ class TuiHost(HostRuns, HostTexts):
                 return await self._app.follow_session(info.id), ()
         else:
             chat = await self._app.open_session(None, attended=True)
-        said: list[str] = []
+        notices: list[str] = []
 
         def collect(published: Published) -> None:
             if isinstance(published.event, Notice):
-                said.append(f"{published.event.text} {published.event.advice}".strip())
+                notices.append(f"{published.event.text} {published.event.advice}".strip())
 
         unsubscribe = chat.subscribe(collect)
         try:
             await chat.resume()
         finally:
             unsubscribe()
-        return chat, tuple(said)
+        return chat, tuple(notices)
 
     @property
     def _history_key(self) -> str:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
-from chatops.demo.role import BROUGHT_TOOLS, with_brought_role
+from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -114,7 +114,7 @@ class RegistryRights:
 
         The role that the packaged `workflow` brings is included.
         """
-        return role_names(with_brought_role(self._registries(), workflow))
+        return role_names(with_workflow_role(self._registries(), workflow))
 
     def personas(self) -> tuple[str, ...]:
         """Return the names of all personas."""
@@ -214,7 +214,7 @@ class RegistryRights:
     def _under(self, registries: Registries, settings: SessionSettings) -> Grant:
         role, step = settings.role, settings.step
         workflow = "" if step is None else step.workflow.name
-        registries = with_brought_role(registries, workflow)
+        registries = with_workflow_role(registries, workflow)
         spec = find_role(role, registries=registries)
         grant = resolve_grant(
             registries=registries,
@@ -240,7 +240,7 @@ class RegistryRights:
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
         workflow = "" if settings.step is None else settings.step.workflow.name
-        spec = find_role(settings.role, registries=with_brought_role(self._registries(), workflow))
+        spec = find_role(settings.role, registries=with_workflow_role(self._registries(), workflow))
         return self._layers(spec, settings, tools_on_offer=bool(self.grant(settings).tools))
 
     def withheld(self, role: str) -> tuple[str, ...]:
@@ -270,10 +270,10 @@ class RegistryRights:
         """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
         known = {spec.name: spec.capabilities for spec in self._specs(workflow)}
         given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
-        return tuple(text for text, tool in given if tool in known or tool not in BROUGHT_TOOLS)
+        return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
 
-    def _rounds(self, said: int, step: StepRights | None) -> int:
-        limits = [said, self._limits.max_rounds, step.step.max_iterations if step is not None else None]
+    def _rounds(self, rounds: int, step: StepRights | None) -> int:
+        limits = [rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None]
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:

@@ -84,7 +84,7 @@ class Toolbox:
 
     def _build(self, sandbox: SandboxSpec, ports: frozenset[int]) -> Catalog:
         settings = catalog_settings(sandbox, data=self._data, environ=self._environ, ports=ports)
-        built = builtin_catalog(settings, brought=component_tools())
+        built = builtin_catalog(settings, workflow_tools=component_tools())
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES}
         for tool in self._further:
             if tool.spec.name in taken:

@@ -143,7 +143,7 @@ def test_doctor_shows_an_older_store_and_does_not_migrate_it(path: Path) -> None
     before = path.read_bytes()
     lines = store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
-    assert f"version 1 of {SCHEMA_VERSION}, brought up to date when chatops opens it" in graded(lines, "ok")
+    assert f"version 1 of {SCHEMA_VERSION}, upgraded when chatops opens it" in graded(lines, "ok")
     assert "2 calls pending" in graded(lines, "ok")
     assert path.read_bytes() == before
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.workflow_check import Checked, check
+from chatops.config.workflow_problems import Checked, check
 from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget

@@ -11,7 +11,7 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace
 from chatops.config.workflow_files import Workflows, packaged_workflows
-from chatops.demo.role import with_brought_role
+from chatops.demo.role import with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.policy.resolve import role_names
 
@@ -53,7 +53,7 @@ class Place:
     def workflows(self) -> Workflows:
         """The workflows as the application finds them: with the roles that packaged ones bring."""
         loaded = self.load()
-        return loaded.workflows(roles_for=lambda name: role_names(with_brought_role(loaded.registries, name)))
+        return loaded.workflows(roles_for=lambda name: role_names(with_workflow_role(loaded.registries, name)))
 
 
 @pytest.fixture

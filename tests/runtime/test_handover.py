@@ -206,7 +206,7 @@ async def test_an_idle_owner_hands_over_at_once_with_its_pending_call(tmp_path: 
         await taken.resume()
         assert taken.pending == before
         back = await first.read(session)
-        assert back.hold is not None and back.hold.holder == SECOND
+        assert back.lease is not None and back.lease.holder == SECOND
         (pending,) = taken.pending
         await taken.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await taken.settle()
@@ -297,8 +297,8 @@ async def test_closing_a_follower_withdraws_its_request(tmp_path: Path) -> None:
         await until(lambda: session.wanted_by is None)
         (tmp_path / "go").touch()
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
-        hold = first.app.store.lease(session.session_id)
-        assert hold is not None and (hold.holder, hold.requested_by) == (this_process(), None)
+        lease = first.app.store.lease(session.session_id)
+        assert lease is not None and (lease.holder, lease.requested_by) == (this_process(), None)
 
 
 async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Pat
         assert reader.request_state is RequestState.REQUESTED
         second.app.store.request_lease(session.session_id, third)
         await reader.aclose()
-        hold = first.app.store.lease(session.session_id)
-        assert hold is not None and hold.requested_by == third
+        lease = first.app.store.lease(session.session_id)
+        assert lease is not None and lease.requested_by == third
 
 
 async def test_a_later_request_of_another_process_voids_this_one(
@@ -348,7 +348,7 @@ async def test_a_later_request_of_another_process_voids_this_one(
         assert told == []
         second.app.store.request_lease(session.session_id, third)
         first.app.store.acknowledge_request(session.session_id, this_process())
-        await until(lambda: reader.hold is not None and reader.hold.requested_by == third)
+        await until(lambda: reader.lease is not None and reader.lease.requested_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
         assert reader.request_state is RequestState.HELD
         assert len(told) == 1 and f"pid {third.pid}) has requested this session since" in told[0]

@@ -23,8 +23,8 @@ def unreadable(session: SessionId) -> LeaseRow | None:
 
 
 def test_the_start_of_a_lease_of_an_older_version_is_unknown() -> None:
-    hold = LeaseRow(holder=OTHER, expires_at=30.0, since=0.0, requested_by=None, acknowledged=False)
-    assert since(hold, now=1.8e9) == "an unknown time"
+    lease = LeaseRow(holder=OTHER, expires_at=30.0, since=0.0, requested_by=None, acknowledged=False)
+    assert since(lease, now=1.8e9) == "an unknown time"
 
 
 async def test_a_lost_lease_is_noticed_after_a_failed_look(
@@ -85,8 +85,8 @@ async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: 
     monkeypatch.setattr(store, "acknowledge_request", fails)
     await lease.answer()
     assert await lease.hand_over() == OTHER
-    hold = store.lease(info.id)
-    assert hold is not None and hold.holder == OTHER
+    row = store.lease(info.id)
+    assert row is not None and row.holder == OTHER
     worker.close()
 
 
@@ -99,6 +99,6 @@ async def test_the_newest_requester_gets_the_lease() -> None:
     for asker in (OTHER, third):
         store.request_lease(info.id, asker)
     assert await lease.hand_over() == third
-    hold = store.lease(info.id)
-    assert hold is not None and hold.holder == third
+    row = store.lease(info.id)
+    assert row is not None and row.holder == third
     worker.close()

@@ -24,7 +24,7 @@ async def test_a_call_does_not_start_if_the_lease_cannot_be_read(tmp_path: Path)
         raise StoreError("The disk could not be read.")
 
     async with demo_session(tmp_path) as (_, session, told):
-        session._turns.performer._may_start = cannot_tell
+        session._turns.performer._holds_lease = cannot_tell
         await session.submit("run `touch made.txt`")
         await approve(session)
         async with asyncio.timeout(PATIENCE):
@@ -44,7 +44,7 @@ async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> 
         return True
 
     async with demo_session(tmp_path) as (_, session, told):
-        session._turns.performer._may_start = never_answers
+        session._turns.performer._holds_lease = never_answers
         await session.submit("run `touch made.txt`")
         await approve(session)
         async with asyncio.timeout(PATIENCE):

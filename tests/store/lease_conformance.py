@@ -172,11 +172,11 @@ class LeaseConformance:
 
 
 def _asked(store: Store, session: SessionInfo) -> tuple[Holder | None, bool]:
-    hold = store.lease(session.id)
-    assert hold is not None
-    return hold.requested_by, hold.acknowledged
+    lease = store.lease(session.id)
+    assert lease is not None
+    return lease.requested_by, lease.acknowledged
 
 
 def _held_by(store: Store, session: SessionInfo) -> Holder | None:
-    hold = store.lease(session.id)
-    return None if hold is None else hold.holder
+    lease = store.lease(session.id)
+    return None if lease is None else lease.holder

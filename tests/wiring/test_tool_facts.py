@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chatops.config.registry_read import KNOWN_TOOLS
-from chatops.demo.role import BROUGHT_TOOLS
+from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
@@ -39,7 +39,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     settings = catalog_settings(
         SandboxSpec(), data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
     )
-    catalog = builtin_catalog(settings, brought=component_tools())
+    catalog = builtin_catalog(settings, workflow_tools=component_tools())
     assert not catalog.absent
     found = [catalog.get(spec.name) for spec in catalog.specs_for("components")]
     return [tool for tool in found if tool is not None]
@@ -61,8 +61,8 @@ def facts(tools: list[Tool], tmp_path: Path) -> dict[str, CallFacts]:
 
 def test_every_tool_is_known_to_the_registry_and_nothing_else_is(tools: list[Tool]) -> None:
     names = {tool.spec.name for tool in tools}
-    assert set(KNOWN_TOOLS) == (names - BROUGHT_TOOLS) | NOT_YET | set(ALIASES)
-    assert names >= BROUGHT_TOOLS
+    assert set(KNOWN_TOOLS) == (names - WORKFLOW_TOOLS) | NOT_YET | set(ALIASES)
+    assert names >= WORKFLOW_TOOLS
     assert not names & (NOT_YET | set(ALIASES))
     assert set(ALIASES.values()) <= names
 
@@ -94,7 +94,7 @@ def test_the_tools_with_a_host_pattern_are_those_whose_arguments_name_a_host(
 
 
 def test_the_built_in_tools_have_the_capabilities_that_rules_are_read_with(tools: list[Tool]) -> None:
-    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in BROUGHT_TOOLS}
+    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in WORKFLOW_TOOLS}
     assert built_in == BUILT_IN_TOOLS
 
 

@@ -116,8 +116,8 @@ def test_registry_schema_describes_workflows(bench: Bench, capsys: pytest.Captur
 def test_tools_and_role_of_a_packaged_workflow_are_in_its_steps_only(bench: Bench) -> None:
     bench.write(users={"*": {"access_level": "operator"}})
     app = bench.app()
-    brought = {"component_search", "component_details", "validate_minimal", "validate_full", "component_deploy"}
-    assert not brought & {spec.name for spec in app.catalog.specs}
+    workflow_tools = {"component_search", "component_details", "validate_minimal", "validate_full", "component_deploy"}
+    assert not workflow_tools & {spec.name for spec in app.catalog.specs}
     assert "builder" not in app.rights.roles()
     definition = app.workflows().get("components")
     assert (check_here(app, definition, role="assistant").errors, app.concerns()) == ((), ())

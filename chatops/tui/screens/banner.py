@@ -57,10 +57,10 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
 def _owner(reader: "SessionFollower") -> BannerText:
     from chatops.runtime.ownership import RequestState
 
-    hold = reader.hold
-    if hold is None:
+    lease = reader.lease
+    if lease is None:
         return "No longer open elsewhere. Press F2 to take over.", "waiting"
-    who = sanitize(f"pid {hold.holder.pid} on {hold.holder.host}", newlines=False)
+    who = sanitize(f"pid {lease.holder.pid} on {lease.holder.host}", newlines=False)
     match reader.request_state:
         case RequestState.HELD:
             return f"Open elsewhere ({who}, since {reader.since()}): read-only here. F2 takes over.", "quiet"

@@ -50,7 +50,7 @@ class FollowerPresenter:
     def _run_state(self) -> RunState:
         run = self.reader.run
         assert run is not None
-        left = self.reader.hold is None and not isinstance(run.phase, RunFinished)
+        left = self.reader.lease is None and not isinstance(run.phase, RunFinished)
         problem = "No process has it open. F2 takes it over." if left else ""
         return RunState(run=run, turn=self.reader.state, problem=problem)
 

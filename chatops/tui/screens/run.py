@@ -118,8 +118,8 @@ class OwnRunPresenter(RunPresenter):
 
     def _own_state(self) -> RunState:
         run, problem = self.run, self.run.blocked_by
-        told = f"{problem} {problem.advice}".strip() if problem is not None else ""
-        return RunState(run=run.state, turn=run.session.state, problem=told)
+        message = f"{problem} {problem.advice}".strip() if problem is not None else ""
+        return RunState(run=run.state, turn=run.session.state, problem=message)
 
     @property
     def run_turns(self) -> dict[str, RunTurn]:

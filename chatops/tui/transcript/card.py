@@ -52,12 +52,12 @@ def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Tex
         line.append("  ")
         line.append(truncated(summary, width=room, ellipsis=theme.symbols.ellipsis), theme.text)
     plain = card.outcome is Outcome.SUCCESS
-    told = Text(words, theme.muted if plain else style, end="")
+    text = Text(words, theme.muted if plain else style, end="")
     if below:
         indent = Text("  ", end="")
-        return [line, *prefixed(wrap(told, width=width - 2), first=indent, rest=indent)]
+        return [line, *prefixed(wrap(text, width=width - 2), first=indent, rest=indent)]
     line.append(" " * (width - cell_len(line.plain) - cell_len(words)))
-    line.append_text(told)
+    line.append_text(text)
     return [line]
 
 
@@ -139,8 +139,8 @@ def _failure(card: ToolCardBlock) -> str:
 
 def _further(card: ToolCardBlock, joint: str) -> str:
     also = truncated(one_line(card.also), width=_LONGEST_FAILURE, ellipsis="…")
-    told = (f"{joint}{also}" if also.strip() else "", ", result shortened" if card.truncated else "")
-    return "".join(told)
+    parts = (f"{joint}{also}" if also.strip() else "", ", result shortened" if card.truncated else "")
+    return "".join(parts)
 
 
 def _denial(card: ToolCardBlock) -> str:

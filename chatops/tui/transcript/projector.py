@@ -140,8 +140,8 @@ class Projector:
         if snapshot.status is not None and snapshot.messages:
             self._turn = turn_of(snapshot.messages[-1])
         if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
-            said = _told_in(self._turn, blocks)
-            end = turn_end_block(self._turn, snapshot.status, snapshot.detail, snapshot.advice, said)
+            notices = _notices_in(self._turn, blocks)
+            end = turn_end_block(self._turn, snapshot.status, snapshot.detail, snapshot.advice, notices)
             if end is not None:
                 blocks.append(end)
         self.blocks = {block.id: block for block in blocks}
@@ -177,7 +177,7 @@ class Projector:
             case TurnFinished():
                 return self._turn_finished(event)
             case RoleSwitched() | Notice() | NoticeChanged():
-                return self._told(event)
+                return self._switch_or_notice(event)
             case RoundClosed():
                 return self._round_closed(event.id)
             case RoundStarted() | AnswerRefused() | StepStarted() | WorkflowFinished():
@@ -196,7 +196,7 @@ class Projector:
             if isinstance(card, ToolCardBlock) and card.status is CardStatus.UNSETTLED
         ]
 
-    def _told(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
+    def _switch_or_notice(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:
             case RoleSwitched(switch=switch):
                 return [self._put(role_divider(switch))]
@@ -325,15 +325,15 @@ class Projector:
             return [*ops, *self._attempt_ended(event)]
         if event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        said = _told_in(event.id, self.blocks.values())
-        end = turn_end_block(event.id, event.result, event.detail, event.advice, said)
+        notices = _notices_in(event.id, self.blocks.values())
+        end = turn_end_block(event.id, event.result, event.detail, event.advice, notices)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _attempt_ended(self, event: TurnFinished) -> list[Op]:
         """End an attempt of a run. Its answer is the accepted text of the model, which is shown already."""
         ops = self._remove(self._refused)
-        said = _told_in(event.id, self.blocks.values())
-        end = attempt_end_block(event.id, self._run_turns[event.id], event.result, event.detail, said)
+        notices = _notices_in(event.id, self.blocks.values())
+        end = attempt_end_block(event.id, self._run_turns[event.id], event.result, event.detail, notices)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:
@@ -370,7 +370,7 @@ class Projector:
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
 
 
-def _told_in(turn: str, blocks: Iterable[Block]) -> frozenset[str]:
+def _notices_in(turn: str, blocks: Iterable[Block]) -> frozenset[str]:
     """Return the texts of a turn's notices."""
     notices = (block for block in blocks if isinstance(block, NoticeBlock))
     return frozenset(block.text for block in notices if block.id.startswith(f"{turn}."))

@@ -48,9 +48,9 @@ def source_strips(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
     """Return the plain source text of a block that could not be drawn, because a bug must not hide it."""
     values = [getattr(block, one.name) for one in fields(block) if one.name not in ("id", "kind", "level", "status")]
     text = "\n".join(value for value in values if isinstance(value, str) and value)
-    told = styled(("! This could not be displayed. Source text:\n", theme.warn), (text, theme.text))
+    source = styled(("! This could not be displayed. Source text:\n", theme.warn), (text, theme.text))
     return strips_of(
-        prefixed(wrap(told, width=max(1, width - GUTTER)), first=_BLANK, rest=_BLANK), width=width, base=theme.base
+        prefixed(wrap(source, width=max(1, width - GUTTER)), first=_BLANK, rest=_BLANK), width=width, base=theme.base
     )
 
 

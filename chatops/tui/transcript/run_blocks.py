@@ -66,23 +66,23 @@ def step_block(turn: str, head: RunTurn, text: str) -> StepBlock:
     return StepBlock(id=f"{turn}.user", title=text.removeprefix(_OURS))
 
 
-def refused_answer_block(block_id: str, told: str) -> NoticeBlock:
+def refused_answer_block(block_id: str, reason: str) -> NoticeBlock:
     """Return the notice for a refused answer, with what the model was told."""
-    text = f"Answer not accepted. The model was told: {told.removeprefix(_OURS)}"
+    text = f"Answer not accepted. The model was told: {reason.removeprefix(_OURS)}"
     return NoticeBlock(id=block_id, text=text, level="warning")
 
 
 def attempt_end_block(
-    turn: str, head: RunTurn, status: TurnStatus, detail: str, said: frozenset[str]
+    turn: str, head: RunTurn, status: TurnStatus, detail: str, notices: frozenset[str]
 ) -> NoticeBlock | None:
     """Return the line under an attempt that was not accepted.
 
-    Returns None if one of the notices `said` in its turn gives the reason already.
+    Returns None if one of the turn's `notices` gives the reason already.
     """
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.")
-        case TurnStatus.FAILED | TurnStatus.LIMIT if head.title and detail not in said:
+        case TurnStatus.FAILED | TurnStatus.LIMIT if head.title and detail not in notices:
             return NoticeBlock(id=f"{turn}.end", text=f"Attempt failed. {detail}".rstrip(), level="warning")
         case _:
             return None

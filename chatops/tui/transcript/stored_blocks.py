@@ -51,12 +51,12 @@ def stored_blocks(
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
-    turn, led, said = "", False, set[str]()
+    turn, in_run, notices = "", False, set[str]()
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if turn_of(message) != turn:
-                yield from _ended(turn, run_turns, said)
-                turn, led, said = turn_of(message), message.by is Speaker.MACHINE, set()
+                yield from _ended(turn, run_turns, notices)
+                turn, in_run, notices = turn_of(message), message.by is Speaker.MACHINE, set()
                 yield _opened(message, run_turns.get(turn))
             case UserMessage(by=Speaker.MACHINE):
                 yield refused_answer_block(message.id, message.text)
@@ -64,17 +64,17 @@ def stored_blocks(
                 yield UserBlock(id=f"{turn}.user", text=message.text)
             case AssistantMessage():
                 cards = _cards(message, results.get(place, ()), asked, drawn)
-                yield from _said(message, cards, led=led)
+                yield from _reply(message, cards, in_run=in_run)
             case ToolMessage():
                 continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
                 yield role_divider(message)
             case NoticeMessage():
-                said.add(message.text)
+                notices.add(message.text)
                 yield notice_block(message)
             case _ as never:
                 assert_never(never)
-    yield from _ended(turn, run_turns, said)
+    yield from _ended(turn, run_turns, notices)
 
 
 def _opened(message: UserMessage, head: RunTurn | None) -> Block:
@@ -85,22 +85,22 @@ def _opened(message: UserMessage, head: RunTurn | None) -> Block:
     return step_block(turn, head or unknown_run_turn(message.text), message.text)
 
 
-def _ended(turn: str, run_turns: Mapping[str, RunTurn], said: set[str]) -> Iterator[Block]:
+def _ended(turn: str, run_turns: Mapping[str, RunTurn], notices: set[str]) -> Iterator[Block]:
     """Yield the blocks at the end of a turn of a run."""
     head = run_turns.get(turn)
     if head is None:
         return
-    if head.status is not None and (end := attempt_end_block(turn, head, head.status, head.detail, frozenset(said))):
+    if head.status is not None and (end := attempt_end_block(turn, head, head.status, head.detail, frozenset(notices))):
         yield end
     if head.after is not None:
         yield head.after
 
 
-def _said(message: AssistantMessage, cards: Iterable[Block], *, led: bool) -> Iterable[Block]:
+def _reply(message: AssistantMessage, cards: Iterable[Block], *, in_run: bool) -> Iterable[Block]:
     if message.reasoning.strip():
         yield ReasoningBlock(id=f"{message.id}.reasoning", text=message.reasoning)
     if message.text.strip():
-        text = with_fields_laid_out(message.text) if led else message.text
+        text = with_fields_laid_out(message.text) if in_run else message.text
         yield AnswerBlock(id=message.id, text=text, incomplete=message.incomplete)
     yield from cards
 
@@ -180,7 +180,7 @@ def finished_card(
     facts: ResultFacts = NO_FACTS,
 ) -> ToolCardBlock:
     """Return a card with its result."""
-    told = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
+    text = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
     ending = facts.ending or Ending()
     return ToolCardBlock(
         id=card_id,
@@ -193,7 +193,7 @@ def finished_card(
         duration_ms=duration_ms,
         decided_by=decided_by,
         reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
-        also=_also(told, outcome, facts),
+        also=_also(text, outcome, facts),
     )
 
 
@@ -226,8 +226,8 @@ def _what_is_wrong(content: str) -> str:
     """Return the first error reported to the model, without the advice that follows it."""
     first, _, rest = content.partition("\n")
     listed = rest.partition("\n")[0].removeprefix("- ") if rest.startswith("- ") else ""
-    said = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
-    return said[:1].lower() + said[1:]
+    reason = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
+    return reason[:1].lower() + reason[1:]
 
 
 def role_divider(switch: RoleSwitchMessage) -> RoleDividerBlock:
@@ -248,15 +248,17 @@ def turn_of(message: Message) -> str:
     return message.id.rpartition(".m")[0] or message.id
 
 
-def turn_end_block(turn: str, status: TurnStatus, detail: str, advice: str, said: frozenset[str]) -> NoticeBlock | None:
+def turn_end_block(
+    turn: str, status: TurnStatus, detail: str, advice: str, notices: frozenset[str]
+) -> NoticeBlock | None:
     """Return the line under a turn that was stopped or reached a limit.
 
-    Returns None if one of the notices `said` in the turn gives the reason already. A failed turn has its own notice.
+    Returns None if one of the turn's `notices` gives the reason already. A failed turn has its own notice.
     """
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.", advice=advice)
-        case TurnStatus.LIMIT if detail not in said:
+        case TurnStatus.LIMIT if detail not in notices:
             return NoticeBlock(id=f"{turn}.end", text=detail or "A limit was reached.", advice=advice, level="warning")
         case _:
             return None

@@ -51,7 +51,7 @@ class FakeReader(SessionFollower):
         return pending_calls(self.state) if self.state is not None else ()
 
     @property
-    def hold(self) -> LeaseRow | None:
+    def lease(self) -> LeaseRow | None:
         return self.held
 
     @property

@@ -45,12 +45,14 @@ def check(definition: Definition, *, known: Known) -> Checked:
     problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
     return Checked(
         definition=definition,
-        errors=tuple(told(definition, one) for one in problems if one.severity is ProblemSeverity.ERROR),
-        warnings=tuple(told(definition, one) for one in problems if one.severity is ProblemSeverity.WARNING),
+        errors=tuple(describe_problem(definition, one) for one in problems if one.severity is ProblemSeverity.ERROR),
+        warnings=tuple(
+            describe_problem(definition, one) for one in problems if one.severity is ProblemSeverity.WARNING
+        ),
     )
 
 
-def told(definition: Definition, problem: WorkflowProblem) -> str:
+def describe_problem(definition: Definition, problem: WorkflowProblem) -> str:
     """Return a problem as a sentence. Without a file it names the workflow and the step."""
     place = definition.place(problem.keys)
     if place is None:
