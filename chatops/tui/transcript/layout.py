@@ -1,7 +1,7 @@
 """Layout of a transcript: drawn lines, heights, and which blocks are still to be drawn.
 
 A width change or a long history is not drawn at once. Blocks keep their last height, or get an estimate, until they
-come into view. Lines far from the view are dropped again and only heights are kept.
+come near the view. Lines far from the view are dropped again and only heights are kept.
 """
 
 from bisect import bisect_right
@@ -11,7 +11,8 @@ from textual.strip import Strip
 
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
-from chatops.tui.transcript.blocks import AnswerBlock, Block, ToolCardBlock
+from chatops.tui.transcript.blocks import AnswerBlock, Block, NoticeBlock, ToolCardBlock, UserBlock
+from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import render_block, source_strips
 
 _KEPT_AROUND = 2_000
@@ -138,7 +139,7 @@ class BlockLayout:
         self.sum_from(0)
 
     def ensure(self, index: int) -> bool:
-        """Draw an entry if needed. Return True if its height has changed; the caller must then call `sum_from`."""
+        """Draw an entry if needed. Return True if its height has changed; the caller must then call `sum_of`."""
         entry = self.entries[index]
         if self.theme is None or (entry.strips is not None and entry.drawn_at == self.width):
             return False
@@ -164,15 +165,15 @@ class BlockLayout:
         else:
             entry.forget()
         self.ensure(index)
-        self.sum_from(index)
+        self.sum_of(index, index)
 
-    def stale(self, *, around: int) -> Iterator[int]:
-        """Yield the entries whose height is an estimate, nearest to `around` first."""
-        count = len(self.entries)
-        for distance in range(max(around, count - around) + 1):
-            for index in {around - distance, around + distance}:
-                if 0 <= index < count and self.entries[index].drawn_at != self.width:
-                    yield index
+    def stale(self, *, top: int, bottom: int) -> Iterator[int]:
+        """Yield the entries between two lines whose height is an estimate, from the lowest up."""
+        if not self.entries:
+            return
+        for index in range(self.at(bottom), self.at(top) - 1, -1):
+            if self.entries[index].drawn_at != self.width:
+                yield index
 
     def line(self, y: int) -> Strip | None:
         """Return line `y`, drawing it if needed. None between blocks and below the end."""
@@ -180,7 +181,7 @@ class BlockLayout:
             return None
         index = self.at(y)
         if self.ensure(index):
-            self.sum_from(index)
+            self.sum_of(index, index)
         entry = self.entries[index]
         offset = y - self.start(index)
         return entry.line(offset) if offset >= 0 else None
@@ -188,8 +189,22 @@ class BlockLayout:
     def sum_from(self, index: int) -> None:
         """Recompute where entries start, from this entry on."""
         del self._starts[index + 1 :]
-        total = self._starts[index]
-        for place in range(index, len(self.entries)):
+        self._sum(index, len(self.entries))
+
+    def sum_of(self, first: int, last: int) -> None:
+        """Recompute where entries start after the heights of these have changed. Those below only move."""
+        # The gap below an entry depends on whether it is open.
+        end = min(last + 2, len(self.entries))
+        below = self._starts[end + 1 :]
+        before = self._starts[end]
+        del self._starts[first + 1 :]
+        self._sum(first, end)
+        moved = self._starts[-1] - before
+        self._starts += [start + moved for start in below] if moved else below
+
+    def _sum(self, first: int, end: int) -> None:
+        total = self._starts[first]
+        for place in range(first, end):
             entry = self.entries[place]
             entry.gap = 0 if place == 0 or _no_gap_between(self.entries[place - 1], entry) else 1
             total += entry.gap + entry.height
@@ -221,10 +236,10 @@ class BlockLayout:
         entry.head, entry.strips = drawing.finished(), drawing.open_strips()
 
     def _estimate(self, block: Block) -> int:
-        text = getattr(block, "text", "")
-        if not isinstance(text, str) or not self.width or not isinstance(block, AnswerBlock):
+        if not self.width or not isinstance(block, AnswerBlock | UserBlock | NoticeBlock):
             return 1
-        return sum(1 + len(line) // self.width for line in text.split("\n"))
+        room = max(1, self.width - GUTTER)
+        return sum(1 + len(line) // room for line in block.text.split("\n"))
 
     def _reindex(self) -> None:
         self.index = {entry.block.id: place for place, entry in enumerate(self.entries)}

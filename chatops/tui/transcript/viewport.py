@@ -10,14 +10,15 @@ Drawing. Three kinds of work are kept apart:
 
 - `_draw_view` draws, at once, the blocks that will be in view: upwards from the end while the view follows it,
   otherwise downwards from the block at the top.
-- `_draw_slice` draws the other blocks in the background, nearest to the view first, in slices of `_SLICE_SECONDS`.
-  Between two slices the event loop gets `_PAUSE_SECONDS` to handle keys, so a resize of a long session never blocks
-  typing. The timer stops when nothing is left to draw.
+- `_draw_slice` draws the blocks up to `_AHEAD` heights of the view above and below it in the background, in slices of
+  `_SLICE_SECONDS`. Between two slices the event loop gets `_PAUSE_SECONDS` to handle keys. The timer stops when these
+  are drawn. Blocks further away are not drawn, so that a long session costs no more than a short one. Drawing all of
+  them was tried: 10,000 messages kept a core busy for most of a minute.
 - `BlockLayout.line` draws a block on demand if its lines were dropped to bound memory.
 
 Heights. A block that is not drawn for the current width has an estimated height (or the one it had at the last width).
-Drawing corrects it, and `BlockLayout.sum_from` moves the blocks below. The scroll bar is therefore approximate until
-the last slice is done.
+Drawing corrects it, and `BlockLayout.sum_of` moves the blocks below. The scroll bar of a long session is therefore
+approximate. Paging is exact: the page is drawn before the view moves to it.
 
 Scroll position. The view is in one of two states:
 
@@ -41,6 +42,7 @@ Invariants:
 - The Markdown renderer is imported in a thread after the first paint (`start_warm_up`). Until then text is plain.
 """
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -67,6 +69,8 @@ _SLICE_SECONDS = 0.006
 """Longest time that one slice of background drawing may delay keys."""
 _PAUSE_SECONDS = 0.01
 """Time between two slices, in which keys are handled."""
+_AHEAD = 3
+"""Heights of the view that are drawn ahead above and below it."""
 
 
 class Viewport(ErrorBoundary, ScrollView, can_focus=True):
@@ -168,7 +172,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _draw_view(self, place: tuple[str, int] | None) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
         layout = self._blocks_layout
-        needed, first = self.size.height + 1, len(layout.entries)
+        needed, changed = self.size.height + 1, list[int]()
         if self._following or place is None or place[0] not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
         else:
@@ -176,12 +180,12 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             order = range(layout.index[place[0]], len(layout.entries))
         for index in order:
             if layout.ensure(index):
-                first = min(first, index)
+                changed.append(index)
             needed -= layout.entries[index].height
             if needed <= 0:
                 break
-        if first < len(layout.entries):
-            layout.sum_from(first)
+        if changed:
+            layout.sum_of(min(changed), max(changed))
 
     def _draw_rest_later(self) -> None:
         if not self._slicing:
@@ -189,25 +193,31 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self.set_timer(_PAUSE_SECONDS, self._draw_slice)
 
     def _draw_slice(self) -> None:
-        """Draw some blocks that are out of view, to correct the scroll bar, then pause."""
+        """Draw some blocks that are near the view, then pause."""
         self._slicing = False
-        layout = self._blocks_layout
-        if not self._measure() or not layout.entries:
-            return
-        end = time.perf_counter() + _SLICE_SECONDS
-        place = self._place()
-        lowest, more = len(layout.entries), False
-        for index in layout.stale(around=layout.at(self.scroll_offset.y)):
-            if time.perf_counter() > end:
-                more = True
-                break
-            if layout.ensure(index):
-                lowest = min(lowest, index)
-        if lowest < len(layout.entries):
-            layout.sum_from(lowest)
-            self._show_changes(place=place)
-        if more:
+        if self._measure() and self._draw_near(_AHEAD * self.size.height, seconds=_SLICE_SECONDS):
             self._draw_rest_later()
+
+    def _draw_near(self, distance: int, *, seconds: float = math.inf) -> bool:
+        """Draw the blocks up to `distance` lines from the view, which shows the same lines afterwards.
+
+        Returns False if all of them were drawn already. Otherwise there may be more to draw: time was up, or blocks
+        that turned out shorter have brought others within the distance.
+        """
+        layout, top = self._blocks_layout, self.scroll_offset.y
+        end = time.perf_counter() + seconds
+        place = self._place()
+        drawn, changed = False, list[int]()
+        for index in layout.stale(top=top - distance, bottom=top + self.size.height + distance):
+            drawn = True
+            if layout.ensure(index):
+                changed.append(index)
+            if time.perf_counter() > end:
+                break
+        if changed:
+            layout.sum_of(min(changed), max(changed))
+            self._show_changes(place=place)
+        return drawn
 
     def render_line(self, y: int) -> Strip:
         """Return line `y` of the view."""
@@ -276,10 +286,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
                 self._draw_newly_visible()
 
     def _draw_newly_visible(self) -> None:
-        """Correct the lines below blocks that came into view with only an estimated height."""
+        """Correct the lines below blocks that came into view with only an estimated height, then draw ahead."""
         layout = self._blocks_layout
         if any(entry.drawn_at != layout.width for entry in self._entries_in_view()):
             self._show_changes(keep=True)
+        self._draw_rest_later()
 
     def _entries_in_view(self) -> list[LaidOutBlock]:
         layout = self._blocks_layout
@@ -308,11 +319,18 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def action_page_up(self) -> None:
         """Scroll one page back, keeping one line."""
+        self._draw_page_ahead()
         self.scroll_to(y=self.scroll_offset.y - self._page, animate=False, immediate=True)
 
     def action_page_down(self) -> None:
         """Scroll one page forward, keeping one line."""
+        self._draw_page_ahead()
         self.scroll_to(y=self.scroll_offset.y + self._page, animate=False, immediate=True)
+
+    def _draw_page_ahead(self) -> None:
+        """Make the heights of the blocks exact that one page can move into the view."""
+        while self._measure() and self._draw_near(self._page):
+            pass
 
     @property
     def _page(self) -> int:

@@ -8,6 +8,7 @@ from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.events import MouseScrollUp
 from textual.geometry import Offset
+from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.theme import BUILTIN_THEMES
 
@@ -316,23 +317,48 @@ async def test_a_new_width_redraws_everything_and_keeps_the_position() -> None:
         assert any(top in line for line in screen(app))
 
 
-@pytest.mark.more
-async def test_blocks_out_of_view_are_drawn_in_the_background_until_all_heights_are_exact() -> None:
+async def drawn_ahead(pilot: Pilot[None], transcript: Transcript) -> int:
+    """Wait until nothing is drawn in the background, and return the number of drawn blocks."""
+    while transcript._slicing:
+        await pilot.pause(0.01)
+    return sum(1 for entry in transcript._blocks_layout.entries if entry.drawn_at)
+
+
+async def test_a_long_session_draws_no_more_blocks_than_a_short_one() -> None:
+    drawn = {}
+    for count in (60, 3_000):
+        async with Host().run_test(size=(80, 20)) as pilot:
+            app = pilot.app
+            assert isinstance(app, Host)
+            app.transcript.set_blocks(long_answers(count))
+            await pilot.pause()
+            drawn[count] = await drawn_ahead(pilot, app.transcript)
+            assert "a comment" in "".join(screen(app)[-3:])
+            await pilot.press("home")
+            await pilot.pause()
+            assert "Part 0" in screen(app)[0]
+    assert drawn[60] == drawn[3_000] < 20
+
+
+async def test_paging_through_blocks_that_were_never_drawn_skips_no_line() -> None:
     async with Host().run_test(size=(80, 20)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
         transcript = app.transcript
-        transcript.set_blocks(long_answers(60))
+        texts = [" ".join(f"`{number}.{word}`" for word in range(number * 37 % 300)) for number in range(60)]
+        transcript.set_blocks([AnswerBlock(id=f"a{number}", text=text) for number, text in enumerate(texts)])
         await pilot.pause()
-        for _ in range(400):
-            if all(entry.drawn_at for entry in transcript._blocks_layout.entries):
-                break
-            await pilot.pause(0.01)
-        height = transcript.virtual_size.height
-        assert height == sum(entry.gap + entry.height for entry in transcript._blocks_layout.entries)
-        assert "a comment" in "".join(screen(app)[-3:])
-        await pilot.press("home")
-        assert "Part 0" in screen(app)[0]
+        pages = 0
+        while transcript.scroll_offset.y > 19:
+            first = screen(app)[0]
+            transcript.action_page_up()
+            assert screen(app)[-1] == first
+            pages += 1
+        assert pages > 10
+        for _ in range(pages - 1):
+            last = screen(app)[-1]
+            transcript.action_page_down()
+            assert screen(app)[0] == last
 
 
 @pytest.mark.more
@@ -346,12 +372,13 @@ async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
             mock.patch("chatops.tui.transcript.layout._KEPT_AROUND", 100),
         ):
             transcript.set_blocks(long_answers(60))
-            for _ in range(400):
-                if all(entry.drawn_at for entry in transcript._blocks_layout.entries):
-                    break
-                await pilot.pause(0.01)
+            while transcript.scroll_offset.y:
+                transcript.action_page_up()
+                await pilot.pause()
+            assert all(entry.drawn_at for entry in transcript._blocks_layout.entries)
             kept = sum(entry.kept for entry in transcript._blocks_layout.entries)
             assert kept < 1_000
+            await pilot.press("end")
             await pilot.press("home")
             await pilot.pause()
             assert "Part 0" in screen(app)[0]
