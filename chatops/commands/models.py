@@ -1,16 +1,21 @@
-"""``chatops models list``: configured models, and whether their keys are set and their servers answer."""
+"""``chatops models list|prices``: configured models, whether their servers answer, and what they cost."""
 
 import asyncio
 from argparse import Namespace
 from typing import assert_never
 
-from chatops.commands.context import screen, with_app
+from chatops.commands.context import app, screen, with_app
 from chatops.domain.canonical import JsonValue
+from chatops.domain.errors import ConfigError
 from chatops.headless.reach import Reach, Reachability, reach
 from chatops.headless.screen import table
+from chatops.models import prices
 from chatops.models.hosts import host_and_port
+from chatops.models.memory import memory_of
+from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 
+_INSTALL = "Install it: uv tool install 'chatops[prices]', or pip install genai-prices beside chatops."
 _SHORT = {
     Reachability.THERE: "ready",
     Reachability.UNLISTED: "not on its server",
@@ -23,7 +28,13 @@ _SHORT = {
 
 
 def run(arguments: Namespace) -> int:
-    """List the models. All servers are asked at once, for a few seconds at most. No answer is not an error here."""
+    """List the models or their prices.
+
+    For the list, all servers are asked at once, for a few seconds at most. No answer is not an error here.
+    """
+
+    if arguments.action == "prices":
+        return _prices(arguments)
 
     async def work(opened: App) -> int:
         if arguments.offline:
@@ -54,6 +65,50 @@ def run(arguments: Namespace) -> int:
         return 0
 
     return with_app(arguments, work, via="headless")
+
+
+def _prices(arguments: Namespace) -> int:
+    with app(arguments, via="headless") as opened:
+        view = screen()
+        if arguments.refresh:
+            if not prices.available():
+                raise ConfigError("The package genai-prices is not installed.", advice=_INSTALL)
+            prices.refresh()
+        found = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
+        if arguments.output_format == "json":
+            view.json(
+                [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in found]
+            )
+            return 0
+        rows = [
+            (spec.name, *(("-", "-", "-") if price is None else _columns(price)), source)
+            for spec, price, source in found
+        ]
+        view.answer(table(("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows))
+        view.say("Per million tokens; known prices are in US dollars. A price in the registry always wins.")
+        if not prices.available():
+            view.say(f"Prices of public providers are known with the package genai-prices. {_INSTALL}")
+    return 0
+
+
+def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, str]:
+    """Return the price of a model and its source."""
+    if spec.price is not None:
+        return spec.price, "registry"
+    memory = memory_of(spec, opened.settings) if spec.type.has_server else None
+    price = None if memory is None else prices.learn(spec, memory, again=again)
+    return price, "-" if price is None else "genai-prices"
+
+
+def _columns(price: Price) -> tuple[str, str, str]:
+    cached = price.input if price.cached_input is None else price.cached_input
+    return f"{price.input:g}", f"{price.output:g}", f"{cached:g}"
+
+
+def _price_json(price: Price | None) -> JsonValue:
+    if price is None:
+        return None
+    return {"input": price.input, "output": price.output, "cached_input": price.cached_input}
 
 
 def _reachable(one: Reach) -> bool | None:

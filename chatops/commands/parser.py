@@ -271,6 +271,8 @@ class _Group:
         models = self._group("models", "configured models")
         listed = self._listing(models, "list", "what is configured and reachable")
         listed.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
+        known = self._listing(models, "prices", "what each configured model costs per million tokens")
+        known.add_argument("--refresh", action="store_true", help="load the newest known prices first")
         connect = self._plain("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
         connect.add_argument("--model", metavar="ID", help="the endpoint's name of the model, instead of picking")

@@ -273,8 +273,8 @@ class OpenAIChat:
         )
 
     def _with_cost(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with its cost if the registry has a price (per million tokens)."""
-        price, usage = self._spec.price, reply.usage
+        """Return the reply with its cost, if the registry has a price (per million tokens) or one is known."""
+        price, usage = self._spec.price or self._memory.price(), reply.usage
         if price is None or usage is None:
             return reply
         cached = price.input if price.cached_input is None else price.cached_input

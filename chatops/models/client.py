@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from chatops import __version__
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.models import prices
 from chatops.models.base import Failed, ModelEvent
 from chatops.models.keys import Secret, read_key
-from chatops.models.memory import InMemoryTextStore, TextStore
+from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
@@ -75,6 +76,14 @@ class RegistryClient:
         Raises ConfigError if the model cannot be used.
         """
         await self._chat(name)
+
+    def learn_price(self, name: str) -> None:
+        """Look up the price of model `name` unless the registry has one. Run it in a thread: the data loads slowly."""
+        spec = self._lookup(name)
+        if spec is None or spec.price is not None or not spec.type.has_server:
+            return
+        if (memory := memory_of(spec, self._remembered)) is not None:
+            prices.learn(spec, memory)
 
     async def aclose(self) -> None:
         """Close all connections."""

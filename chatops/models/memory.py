@@ -9,7 +9,7 @@ from chatops import __version__
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import base_url, without_secrets
 from chatops.models.statuses import DROPPABLE
-from chatops.policy.registry import ModelSpec
+from chatops.policy.registry import ModelSpec, Price
 
 _NOT_KEPT = frozenset({"tool_choice"})
 """Fields not stored as refused: leaving them out changes what a model may do, so each start tries again."""
@@ -87,6 +87,7 @@ class EndpointMemory:
         self._limit = f"endpoint:limit:{url} {model}"
         self._count = f"endpoint:count:{url} {model}"
         self._reasoning = f"endpoint:reasoning:{url} {model}"
+        self._price = f"endpoint:price:{url} {model}"
         self._for_now: frozenset[str] = frozenset()
 
     def refused(self) -> frozenset[str]:
@@ -157,6 +158,23 @@ class EndpointMemory:
     def learn_reasoning(self) -> None:
         """Remember that the server wants the reasoning before calls."""
         self._store.set(self._reasoning, "wanted")
+
+    def knows_price(self) -> bool:
+        """Return True if a price was looked up before, with or without success."""
+        return self._store.get(self._price) is not None
+
+    def price(self) -> Price | None:
+        """Return the stored price; None if none is known."""
+        known = _parsed(self._store.get(self._price))
+        if not (isinstance(known, list) and len(known) == 3 and all(type(number) is float for number in known)):
+            return None
+        sent, written, cached = known
+        return Price(input=sent, output=written, cached_input=cached)
+
+    def learn_price(self, price: Price | None) -> None:
+        """Store what a lookup found, in US dollars per million tokens; None if it found nothing."""
+        known = None if price is None else [price.input, price.output, price.cached_input or 0.0]
+        self._store.set(self._price, json.dumps(known))
 
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:

@@ -69,6 +69,7 @@ class Background:
         try:
             await asyncio.to_thread(_load)
             await self._app.models.prepare(model)
+            await asyncio.to_thread(self._app.models.learn_price, model)
         except Exception:
             # The first message tries again and reports the error to the user.
             log.info("the model client could not be prepared", exc_info=True)

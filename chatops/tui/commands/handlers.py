@@ -295,6 +295,6 @@ def cost_text(session: "SessionView") -> str:
         *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
         f"  output     {usage.output_tokens:>10,} tokens",
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
-        f"  cost       {'no price in the registry' if usage.cost is None else f'{usage.cost:.4f}'}",
+        f"  cost       {'no price known' if usage.cost is None else f'{usage.cost:.4f}'}",
     ]
     return "\n".join(lines)
