@@ -110,11 +110,20 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What is left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
+
+    setting: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 
-    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, the effect of `takes_queued`, and an
-    intent for each RunTool among `effects`. An input that no longer applies gives the same state and nothing else.
+    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, `draft`, the effect of
+    `takes_queued`, and an intent for each RunTool among `effects`. An input that no longer applies gives the same state
+    and nothing else.
     """
 
     state: TurnState
@@ -127,3 +136,5 @@ class TurnStep:
     takes_queued: bool = False
     """True if the step starts a turn with the oldest queued message of the session. That message
     then leaves the queue."""
+    draft: Draft | None = None
+    """The draft without the message that the step starts a turn with."""

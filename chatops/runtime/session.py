@@ -8,6 +8,7 @@ the order of typing. A message leaves the queue in the commit that starts its tu
 Other settings apply to the current turn from its next model call on. What they take away is gone at once.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from chatops.domain.errors import (
 )
 from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
+from chatops.engine.effects import Draft
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, RevokeGrants, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried, turn_status
@@ -180,8 +182,10 @@ class Session(SessionView):
 
     # Messages
 
-    async def submit(self, text: str) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
         """Submit a message. Returns False if it is queued behind a turn, a run or older messages.
+
+        `draft` is called when the message is about to be stored, and returns the draft to store with it.
 
         With no user at the screen, older messages stay queued.
         """
@@ -191,19 +195,19 @@ class Session(SessionView):
         self._turns.store_notice = ""
         async with self._turns.submitting:
             try:
-                return await self._submit(await self._turns.stored(), text)
+                return await self._submit(await self._turns.stored(), text, draft or _no_draft)
             except NotSavedError as error:
                 self._runner.report_unsaved(error)
                 raise
 
-    async def _submit(self, info: SessionInfo, text: str) -> bool:
+    async def _submit(self, info: SessionInfo, text: str, draft: Callable[[], Draft | None]) -> bool:
         blocked = bool(self._turns.workflow) or self._turns.unfinished
         with suppress(NotSavedError):
             await self._reload_queue(info)
         if not blocked and not (self._queue and self._services.attended):
-            await self._turns.start(info, text)
+            await self._turns.start(info, text, draft=draft)
             return True
-        await self._services.worker(self._services.store.queue_message, info.id, text)
+        await self._services.worker(self._services.store.queue_message, info.id, text, draft=draft())
         self._queue = (*self._queue, text)
         if not blocked:
             self._queue_held = False
@@ -244,7 +248,7 @@ class Session(SessionView):
             await self._reload_queue(turns.info)
             if self._queue and not self._queue_held:
                 reach("sending_kept")
-                await turns.start(turns.info, self._queue[0], queued=True)
+                await turns.start(turns.info, self._queue[0], draft=_no_draft, queued=True)
                 self._queue = self._queue[1:]
         except NotSavedError as error:
             self._queue_waits = True
@@ -536,6 +540,10 @@ def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
     except UnreadableError:
         # Not known how it ended, so the user decides.
         return True
+
+
+def _no_draft() -> None:
+    """Leave the stored draft as it is."""
 
 
 def _refused_approval(store: Store) -> NotSavedError:

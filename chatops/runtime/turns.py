@@ -19,7 +19,7 @@ from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, St
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.engine.effects import TurnStep
+from chatops.engine.effects import Draft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
@@ -195,8 +195,13 @@ class Turns:
             self.info = info
         return self.info
 
-    async def start(self, info: SessionInfo, text: str, *, queued: bool = False) -> None:
-        """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError."""
+    async def start(
+        self, info: SessionInfo, text: str, *, draft: Callable[[], Draft | None], queued: bool = False
+    ) -> None:
+        """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError.
+
+        `draft` is called when the message is about to be stored, and returns the draft to store with it.
+        """
         if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
@@ -212,7 +217,7 @@ class Turns:
                 text=text,
                 remembered=remembered,
             )
-            return replace(step, takes_queued=queued)
+            return replace(step, takes_queued=queued, draft=draft())
 
         await self.begin(info, self.settings, make)
 

@@ -8,7 +8,8 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
 - the decisions, remembered grants and pending calls that follow from the step, see `decisions` and `grants`;
-- the removal of the queued message that the turn starts with, if any.
+- the removal of the queued message that the turn starts with, if any;
+- the draft without the message that the turn starts with.
 
 All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.
 
@@ -85,6 +86,8 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         grants.add(rows, state.session_id, grant, now=now)
     if step.takes_queued:
         sessions.remove_oldest_queued(rows, state.session_id)
+    if step.draft is not None:
+        rows.upsert("settings", "key", key=step.draft.setting, value=step.draft.text)
     decisions.follow(rows, step, now=now)
     rows.run(
         "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "

@@ -93,8 +93,12 @@ class Host(Protocol):
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
         """Return what was typed and not sent in a session, in any window.
 
-        `reading` selects the draft typed in a window that followed the session, else that of its owner.
+        `followed` selects the draft typed in a window that followed the session, else that of its owner.
         """
+        ...
+
+    def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
+        """Return the name of the setting that holds the draft."""
         ...
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:

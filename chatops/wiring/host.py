@@ -94,7 +94,7 @@ class TuiHost(HostRuns, HostTexts):
     def _recover_unsent(self, chat: SessionView) -> tuple[str, ...]:
         """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
         app, store = self._app, self._app.store
-        key = self._draft_key(chat.session_id, followed=not isinstance(chat, Session))
+        key = self.draft_setting(chat.session_id, followed=not isinstance(chat, Session))
 
         def keep(text: str) -> None:
             drafts = (store.setting(key), text)
@@ -120,15 +120,15 @@ class TuiHost(HostRuns, HostTexts):
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
         """See `tui.host.Host.draft`."""
-        return self._app.settings.fresh(self._draft_key(session_id, followed=followed)) or ""
+        return self._app.settings.fresh(self.draft_setting(session_id, followed=followed)) or ""
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
         """See `tui.host.Host.save_draft`."""
-        self._app.settings.set(self._draft_key(session_id, followed=followed), text)
+        self._app.settings.set(self.draft_setting(session_id, followed=followed), text)
 
     async def take_queued(self, session: SessionView) -> str:
         """See `tui.host.Host.take_queued`."""
-        key = self._draft_key(session.session_id, followed=False)
+        key = self.draft_setting(session.session_id, followed=False)
         return await session.owned("The queue was not changed").take_queued(into=key)
 
     async def save_theme(self, name: str) -> None:
@@ -264,7 +264,8 @@ class TuiHost(HostRuns, HostTexts):
     def _history_key(self) -> str:
         return f"history:{self._app.workspace}"
 
-    def _draft_key(self, session_id: SessionId, *, followed: bool) -> str:
+    def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
+        """See `tui.host.Host.draft_setting`."""
         return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
     def _unfinished_line(self) -> str:

@@ -3,9 +3,9 @@
 import re
 import time
 
-from tests.e2e.installation import APPROVE
+from tests.e2e.installation import APPROVE, PAUSES
 from tests.faults.entry_points import flat
-from tests.kill.ledger import left_to_say, watching
+from tests.kill.ledger import Ledger, left_to_say, read, watching
 from tests.kill.scene import LeaseRow
 from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, StuckError
 from tests.kill.strikes import Moment
@@ -46,9 +46,11 @@ def _comes_to_it(stage: Stage, case: Case, terminal: ForkedChat) -> bool:
         return False
     if moment is Moment.TYPED:
         return True
+    if case.number % 4 == 1 and not _is_draft(stage, case.message, terminal):
+        return False
     terminal.press("enter")
     if moment is Moment.KEPT:
-        return _keeps_another(case, terminal)
+        return _keeps_another(stage, case, terminal)
     if moment in (Moment.ASKED, Moment.TEXT):
         return terminal.reaches(lambda text: _shows(stage, moment, text), what=moment)
     if not terminal.reaches(lambda text: APPROVE in text, what="the dialog"):
@@ -81,14 +83,22 @@ def _shows(stage: Stage, moment: Moment | None, text: str) -> bool:
     return stage.scene.holding.is_set() and (moment not in words or words[moment] in text)
 
 
-def _keeps_another(case: Case, terminal: ForkedChat) -> bool:
+def _is_draft(stage: Stage, text: str, terminal: ForkedChat) -> bool:
+    """Wait until what was typed is stored, as if the person had paused before sending it."""
+    return terminal.reaches(lambda _: text in (read(stage.file) or Ledger()).drafts, what=f"the draft {text!r}")
+
+
+def _keeps_another(stage: Stage, case: Case, terminal: ForkedChat) -> bool:
     """A second message is kept while the call of the first waits; the kill strikes when it is sent."""
     if not terminal.reaches(lambda text: APPROVE in text, what="the dialog"):
         return False
     terminal.press("escape")
     if not terminal.reaches(lambda text: "pending – ctrl+g" in text, what="the banner"):
         return False
-    terminal.say(f"effect {case.number + 1} by {case.kind}")
+    terminal.send(case.next_message)
+    if case.number % 4 == 1 and not _is_draft(stage, case.next_message, terminal):
+        return False
+    terminal.press("enter")
     if not terminal.reaches(lambda text: "Queued until" in text, what="the message to be queued"):
         return False
     terminal.press("ctrl+g")
@@ -144,7 +154,8 @@ def _finishes(case: Case, terminal: ForkedChat, last: int) -> None:
                 pressed = time.monotonic()
                 terminal.press("u" if UNKNOWN in text else "a")
             return False
-        if any(word in text for word in ("working", "waiting", "pending", "opening")):
+        # A dialog that does not act yet passes what is typed on to the composer.
+        if any(word in text for word in (PAUSES, "working", "waiting", "pending", "opening")):
             return False
         if f"finished {last}." in text:
             return True

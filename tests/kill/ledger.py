@@ -26,6 +26,8 @@ class Ledger:
     """Texts that wait to be sent."""
     said: frozenset[str] = frozenset()
     """Texts of the person's messages."""
+    drafts: frozenset[str] = frozenset()
+    """Texts typed and not sent, as stored."""
     steps: dict[str, int] = field(default_factory=dict)
     """How far each turn is."""
 
@@ -57,6 +59,7 @@ def read(path: Path) -> Ledger | None:
                 decided=frozenset((row[0], row[1]) for row in decided),
                 kept=frozenset(row[0] for row in raw.execute("SELECT text FROM queued_texts")),
                 said=frozenset(row[0] for row in said),
+                drafts=frozenset(row[0] for row in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%'")),
                 steps=dict(raw.execute("SELECT turn_id, seq FROM turns").fetchall()),
             )
     except sqlite3.OperationalError:

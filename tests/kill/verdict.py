@@ -44,6 +44,11 @@ class Case:
         return f"effect {self.number} by {self.kind}"
 
     @property
+    def next_message(self) -> str:
+        """What the person says meanwhile, where a message is kept."""
+        return f"effect {self.number + 1} by {self.kind}"
+
+    @property
     def faults(self) -> list[str]:
         """All that must not be."""
         found = (*self.twice, *self.lost, *self.damage, *self.refused, *self.untold, *self.other)
@@ -67,6 +72,12 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     case.lost += seen.missing_in(now)
     said = {text.strip() for text in now.said | now.kept}
     case.lost += [text for text in re.findall(r"❯ (effect \d+ by \w+)$", shown, re.MULTILINE) if text not in said]
+    for text in (case.message, case.next_message):
+        sent = text in now.said | now.kept
+        if text in seen.drafts and text not in now.drafts and not sent:
+            case.lost.append(f"draft {text!r}")
+        if text in now.drafts and sent:
+            case.twice.append(f"{text!r} is sent, and a draft")
     told = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
     stored = {*now.steps, *(call for call, _ in now.ended)}
     case.lost += [f"{what} {which}" for what, which in told if which not in stored]

@@ -12,7 +12,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage, total
-from chatops.engine.effects import TurnStep
+from chatops.engine.effects import Draft, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
@@ -210,10 +210,12 @@ class MemoryStore:
             return rows[max(0, len(rows) - limit) :]
 
     # queued text
-    def queue_message(self, session_id: SessionId, text: str) -> None:
+    def queue_message(self, session_id: SessionId, text: str, *, draft: Draft | None = None) -> None:
         """See `Store.queue_message`."""
         with self._write() as memory:
             memory.texts.append((sessions.full_id(memory, session_id), text))
+            if draft is not None:
+                memory.settings[draft.setting] = draft.text
 
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """See `Store.queued_messages`."""

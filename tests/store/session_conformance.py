@@ -12,6 +12,7 @@ import pytest
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
+from chatops.engine.effects import Draft
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo, Store
 from tests.store import storekit as kit
@@ -253,6 +254,25 @@ class SessionConformance:
         assert store.queued_messages(other.id) == ("theirs",)
         with pytest.raises(NoSuchSessionError):
             store.take_queued_message(SessionId("nope"), into="draft")
+
+    def test_the_draft_that_a_message_leaves_is_stored_with_it_or_not_at_all(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        store.set_setting("draft", "one")
+        left = Draft(setting="draft", text="typed on")
+        store.queue_message(session.id, "one", draft=left)
+        assert (store.queued_messages(session.id), store.setting("draft")) == (("one",), "typed on")
+        with pytest.raises(NoSuchSessionError):
+            store.queue_message(SessionId("nope"), "two", draft=replace(left, text=""))
+        step = replace(kit.first(turn, session.id, text="one"), takes_queued=True, draft=replace(left, text="more"))
+        store.commit(step)
+        store.set_setting("draft", "and more")
+        store.commit(step)
+        assert store.setting("draft") == "and more", "a step that is stored already stores nothing"
+        other = replace(kit.first(store.next_turn_id(session.id), session.id, parent=session.head), draft=left)
+        with pytest.raises(ConflictError):
+            store.commit(other)
+        assert store.setting("draft") == "and more"
 
     def test_the_commit_that_starts_a_turn_with_a_queued_message_removes_it(
         self, store: Store, session: SessionInfo, turn: TurnId

@@ -324,7 +324,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             await self._sending.send(text)
         except ChatopsError as error:
             self.show_notice(sentence(error))
-            self._sending.give_back(text)
 
     @on(Composer.TakeBack)
     def take_back(self, message: Composer.TakeBack) -> None:

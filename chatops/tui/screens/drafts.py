@@ -4,20 +4,32 @@ A window that follows a session stores its draft apart, so that two windows on o
 The next owner of the session gets both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.tui.composer.composer import Composer
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
+    from chatops.engine.effects import Draft
     from chatops.runtime.view import SessionView
     from chatops.tui.host import Host
 
 KEEP_S = 0.5
 """Seconds of typing that may be lost."""
 _BETWEEN = "\n\n"
+
+
+@dataclass(eq=False, slots=True)
+class _Sent:
+    """A message sent and not stored yet."""
+
+    session: "SessionView"
+    text: str
+    storing: bool = False
+    """True from when its commit is under way: whatever is stored now is stored after it."""
 
 
 class Drafts:
@@ -32,13 +44,15 @@ class Drafts:
         """The session a draft is stored under, and True if it is only followed here."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
-        self._sending: list[tuple[SessionView, str]] = []
-        """Messages sent and not stored yet, oldest first, with their session."""
+        self._stored_text: str | None = ""
+        """The draft as stored there; None if that is not known."""
+        self._sending: list[_Sent] = []
+        """Messages sent and not stored yet, oldest first."""
 
     @property
     def being_stored(self) -> list[str]:
         """The messages sent and not stored yet, oldest first."""
-        return [text for _, text in self._sending]
+        return [sent.text for sent in self._sending]
 
     def show(self, host: "Host", session: "SessionView", *, followed: bool) -> None:
         """Keep what is typed as the draft of this session from now on. `followed`: another process owns it."""
@@ -57,7 +71,7 @@ class Drafts:
         ]
         if texts:
             self._composer.set_text(_joined(*texts, typed))
-        self._stored_under = (session_id, followed) if any(kept) else None
+        self._stored_under, self._stored_text = ((session_id, followed) if any(kept) else None), None
         if not followed and kept[-1]:
             self.keep()
             host.save_draft(session_id, followed=True, text="")
@@ -69,18 +83,47 @@ class Drafts:
             self._composer.set_timer(KEEP_S, self.keep)
 
     @contextmanager
-    def until_stored(self, text: str) -> Iterator[None]:
-        """Treat `text` as part of the open session's draft within this block, until the session has stored it."""
+    def until_stored(self, text: str) -> Iterator["Callable[[], Draft | None]"]:
+        """Treat `text` as part of the open session's draft within this block, until the session stores it.
+
+        Yields a function that the session calls when it is about to store the message. It returns the draft without the
+        message. Both belong into one commit, so that a killed window has the text either sent or typed.
+        """
         assert self._open is not None
         (host, session), followed = self._open, self._followed
-        self._sending.append((session, text))
+        sent = _Sent(session, text)
+        self._sending.append(sent)
+
+        def leave() -> "Draft | None":
+            sent.storing = True
+            return self._left(host, session, text, followed=followed)
+
         try:
-            yield
+            yield leave
+        except BaseException:
+            # The store may have the draft with the message or without it.
+            self._stored_text = None
+            raise
         finally:
-            self._sending.remove((session, text))
+            self._sending.remove(sent)
         self.keep()
-        if session is not self._open[1]:
-            _forget(text, host, session.session_id, followed=followed)
+
+    def _left(self, host: "Host", session: "SessionView", text: str, *, followed: bool) -> "Draft | None":
+        """Return the draft of `session` without its sent message `text`; None if none is stored."""
+        from chatops.engine.effects import Draft
+
+        if self._open is None or session is not self._open[1]:
+            # The session was left since. What was typed in it is stored.
+            place, kept = (session.session_id, followed), host.draft(session.session_id, followed=followed)
+            rest = _without(text, kept)
+            if rest == kept:
+                return None
+        elif self._stored_under is None:
+            return None
+        else:
+            place, rest = self._stored_under, self._text(session)
+            self._stored_text = rest
+        return Draft(setting=host.draft_setting(place[0], followed=place[1]), text=rest)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
@@ -93,17 +136,23 @@ class Drafts:
         if self._open is None or self.taking_back:
             return
         host, shown = self._open
-        sent = [text for session, text in self._sending if session is shown]
-        text = _joined(*sent, self._composer.full_text)
+        text = self._text(shown)
         session_id, followed = shown.session_id, self._followed
         before, now = self._stored_under, (session_id, followed)
         # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
         # new owner.
         if before is not None and before in (("", False), (session_id, True)) and before != now:
-            host.save_draft(before[0], followed=before[1], text="")
-        if text or before == now:
+            if self._stored_text != "":
+                host.save_draft(before[0], followed=before[1], text="")
+            self._stored_text = None
+        if (text or before == now) and (before, self._stored_text) != (now, text):
             host.save_draft(session_id, followed=followed, text=text)
-        self._stored_under = now if text else None
+        self._stored_under, self._stored_text = (now if text else None), text
+
+    def _text(self, session: "SessionView") -> str:
+        """Return the draft of the open session: messages sent and not being stored yet, and what is typed."""
+        sent = [sent.text for sent in self._sending if sent.session is session and not sent.storing]
+        return _joined(*sent, self._composer.full_text)
 
 
 def append_to_draft(text: str, host: "Host", session: "SessionView") -> None:
@@ -116,11 +165,10 @@ def append_to_draft(text: str, host: "Host", session: "SessionView") -> None:
         host.save_draft(session_id, followed=followed, text=_joined(kept, text))
 
 
-def _forget(text: str, host: "Host", session_id: "SessionId", *, followed: bool) -> None:
-    """Remove a sent text from the draft of a session that was left while the text was being stored."""
-    kept = host.draft(session_id, followed=followed)
-    if kept == text or kept.startswith(f"{text}{_BETWEEN}"):
-        host.save_draft(session_id, followed=followed, text=kept[len(text) + len(_BETWEEN) :])
+def _without(text: str, draft: str) -> str:
+    """Return a draft without the sent message that it starts with."""
+    starts = draft == text or draft.startswith(f"{text}{_BETWEEN}")
+    return draft[len(text) + len(_BETWEEN) :] if starts else draft
 
 
 def _contains(whole: str, text: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from chatops.domain.errors import ChatopsError
 from chatops.tui.composer.composer import Composer
 from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.shown import Shown
@@ -90,13 +91,22 @@ class SendingPresenter:
         return self._shown is not None and not self.outbox.submitting
 
     async def send(self, text: str) -> None:
-        """Send a message. It is part of the draft until the session has stored it.
+        """Send a message. It is part of the draft until the session stores it.
 
-        Raises ChatopsError if it was not sent.
+        Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
+        session if another one is shown now.
         """
-        assert self._shown is not None
-        with self.drafts.until_stored(text):
-            await self._shown.session.owned("The message was not sent").submit(text.strip())
+        sending = self._shown
+        assert sending is not None
+        try:
+            with self.drafts.until_stored(text) as leave:
+                await sending.session.owned("The message was not sent").submit(text.strip(), draft=leave)
+        except ChatopsError:
+            if sending is self._shown:
+                self.give_back(text)
+            else:
+                append_to_draft(text, sending.host, sending.session)
+            raise
 
     def return_all(self) -> None:
         """Put unsent messages back into the message field, before newer text."""

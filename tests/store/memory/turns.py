@@ -40,6 +40,8 @@ def commit(memory: Memory, step: TurnStep, *, now: float, writer: object, proces
             memory.grants.append((state.session_id, grant))
     if step.takes_queued and (kept := [row for row in memory.texts if row[0] == state.session_id]):
         memory.texts.remove(kept[0])
+    if step.draft is not None:
+        memory.settings[step.draft.setting] = step.draft.text
     decisions.follow(memory, step, now=now)
     memory.sessions[state.session_id] = replace(
         memory.sessions[state.session_id],

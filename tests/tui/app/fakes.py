@@ -31,6 +31,7 @@ from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.domain.usage import Usage
+from chatops.engine.effects import Draft
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
@@ -234,7 +235,7 @@ class FakeSession(Session):
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    async def submit(self, text: str) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
         await asyncio.sleep(0)
         if self.refuse:
             raise self.refuse
@@ -341,6 +342,9 @@ class FakeHost:
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
         return self._drafts(followed=followed).get(session_id, "")
+
+    def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
+        return f"{session_id}{' followed' if followed else ''}"
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
         self._drafts(followed=followed)[session_id] = text

@@ -5,6 +5,7 @@ from threading import Event
 from typing import cast
 
 from chatops.domain.ids import SessionId
+from chatops.engine.effects import Draft
 from chatops.runtime.view import SessionView
 from chatops.runtime.worker import WorkerThread
 from chatops.tui.composer.composer import Composer
@@ -133,7 +134,7 @@ def test_the_draft_of_the_previous_session_stays_while_the_next_one_is_opened() 
 
 def test_a_message_stored_after_a_switch_of_sessions_is_no_draft() -> None:
     window = Window(FakeHost())
-    with window.drafts.until_stored("sent"):
+    with window.drafts.until_stored("sent") as leave:
         window.types("typed on")
         assert window.host.drafts == {ONE: "sent\n\ntyped on"}, "until it is stored it could be lost"
         window.shows(Open(OTHER))
@@ -141,7 +142,28 @@ def test_a_message_stored_after_a_switch_of_sessions_is_no_draft() -> None:
         window.drafts.recall()
         window.types("elsewhere")
         assert window.host.drafts[OTHER] == "elsewhere"
-    assert window.host.drafts == {ONE: "typed on", OTHER: "elsewhere"}
+        assert leave() == Draft(setting=ONE, text="typed on")
+    assert window.host.drafts == {ONE: "sent\n\ntyped on", OTHER: "elsewhere"}, "the commit leaves the rest"
+
+
+def test_the_draft_is_left_by_a_message_in_the_commit_that_stores_it() -> None:
+    window = Window(FakeHost())
+    window.types("sent")
+    with window.drafts.until_stored("sent") as leave:
+        window.types("typed on")
+        assert window.host.drafts == {ONE: "sent\n\ntyped on"}
+        assert leave() == Draft(setting=ONE, text="typed on")
+        window.types("typed on and on")
+        assert window.host.drafts == {ONE: "typed on and on"}, "stored after the commit"
+    window.drafts.keep()
+    assert window.host.drafts == {ONE: "typed on and on"}
+
+
+def test_a_message_sent_before_its_draft_was_stored_needs_no_other_draft() -> None:
+    window = Window(FakeHost())
+    with window.drafts.until_stored("sent") as leave:
+        assert leave() is None
+    assert window.host.drafts == {}
 
 
 def test_a_setting_of_another_process_is_read_unless_a_newer_one_is_being_written() -> None:
