@@ -48,7 +48,7 @@ def default_signals() -> None:
 
 @pytest.fixture(autouse=True)
 def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty CHATOPS_HOME, inherited by programs the test starts; the person's own files and keys stay out.
+    """An empty CHATOPS_HOME, inherited by programs the test starts; the user's own files and keys stay out.
 
     What a test starts imports this checkout, wherever the tests were started and whatever else is installed.
     """

@@ -1,4 +1,4 @@
-"""A person's registry with a scripted server behind it."""
+"""A user's registry with a scripted server behind it."""
 
 import json
 from collections.abc import Callable, Iterator

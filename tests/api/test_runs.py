@@ -94,7 +94,7 @@ def test_functions_are_called_by_the_steps_that_have_them_and_results_are_instan
     assert server.violations == []
 
 
-def test_a_call_that_asks_pauses_the_run_and_a_person_at_another_entry_point_lets_it_go_on(
+def test_a_call_that_asks_pauses_the_run_and_a_user_at_another_entry_point_lets_it_go_on(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.plays(FOUND, ORDER, answers("done"))
@@ -134,11 +134,11 @@ def test_deny_tells_the_model_and_the_run_goes_on(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "done", "told"),
+    ("answer", "done", "message"),
     [(True, ["order timer"], "ordered timer"), (False, [], "does not permit it"), ("Too dear.", [], "Too dear.")],
 )
 def test_a_function_that_is_asked_decides_each_call(
-    stage: Stage, answer: bool | str, done: list[str], told: str
+    stage: Stage, answer: bool | str, done: list[str], message: str
 ) -> None:
     server, shop = stage.plays(FOUND, ORDER, answers("end")), Shop()
     asked: list[tuple[str, str, bool]] = []
@@ -150,7 +150,7 @@ def test_a_function_that_is_asked_decides_each_call(
 
     result = shop.workflow().run("a timer", model="fake", workspace=stage.workspace, on_approval=decide)
     assert result.success and asked == [("order", '{"part":"timer"}', True)]
-    assert shop.done == done and told in server.requests[-1].tool_results[-1]
+    assert shop.done == done and message in server.requests[-1].tool_results[-1]
 
 
 def test_a_function_that_leaves_a_call_open_pauses_the_run(stage: Stage) -> None:
@@ -322,7 +322,7 @@ async def test_inside_an_event_loop_it_says_what_to_do_instead(stage: Stage) -> 
     assert result.result == "done"
 
 
-def test_a_step_that_a_person_has_to_look_at_says_so(stage: Stage) -> None:
+def test_a_step_that_a_user_has_to_look_at_says_so(stage: Stage) -> None:
     stage.plays(answers("fine"))
     result = Workflow("test", [Step("a", "p", review=True)]).run("x", model="fake", workspace=stage.workspace)
     assert (result.success, result.review, result.steps[0].status) == (False, "a", "open")

@@ -1,4 +1,4 @@
-"""Plays one case of the attack corpus: a scripted model, a hostile workspace, the real app, a scripted person.
+"""Plays one case of the attack corpus: a scripted model, a hostile workspace, the real app, a scripted user.
 
 The app is the one that the commands open (registry file, policy, tools, sandbox, SQLite, log), in this process.
 """
@@ -333,7 +333,7 @@ class Stage:
         function = {"name": self.case["tool"], "arguments": arguments}
         return [{"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}]
 
-    # the person
+    # the user
 
     def _answers(self) -> Iterator[Any]:
         answer = self.policy["answer"]
@@ -444,7 +444,7 @@ class Stage:
 
 
 def _tamper(store: Path, command: str) -> None:
-    """Replace the harmless command everywhere in the stored turn, as another program of this person could."""
+    """Replace the harmless command everywhere in the stored turn, as another program of this user could."""
     base = sqlite3.connect(store)
     with base:
         tables = [row[0] for row in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

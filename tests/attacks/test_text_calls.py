@@ -28,7 +28,7 @@ COMMAND = "touch PWNED"
 FORMATS = ("auto", "hermes", "qwen3_xml", "llama3_json", "deepseek_v31", "mistral_v11")
 """Values of `tool_format`: tools in their own field, and some prompted formats."""
 GATED = {name: spelling.spell([("shell_exec", {"command": COMMAND})]) for name, spelling in SPELLINGS.items()}
-"""A call that may not run without a person, in every format there is."""
+"""A call that may not run without a user, in every format there is."""
 READS = '<tool_call>\n{"name": "file_read", "arguments": {"path": "evil.txt"}}\n</tool_call>'
 FENCE = re.compile(r"\[result ([0-9a-f]{16}) of file_read: success\]\n(.*)\n\[end of result \1\]", re.DOTALL)
 BREAKOUTS = (
@@ -43,7 +43,7 @@ BREAKOUTS = (
 
 
 class Talk:
-    """A conversation in one workspace with a person who does not answer by themselves."""
+    """A conversation in one workspace with a user who does not answer by themselves."""
 
     def __init__(self, session: Session, workspace: Path) -> None:
         self.session = session
@@ -117,12 +117,12 @@ async def test_a_file_full_of_calls_and_role_names_is_read_and_nothing_else(form
         "assistant",
         "user",
     ]
-    told = last.messages[3]["content"]
-    fenced = FENCE.search(told)
+    sent = last.messages[3]["content"]
+    fenced = FENCE.search(sent)
     assert fenced is not None and fenced[2] == result.content
-    assert told.count(fenced[1]) == 2
+    assert sent.count(fenced[1]) == 2
     before, after = WRITABLE[format].around
-    assert told == f"{before}{fenced[0]}{after}"
+    assert sent == f"{before}{fenced[0]}{after}"
 
 
 def in_fence(text: str) -> str:

@@ -183,11 +183,11 @@ def test_doctor_names_a_workflow_that_cannot_be_read(chatops: CommandLine, chato
     folder.mkdir(parents=True)
     (folder / "fine.yaml").write_text("steps: [{name: a, system_prompt: p}]")
     (folder / "bad.yaml").write_text("steps:\n  - name: a\n   - b\n")
-    told = {check["name"]: check for check in chatops("doctor", "--output-format", "json").json}
-    assert told["workflow bad"]["grade"] == "warn"
-    assert f"{folder / 'bad.yaml'}, line 3, column 4" in told["workflow bad"]["text"]
-    assert "registry check" in told["workflow bad"]["advice"]
-    assert "workflow fine" not in told
+    report = {check["name"]: check for check in chatops("doctor", "--output-format", "json").json}
+    assert report["workflow bad"]["grade"] == "warn"
+    assert f"{folder / 'bad.yaml'}, line 3, column 4" in report["workflow bad"]["text"]
+    assert "registry check" in report["workflow bad"]["advice"]
+    assert "workflow fine" not in report
 
 
 def test_a_backup_takes_over_visibly_from_a_model_that_is_not_in_this_version(chatops: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""chatops connect: an endpoint's model lands in the person's registry, everything else in there stays."""
+"""chatops connect: an endpoint's model lands in the user's registry, everything else in there stays."""
 
 import json
 import stat
@@ -31,7 +31,7 @@ def test_a_first_connection_writes_a_private_registry_and_is_used(chatops: Comma
     assert chatops("registry", "check").code == 0
 
 
-def test_what_the_person_wrote_is_kept(chatops: CommandLine, chatops_home: Path) -> None:
+def test_what_the_user_wrote_is_kept(chatops: CommandLine, chatops_home: Path) -> None:
     file = chatops_home / "config" / "model_registry.json"
     file.parent.mkdir(parents=True)
     before = {

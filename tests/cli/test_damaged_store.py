@@ -120,16 +120,16 @@ ODD_SCHEMAS = {
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("change", "told"), ODD_SCHEMAS.values(), ids=ODD_SCHEMAS)
+@pytest.mark.parametrize(("change", "message"), ODD_SCHEMAS.values(), ids=ODD_SCHEMAS)
 def test_a_store_whose_tables_are_not_those_of_its_version_is_named_and_repaired(
-    chatops: CommandLine, path: Path, change: str, told: str
+    chatops: CommandLine, path: Path, change: str, message: str
 ) -> None:
     session_id, call_id = chatops.paused("run `echo once >> log.txt`")
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(change)
     before = path.read_bytes()
     looked = chatops("doctor")
-    assert (looked.code, told in looked.out) == (1, True), looked.out
+    assert (looked.code, message in looked.out) == (1, True), looked.out
     assert call_id in chatops("approvals", "list").out
     assert path.read_bytes() == before
     approved = chatops("approvals", "approve", call_id)

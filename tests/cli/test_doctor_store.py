@@ -93,8 +93,8 @@ def test_a_program_that_keeps_the_store_locked_is_named(path: Path) -> None:
 def test_doctor_shows_size_version_and_pending_work_of_a_sound_store(chatops: CommandLine, path: Path) -> None:
     filled(path)
     before = contents(path.parent)
-    told = chatops("doctor", "--output-format", "json").json
-    lines = [line for line in told if line["name"] == "store"]
+    report = chatops("doctor", "--output-format", "json").json
+    lines = [line for line in report if line["name"] == "store"]
     assert [{key: line[key] for key in ("grade", "text", "advice")} for line in lines] == store_lines(path)
     assert {line["grade"] for line in lines} == {"ok"}
     said = graded(lines, "ok")

@@ -94,7 +94,7 @@ def test_their_tools_are_in_no_role_of_a_chat(demo: Operator) -> None:
 
 
 @pytest.mark.more
-def test_components_on_the_demo_deploys_once_what_a_person_approves(demo: Operator) -> None:
+def test_components_on_the_demo_deploys_once_what_a_user_approves(demo: Operator) -> None:
     paused = demo.run("components", WEBHOOK)
     assert [one["status"] for one in paused.json["steps"]] == ["answered", "answered", "paused"]
     assert "validate_minimal: failed: text: is required and not set" in paused.err
@@ -200,16 +200,16 @@ def test_a_workflow_of_ones_own_is_not_pretended_to(demo: Operator, chatops_home
 
 
 @pytest.mark.parametrize(
-    ("workflow", "request_", "told"),
+    ("workflow", "request_", "sent"),
     [
         ("code-change", "make hello.py say goodbye", 'written like: replace "this" with "that" in FILE'),
         ("research", "what is it about?", "there is no word in the request that I could search for"),
     ],
 )
-def test_the_demo_says_at_once_what_it_can_play(workflow: str, request_: str, told: str, demo: Operator) -> None:
+def test_the_demo_says_at_once_what_it_can_play(workflow: str, request_: str, sent: str, demo: Operator) -> None:
     ran = demo("workflow", "run", workflow, request_)
     assert (ran.code, ran.out) == (1, "")
-    assert told in ran.err and "Nothing was run." in ran.err
+    assert sent in ran.err and "Nothing was run." in ran.err
     assert "attempt" not in ran.err
     assert demo("sessions", "list", *JSON).json == []
 
@@ -302,17 +302,17 @@ def test_components_with_a_model_that_claims_too_much_too_early(
     ]
     paused = at.run("components", "orders to chat")
     assert paused.code == 3, paused.err
-    told = [request.messages[-1]["content"] for request in server.requests]
-    assert "component_details comes after component_search" in told[1]
-    assert 'component_details was never called with component="chat_post"' in told[4]
-    assert 'validate_minimal was never called with component="webhook_in"' in told[7]
+    sent = [request.messages[-1]["content"] for request in server.requests]
+    assert "component_details comes after component_search" in sent[1]
+    assert 'component_details was never called with component="chat_post"' in sent[4]
+    assert 'validate_minimal was never called with component="webhook_in"' in sent[7]
     assert "Not permitted: component_deploy (the steps that the tool is bound to)" in server.requests[8].tool_results[0]
-    assert 'never called with component="chat_post"' in told[9]
-    assert "1. Property: text" in told[10]
-    assert 'validate_minimal (component="chat_post") did not pass' in told[11]
-    assert "component_deploy comes after validate_full" in told[14]
-    assert "Property: nodes[1].id" in told[15]
-    assert "validate_deployed was never called" in told[17]
+    assert 'never called with component="chat_post"' in sent[9]
+    assert "1. Property: text" in sent[10]
+    assert 'validate_minimal (component="chat_post") did not pass' in sent[11]
+    assert "component_deploy comes after validate_full" in sent[14]
+    assert "Property: nodes[1].id" in sent[15]
+    assert "validate_deployed was never called" in sent[17]
     assert [request.body["temperature"] for request in server.requests] == [0.1] * len(server.requests)
     assert not (at.chatops.workspace / PATH_OF_FLOW).exists()
     ended = at.approve(paused, "component_deploy")

@@ -215,11 +215,11 @@ def test_doctor_and_models_list_say_the_same_of_a_model(chatops: CommandLine) ->
     file.write_text(json.dumps({"version": 3, "default_role": "assistant", "models": {"gone": model}, "roles": roles}))
     listed = chatops("--registry", str(file), "models", "list", "--output-format", "json").json
     (status,) = [one["status"] for one in listed if one["name"] == "gone"]
-    told = chatops("--registry", str(file), "models", "list")
-    rows = {line[2:].split()[0]: line for line in told.out.splitlines()}
+    ran = chatops("--registry", str(file), "models", "list")
+    rows = {line[2:].split()[0]: line for line in ran.out.splitlines()}
     assert rows["gone"].endswith("  no answer")
     assert rows["demo"].endswith("  ready") and rows["claude_cli"].endswith("  not available here")
-    assert f"gone: {status}" in told.err and "demo: " not in told.err
+    assert f"gone: {status}" in ran.err and "demo: " not in ran.err
     checks = chatops("--registry", str(file), "doctor", "--output-format", "json").json
     assert status in [f"{one['text']} {one['advice']}" for one in checks if one["name"] == "model gone"]
 

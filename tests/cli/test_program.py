@@ -157,7 +157,7 @@ def test_a_terminal_that_cannot_show_screens_is_told_about_p(workspace: Path) ->
 
 
 @pytest.mark.more
-def test_connect_lets_a_person_pick(chatops: CommandLine) -> None:
+def test_connect_lets_a_user_pick(chatops: CommandLine) -> None:
     with FakeOpenAI([], models=("first-model", "second-model")) as server:
         refused = chatops("connect", server.url)
         assert refused.code == 2

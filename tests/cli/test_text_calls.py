@@ -39,7 +39,7 @@ def test_a_call_in_the_text_runs_and_its_result_goes_back_as_the_server_takes_it
         assert request.system.split("\n\n")[-1] == "--- Role Context ---\nBe a pirate."
 
 
-def test_a_gated_call_in_the_text_waits_for_a_person(chatops: CommandLine) -> None:
+def test_a_gated_call_in_the_text_waits_for_a_user(chatops: CommandLine) -> None:
     with FakeOpenAI([says(WRITES)]) as server:
         ran = chatops(*flags(chatops, server), "-p", "write it", "--output-format", "json")
     assert ran.code == 3
@@ -125,9 +125,9 @@ def test_both_of_two_fenced_calls_are_asked_about(chatops: CommandLine) -> None:
 def test_a_call_in_a_form_that_no_model_uses_is_said_to_the_model(chatops: CommandLine, text: str) -> None:
     with FakeOpenAI([says(text), says(READS), says("Friday.")]) as server:
         ran = chatops(*flags(chatops, server), "-p", "read it")
-        _, told, last = server.requests
+        _, sent, last = server.requests
     assert (ran.code, ran.out.strip()) == (0, "Friday."), ran.err
-    assert told.tool_results[0].startswith("file_read was not run: it ")
+    assert sent.tool_results[0].startswith("file_read was not run: it ")
     assert "due on Friday" in last.tool_results[1]
 
 

@@ -1,4 +1,4 @@
-"""``chatops workflow``: runs that need a person, go on elsewhere, are ended, looked at, or cannot begin."""
+"""``chatops workflow``: runs that need a user, go on elsewhere, are ended, looked at, or cannot begin."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def gated() -> dict[str, Any]:
     return step("make", tools=["shell_exec"])
 
 
-# a person is needed
+# a user is needed
 
 
 @pytest.mark.more
@@ -120,7 +120,7 @@ def test_an_edited_call_inside_a_run_is_judged_as_in_a_chat(scripted: Scripted) 
     assert at.made("count.txt").read_text() == "y\n"
 
 
-def test_without_a_person_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scripted) -> None:
+def test_without_a_user_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scripted) -> None:
     installation, server = scripted
     copies = call("shell_exec", command="cp note.txt copy.txt")
     at = installation(calls(copies), answer("not made"), calls(copies), answer("made"))

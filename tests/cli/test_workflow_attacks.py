@@ -169,7 +169,7 @@ def test_order_and_once_hold_among_the_calls_of_one_reply(scripted: Scripted) ->
     ]
 
 
-def test_a_person_who_edits_a_validation_has_it_made_of_something_else(scripted: Scripted) -> None:
+def test_a_user_who_edits_a_validation_has_it_made_of_something_else(scripted: Scripted) -> None:
     installation, server = scripted
     at = installation(calls(check("a")), claim("a"), gave_up("it cannot be shown"))
     at.define(validated())
@@ -181,7 +181,7 @@ def test_a_person_who_edits_a_validation_has_it_made_of_something_else(scripted:
 
 
 @pytest.mark.more
-def test_a_person_who_edits_the_command_of_a_gate_is_told_that_it_would_not_be_the_gate(scripted: Scripted) -> None:
+def test_a_user_who_edits_the_command_of_a_gate_is_told_that_it_would_not_be_the_gate(scripted: Scripted) -> None:
     installation, _ = scripted
     at = installation(answer("made"))
     at.define(step("make", gates=[{"name": "tests", "command": "test -e missing"}], max_step_retries=1))
@@ -227,11 +227,11 @@ def test_marks_of_ours_in_an_answer_do_not_end_what_it_stands_in(scripted: Scrip
     at = installation(answer(hostile), answer("done"))
     at.define(step("a"), step("b"))
     assert at.run().code == 0
-    (_, told) = server.requests[1].messages
-    assert len(told["content"]) < 25_000
-    last = told["content"].rstrip().splitlines()[-1]
+    (_, message) = server.requests[1].messages
+    assert len(message["content"]) < 25_000
+    last = message["content"].rstrip().splitlines()[-1]
     assert last.startswith("[end of output ")
-    assert told["content"].count(last) == 1
+    assert message["content"].count(last) == 1
 
 
 @pytest.mark.more
@@ -254,7 +254,7 @@ def test_a_word_on_one_answer_is_none_on_the_next(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "told"),
+    ("flags", "code", "message"),
     [
         (["--attempt", "1.1"], 2, "--attempt goes with"),
         (["--accept", "--attempt", "1"], 2, "a step and an attempt at it, such as 2.1"),
@@ -262,11 +262,11 @@ def test_a_word_on_one_answer_is_none_on_the_next(scripted: Scripted) -> None:
     ],
 )
 def test_a_word_needs_to_say_what_it_is_about_in_full(
-    flags: list[str], code: int, told: str, scripted: Scripted
+    flags: list[str], code: int, message: str, scripted: Scripted
 ) -> None:
     installation, _ = scripted
     at = installation(answer("one"))
     at.define(step("a", review=True))
     ran = at.resume(at.run().json["session_id"], *flags)
     assert ran.code == code
-    assert told in ran.err
+    assert message in ran.err

@@ -115,9 +115,9 @@ def test_b4_a_validation_that_says_invalid_is_a_failed_call_with_numbered_errors
     ran = at.run(*CHECK, *WRITE)
     assert ran.code == 0, ran.err
     assert [one["outcome"] for one in ran.json["calls"]] == ["failed", "success", "success"]
-    told = server.requests[1].tool_results[0]
-    assert "Validation Errors Found:\n1. Property: size\n   Message: too big" in told
-    assert "\n3. Property" not in told
+    result = server.requests[1].tool_results[0]
+    assert "Validation Errors Found:\n1. Property: size\n   Message: too big" in result
+    assert "\n3. Property" not in result
     assert "validations have not all passed" in server.requests[2].last_user
 
 
@@ -281,9 +281,9 @@ def test_a_server_that_cannot_be_asked_costs_no_attempt_and_the_run_goes_on_wher
     assert ended.json["answer"] == "told"
     assert [one["attempts"] for one in ended.json["steps"]] == [1, 1]
     assert "error" not in ended.json
-    told = server.requests[3]
-    assert "What was done so far stands above" in told.last_user
-    assert len(told.tool_results) == 1
+    result = server.requests[3]
+    assert "What was done so far stands above" in result.last_user
+    assert len(result.tool_results) == 1
 
 
 def test_a_schema_is_enforced_with_the_place_of_the_fault(scripted: tuple[Scripted, FakeOpenAI]) -> None:

@@ -1,4 +1,4 @@
-"""Where commands work: the home folder only if a person says so, and a session where it began."""
+"""Where commands work: the home folder only if a user says so, and a session where it began."""
 
 import os
 import sys
@@ -102,9 +102,9 @@ def test_a_folder_that_was_deleted_under_the_shell_is_told(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    told = chatops(*command)
-    assert told.code == 2
-    assert "The folder you are in has been deleted." in told.err and "--workspace DIR" in told.err
+    ran = chatops(*command)
+    assert ran.code == 2
+    assert "The folder you are in has been deleted." in ran.err and "--workspace DIR" in ran.err
 
 
 def test_what_a_killed_app_has_left_in_the_workspace_is_gone_when_a_conversation_is_opened(

@@ -1,4 +1,4 @@
-"""A file that a person asks for: whole under its name or not there, and never in the place of another one."""
+"""A file that a user asks for: whole under its name or not there, and never in the place of another one."""
 
 import errno
 import os

@@ -53,7 +53,7 @@ SPECS = [
     )
     for name, (level, verdict) in TOOLS.items()
 ]
-PEOPLE = [User(uid=1, login="ana"), User(uid=2, login="guest")]
+USERS = [User(uid=1, login="ana"), User(uid=2, login="guest")]
 CALLS = [CallFacts(arguments="{}", cwd="/w"), CallFacts(arguments="{}", cwd="/w", paths=("/w/secret/a",))]
 
 
@@ -70,29 +70,29 @@ def grants(loaded: Loaded) -> list[Grant]:
         resolve_grant(
             registries=loaded.registries,
             role=role.name,
-            user=person,
+            user=user,
             access_cap=loaded.access_cap,
             specs=SPECS,
             models=[ModelTarget(name="demo")],
             prompt="",
         )
-        for person in PEOPLE
+        for user in USERS
         for role in loaded.registry.roles
     ]
 
 
 def table(loaded: Loaded) -> dict[tuple[str, str, str, int], int]:
-    """How strict each call is, per person, role and tool."""
+    """How strict each call is, per user, role and tool."""
     out = {}
-    for person in PEOPLE:
+    for user in USERS:
         for role in loaded.registry.roles:
             held = resolve_grant(
-                registries=loaded.registries, role=role.name, user=person, access_cap=loaded.access_cap,
+                registries=loaded.registries, role=role.name, user=user, access_cap=loaded.access_cap,
                 specs=SPECS, models=[ModelTarget(name="demo")], prompt="",
             )  # fmt: skip
             for tool in TOOLS:
                 for index, facts in enumerate(CALLS):
-                    out[person.login, role.name, tool, index] = held.judge(tool, facts).verdict.strictness
+                    out[user.login, role.name, tool, index] = held.judge(tool, facts).verdict.strictness
     return out
 
 
@@ -142,7 +142,7 @@ def test_a_broken_file_without_a_copy_leaves_reading_at_most(damage: tuple[str, 
 
 
 def key_damages() -> list[bytes]:
-    """The file with one key that the format gives (not a name that a person chose) misspelt by one letter."""
+    """The file with one key that the format gives (not a name that a user chose) misspelt by one letter."""
     out = []
     for key in (
         "tools",

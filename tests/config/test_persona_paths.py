@@ -1,4 +1,4 @@
-"""Personas, the person's folders and the person."""
+"""Personas, the user's folders and the user."""
 
 import os
 import pwd
@@ -87,9 +87,9 @@ def test_a_relative_home_is_refused() -> None:
         find_paths({"CHATOPS_HOME": "here"})
 
 
-def test_the_person_is_the_uid_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_is_the_uid_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
-    person = current_user()
-    assert person.uid == os.getuid() and person.login == pwd.getpwuid(os.getuid()).pw_name
-    assert person.groups
+    user = current_user()
+    assert user.uid == os.getuid() and user.login == pwd.getpwuid(os.getuid()).pw_name
+    assert user.groups

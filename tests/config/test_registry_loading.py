@@ -19,7 +19,7 @@ MINIMAL: dict[str, Any] = {"version": 3, "default_role": "solo", "roles": {"solo
 
 
 class Place:
-    """A person's folders, a workspace and an optional site registry below a temporary folder."""
+    """A user's folders, a workspace and an optional site registry below a temporary folder."""
 
     def __init__(self, base: Path) -> None:
         self.paths = Paths(config=base / "config", data=base / "data", log=base / "log")

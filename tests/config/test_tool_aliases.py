@@ -1,4 +1,4 @@
-"""`code_interpreter` in a registry means python_exec: in what permits and in what restricts, and the person is told."""
+"""`code_interpreter` in a registry means python_exec: in what permits and in what restricts, and the user is told."""
 
 import json
 from typing import Any
@@ -36,12 +36,12 @@ def granted(registry: Registry, *approvals: str) -> Grant:
     )
 
 
-def test_a_role_that_lists_the_alias_gets_the_tool_and_its_person_is_told() -> None:
+def test_a_role_that_lists_the_alias_gets_the_tool_and_its_user_is_told() -> None:
     registry = read(users=OPERATOR, roles={"r": {"tools": ["code_interpreter"]}})
     assert [spec.name for spec in granted(registry).tools] == ["python_exec"]
     assert granted(registry).judge("python_exec", FACTS).verdict is Verdict.ASK
-    [told] = registry.warnings
-    assert "key roles.r.tools[0]: code_interpreter is another name of python_exec" in told
+    [warning] = registry.warnings
+    assert "key roles.r.tools[0]: code_interpreter is another name of python_exec" in warning
 
 
 @pytest.mark.parametrize(

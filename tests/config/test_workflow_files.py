@@ -22,7 +22,7 @@ def made(text: str) -> dict[str, Any]:
 
 
 class Place:
-    """A person's folders, a workspace and a site below a temporary folder."""
+    """A user's folders, a workspace and a site below a temporary folder."""
 
     def __init__(self, base: Path) -> None:
         self.paths = Paths(config=base / "config", data=base / "data", log=base / "log")
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_registry_and_files_of_person_and_machine_are_found(place: Place) -> None:
+def test_registry_and_files_of_user_and_machine_are_found(place: Place) -> None:
     place.own(a=made("a"))
     place.machine(b=made("b"))
     place.file("c.json", made("c"))
@@ -75,7 +75,7 @@ def test_registry_and_files_of_person_and_machine_are_found(place: Place) -> Non
     assert workflows.get("c").spec.source == str(place.folder / "c.json")
 
 
-def test_without_a_registry_of_their_own_a_person_still_has_a_folder(place: Place) -> None:
+def test_without_a_registry_of_their_own_a_user_still_has_a_folder(place: Place) -> None:
     place.file("c.json", made("c"))
     assert place.load().workflows().get("c").spec.description == "c"
 
@@ -126,7 +126,7 @@ def test_the_name_of_a_file_stays_on_its_line_and_does_nothing_to_a_terminal(pla
         assert "\n" not in said
 
 
-def test_a_broken_file_of_the_machine_is_not_replaced_by_a_persons(place: Place) -> None:
+def test_a_broken_file_of_the_machine_is_not_replaced_by_a_users(place: Place) -> None:
     place.own(deploy=made("mine"))
     place.file("deploy.json", {"steps": 1}, folder=place.site_folder / "workflows")
     with pytest.raises(ConfigError, match=r"etc/workflows/deploy\.json"):

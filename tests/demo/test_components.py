@@ -64,9 +64,9 @@ async def test_what_shares_most_words_is_found_first(query: str, first: str, tmp
 
 
 async def test_where_nothing_is_found_all_names_are_told(tmp_path: Path) -> None:
-    told = await said("component_search", tmp_path, query="zzz")
-    assert told["found"] == []
-    assert set(told["triggers"] + told["actions"]) == {one.name for one in CATALOGUE}
+    result = await said("component_search", tmp_path, query="zzz")
+    assert result["found"] == []
+    assert set(result["triggers"] + result["actions"]) == {one.name for one in CATALOGUE}
 
 
 def test_every_component_passes_with_its_own_examples() -> None:
@@ -83,8 +83,8 @@ def test_every_component_passes_with_its_own_examples() -> None:
 
 
 async def test_details_name_the_properties_and_an_unknown_component_the_nearest(tmp_path: Path) -> None:
-    told = await said("component_details", tmp_path, component="webhook_in")
-    assert {one["name"]: one["required"] for one in told["properties"]} == {
+    result = await said("component_details", tmp_path, component="webhook_in")
+    assert {one["name"]: one["required"] for one in result["properties"]} == {
         "path": True,
         "method": True,
         "secret": False,
@@ -94,10 +94,10 @@ async def test_details_name_the_properties_and_an_unknown_component_the_nearest(
 
 
 async def test_the_small_validation_looks_only_for_what_is_missing(tmp_path: Path) -> None:
-    told = await said("validate_minimal", tmp_path, component="chat_post", properties={"channel": "", "extra": 1})
-    assert told["valid"] is False
-    assert [one["property"] for one in told["errors"]] == ["channel", "text"]
-    assert "Example: #general" in told["errors"][0]["message"]
+    result = await said("validate_minimal", tmp_path, component="chat_post", properties={"channel": "", "extra": 1})
+    assert result["valid"] is False
+    assert [one["property"] for one in result["errors"]] == ["channel", "text"]
+    assert "Example: #general" in result["errors"][0]["message"]
     passed = await said("validate_minimal", tmp_path, component="chat_post", properties={"channel": "x", "text": 1})
     assert passed == {"valid": True, "errors": []}
     unknown = await said("validate_minimal", tmp_path, component="\x1b[2J", properties={})
@@ -165,11 +165,11 @@ async def test_a_deployment_is_a_file_whose_version_says_how_often(tmp_path: Pat
     assert [path.name for path in (tmp_path / "flows").iterdir()] == ["hello.json"]
     value = json.loads((tmp_path / "flows" / "hello.json").read_text())
     assert value == {**FLOW, "version": 2}
-    told = await said("validate_deployed", tmp_path, name="hello")
-    assert told == {"valid": True, "errors": [], "file": "flows/hello.json", "version": 2}
+    result = await said("validate_deployed", tmp_path, name="hello")
+    assert result == {"valid": True, "errors": [], "file": "flows/hello.json", "version": 2}
 
 
-async def test_a_person_is_shown_the_file_and_the_change_and_asked_about_no_flow_with_faults(tmp_path: Path) -> None:
+async def test_a_user_is_shown_the_file_and_the_change_and_asked_about_no_flow_with_faults(tmp_path: Path) -> None:
     tool = TOOLS["component_deploy"]
     facts = await inspected(tool, context_for(tmp_path), FLOW)
     assert facts.paths == (str(tmp_path / "flows" / "hello.json"),)

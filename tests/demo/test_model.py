@@ -94,7 +94,7 @@ async def say(*messages: Message, tools: tuple[str, ...] = (), choice: ToolChoic
         await client.aclose()
 
 
-def person(text: str) -> UserMessage:
+def user(text: str) -> UserMessage:
     return UserMessage(id=MessageId(f"u.{text}"), text=text)
 
 
@@ -118,7 +118,7 @@ def answered(number: int, *results: tuple[str, str]) -> list[Message]:
 
 
 async def test_it_asks_for_calls_side_by_side_and_reports_usage() -> None:
-    reply = await say(person("read a.txt and run `ls -l`"))
+    reply = await say(user("read a.txt and run `ls -l`"))
     assert [(call.name, json.loads(call.arguments)) for call in reply.calls] == [
         ("file_read", {"path": "a.txt"}),
         ("shell_exec", {"command": "ls -l"}),
@@ -131,7 +131,7 @@ async def test_it_asks_for_calls_side_by_side_and_reports_usage() -> None:
 
 
 async def test_it_goes_on_with_the_next_round_and_then_quotes() -> None:
-    asked = person("read a.txt then run `ls`")
+    asked = user("read a.txt then run `ls`")
     first = answered(1, ("file_read", "line one\nline two\nline three\nline four"))
     reply = await say(asked, *first)
     assert [call.name for call in reply.calls] == ["shell_exec"]
@@ -144,12 +144,12 @@ async def test_it_goes_on_with_the_next_round_and_then_quotes() -> None:
 
 
 async def test_only_the_present_message_counts() -> None:
-    reply = await say(person("read a.txt"), *answered(1, ("file_read", "x")), person("read a.txt"))
+    reply = await say(user("read a.txt"), *answered(1, ("file_read", "x")), user("read a.txt"))
     assert [call.name for call in reply.calls] == ["file_read"]
 
 
 async def test_it_acknowledges_a_denial_with_its_reason() -> None:
-    asked = person("run `rm x` and read a.txt")
+    asked = user("run `rm x` and read a.txt")
     results = answered(1, ("shell_exec", feedback.denied("too risky, ask Ana")), ("file_read", "fine"))
     reply = await say(asked, *results)
     assert "shell_exec was denied because: too risky, ask Ana." in reply.text
@@ -161,17 +161,17 @@ async def test_it_acknowledges_a_denial_with_its_reason() -> None:
 
 
 async def test_a_tool_that_is_not_offered_is_named_with_the_way_out() -> None:
-    reply = await say(person("run `ls`"), tools=("file_read",))
+    reply = await say(user("run `ls`"), tools=("file_read",))
     assert not reply.calls
     assert "shell_exec" in reply.text
     assert "ctrl+r" in reply.text
-    both = await say(person("run `ls` and read a.txt"), tools=("file_read",))
+    both = await say(user("run `ls` and read a.txt"), tools=("file_read",))
     assert [call.name for call in both.calls] == ["file_read"]
     assert "shell_exec" in both.text
 
 
 async def test_the_closing_call_gets_words() -> None:
-    messages = (person("read a.txt then run `ls`"), *answered(1, ("file_read", "x")), person(feedback.CLOSING))
+    messages = (user("read a.txt then run `ls`"), *answered(1, ("file_read", "x")), user(feedback.CLOSING))
     reply = await say(*messages, choice=ToolChoice.NONE)
     assert not reply.calls
     assert "I stop here" in reply.text
@@ -181,11 +181,11 @@ async def test_the_closing_call_gets_words() -> None:
 async def test_it_never_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert "(demo)" in (await say(person("hm"))).text
+    assert "(demo)" in (await say(user("hm"))).text
 
 
 async def test_anything_else_gets_help() -> None:
-    reply = await say(person("What is the meaning of life?"))
+    reply = await say(user("What is the meaning of life?"))
     assert not reply.calls
     for words in ("(demo)", "not a language model", "chatops connect URL", "read FILE"):
         assert words in reply.text
@@ -193,7 +193,7 @@ async def test_anything_else_gets_help() -> None:
 
 async def test_it_streams_in_small_pieces_and_is_deterministic() -> None:
     client = client_for(ModelSpec(name="test", type=ModelType.DEMO))
-    first, second = await send(client, question(person("hm"))), await send(client, question(person("hm")))
+    first, second = await send(client, question(user("hm"))), await send(client, question(user("hm")))
     await client.aclose()
     assert len(first.events) > 10
     assert first.text == first.reply.text

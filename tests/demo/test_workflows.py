@@ -124,9 +124,9 @@ def test_of_any_other_step_it_says_that_it_cannot(names: tuple[str, str]) -> Non
     assert "components, code-change, research" in value["reasoning"] and "chatops connect" in value["reasoning"]
 
 
-def test_a_chat_is_no_step_whatever_a_person_says_in_it() -> None:
-    told = step_prompt(SPECS["research"], SPECS["research"].steps[0])
-    assert play({"messages": [{"role": "system", "content": "Base."}, {"role": "user", "content": told}]}) is None
+def test_a_chat_is_no_step_whatever_a_user_says_in_it() -> None:
+    prompt = step_prompt(SPECS["research"], SPECS["research"].steps[0])
+    assert play({"messages": [{"role": "system", "content": "Base."}, {"role": "user", "content": prompt}]}) is None
     assert play({"messages": []}) is None
 
 
@@ -227,7 +227,7 @@ def test_it_deploys_what_has_passed_and_proves_it() -> None:
     assert stage.answer()["result"]["file"] == "flows/webhook-posts-chat.json"
 
 
-def test_a_denied_deployment_is_not_asked_for_again_unless_a_person_wants_it() -> None:
+def test_a_denied_deployment_is_not_asked_for_again_unless_a_user_wants_it() -> None:
     stage = Stage("components", "assemble", "x", configure=CONFIGURED)
     stage.asked(FINE)
     stage.asked(feedback.denied("not today"))
@@ -283,7 +283,7 @@ def test_a_denied_edit_is_not_asked_for_again() -> None:
     stage.gives_up("do not ask")
 
 
-def test_after_tests_that_fail_it_waits_for_a_person_and_does_not_edit_twice() -> None:
+def test_after_tests_that_fail_it_waits_for_a_user_and_does_not_edit_twice() -> None:
     stage = Stage("code-change", "edit", EDIT)
     done = [DoneCall(tool="file_edit", arguments=canonical(ARGUMENTS), content="Wrote.", outcome=Outcome.SUCCESS)]
     stage.again(texts.gate_failed(stage.state, "tests", "python3", "FAILED"), done=done)

@@ -58,7 +58,7 @@ def registry(url: str, *, host_type: str = "openai", users: dict[str, Any] | Non
 
 
 class Installation:
-    """One person in one workspace; programs started here share the test's CHATOPS_HOME."""
+    """One user in one workspace; programs started here share the test's CHATOPS_HOME."""
 
     def __init__(self, workspace: Path, home: Path) -> None:
         self.workspace = workspace
@@ -91,7 +91,7 @@ class Installation:
         return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows)
 
     def run(self, *arguments: str) -> Ran:
-        """A command in another terminal of the same person."""
+        """A command in another terminal of the same user."""
         return fork_server.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
 
     @contextmanager
@@ -124,7 +124,7 @@ class Installation:
 
 
 class ChatTerminal(Terminal):
-    """The chat, used as a person uses it."""
+    """The chat, used as a user uses it."""
 
     def press(self, *keys: str) -> None:
         """Press keys; a dialog that says which ones it takes has been on the screen long enough to take them.

@@ -1,4 +1,4 @@
-"""What a person answers, and what a person does instead of answering."""
+"""What a user answers, and what a user does instead of answering."""
 
 import pytest
 

@@ -146,7 +146,7 @@ def test_edited_arguments_are_judged_and_asked_about_again(installation: Install
             terminal.dialog()
             terminal.press("e")
             terminal.wait_for("Edit the arguments of shell_exec")
-            # Key bindings are slower than letters: as a person, look before typing on.
+            # Key bindings are slower than letters: as a user, look before typing on.
             terminal.wait_for('"command"')
             terminal.send(SELECT_ALL)
             terminal.press("backspace")

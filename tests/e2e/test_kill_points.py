@@ -1,7 +1,7 @@
-"""`kill -9` at every place of a gated turn where the program can die, then on to the end as a person would.
+"""`kill -9` at every place of a gated turn where the program can die, then on to the end as a user would.
 
 Faults D01 to D12: however and wherever it dies, an approved effect comes about at most once, nothing is started
-a second time without a person asking for it, and the next request is one that a strict server takes.
+a second time without a user asking for it, and the next request is one that a strict server takes.
 """
 
 import json
@@ -24,7 +24,7 @@ EDITED = COMMAND.replace("mark.txt", "./mark.txt")
 PROMPT = "write it down"
 ANSWER = "Written down."
 ENOUGH = 6
-"""Commands after which a person would give up."""
+"""Commands after which a user would give up."""
 
 # How often a run of each kind gets to each place. The second number where two inspections of a round may end
 # together or one after the other: that many at most. A reply comes in more or fewer pieces: its first one counts here.
@@ -137,26 +137,26 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def person(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> User:
-    """A person with a workspace in which something can be written down."""
+def owner(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> User:
+    """A user with a workspace in which something can be written down."""
     (installation.workspace / "mark.txt").write_text("x")
     installation.use(registry(server.url))
     return User(installation=installation, fork_server=fork_server)
 
 
-def begin(person: User, kind: str, dying: str) -> Ran:
+def begin(owner: User, kind: str, dying: str) -> Ran:
     """The command of that kind, killed at `dying`, after what has to come before it."""
     if kind == "ruled":
-        return person.ask("--approve", f"shell_exec:{COMMAND}", dying=dying)
+        return owner.ask("--approve", f"shell_exec:{COMMAND}", dying=dying)
     if kind == "asked":
-        return person.ask(dying=dying)
-    paused = person.ask("--output-format", "json")
+        return owner.ask(dying=dying)
+    paused = owner.ask("--output-format", "json")
     assert paused.code == 3, paused.err
     (pending,) = json.loads(paused.out)["pending"]
     if kind == "edited":
-        return person.run("approvals", "approve", pending["id"], "--edit", json.dumps({"command": EDITED}), dying=dying)
-    person.answer()
-    return person.run("resume", json.loads(paused.out)["session_id"], dying=dying)
+        return owner.run("approvals", "approve", pending["id"], "--edit", json.dumps({"command": EDITED}), dying=dying)
+    owner.answer()
+    return owner.run("resume", json.loads(paused.out)["session_id"], dying=dying)
 
 
 ALWAYS = {"ruled": "after_commit", "edited": "in_commit"}
@@ -179,18 +179,18 @@ POINTS = [
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("kind", "place", "number", "certain"), POINTS)
 def test_killed_there_it_comes_about_once(
-    kind: str, place: str, number: int, certain: bool, person: User, server: FakeOpenAI
+    kind: str, place: str, number: int, certain: bool, owner: User, server: FakeOpenAI
 ) -> None:
-    ran = begin(person, kind, f"{place}:{number}")
+    ran = begin(owner, kind, f"{place}:{number}")
     assert ran.code == KILLED or not certain, ran
-    ended = person.finish()
+    ended = owner.finish()
     assert ANSWER in ended.out
-    outcomes = assert_at_most_once(person.installation)
-    assert person.installation.count == 1 or outcomes == [Outcome.UNKNOWN]
+    outcomes = assert_at_most_once(owner.installation)
+    assert owner.installation.count == 1 or outcomes == [Outcome.UNKNOWN]
     assert server.violations == []
     assert len(server.requests[-1].tool_results) == 2
     assert answers_each_call_once(server.requests[-1])
-    with person.installation.store() as store:
+    with owner.installation.store() as store:
         assert store.problems() == []
         assert store.pending_calls() == []
 
@@ -211,8 +211,8 @@ def test_the_table_knows_every_place() -> None:
 @pytest.mark.parametrize(
     "kind", ["ruled", *(pytest.param(kind, marks=pytest.mark.kill) for kind in REACHED if kind != "ruled")]
 )
-def test_there_is_no_later_place_to_die(kind: str, place: Failpoint, person: User) -> None:
+def test_there_is_no_later_place_to_die(kind: str, place: Failpoint, owner: User) -> None:
     """What comes before a place comes as often as what comes after it, so one of each pair is enough."""
     _, last = REACHED[kind].get(place, (0, 0))
-    ran = begin(person, kind, f"{place}:{last + 1}")
+    ran = begin(owner, kind, f"{place}:{last + 1}")
     assert ran.code == (3 if kind == "asked" else 0), f"{place} is reached more often than {last} times"

@@ -16,7 +16,7 @@ MANNERS = ("field", "prompt")
 """Where the model is told of its tools."""
 
 
-def told(url: str, spelling: Spelling, *, format: str, manner: str) -> dict[str, Any]:
+def registry_of(url: str, spelling: Spelling, *, format: str, manner: str) -> dict[str, Any]:
     """A registry with that model. Where a model cannot be asked for its own format, it does not keep to another."""
     value = registry(url)
     asked_for = "hermes" if format == "harmony" else format
@@ -71,7 +71,7 @@ ALL = [
 def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, installation: Installation) -> None:
     spelling, hold = SPELLINGS[format], threading.Event()
     with FakeOpenAI(reads_and_writes(spelling, hold)) as server:
-        installation.use(told(server.url, spelling, format=format, manner=manner))
+        installation.use(registry_of(server.url, spelling, format=format, manner=manner))
         with installation.open("--role", "coder") as before:
             before.ready("coder")
             before.say("read the note, then write it down")

@@ -1,4 +1,4 @@
-"""Servers that refuse tools, or take them and hide them: the person is told, the conversation goes on, it is kept."""
+"""Servers that refuse tools, or take them and hide them: the user is told, the conversation goes on, it is kept."""
 
 import json
 

@@ -61,9 +61,9 @@ def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(format: str
         last = server.requests[-1]
         assert server.violations == []
     assert installation.count == 0 and installation.journal() == []
-    told = last.last_user
-    assert "of shell_exec: denied]" in told
-    assert told.index("[result ") < told.index("not on a Friday") < told.index("[end of result ")
+    result = last.last_user
+    assert "of shell_exec: denied]" in result
+    assert result.index("[result ") < result.index("not on a Friday") < result.index("[end of result ")
     assert spelling.call("shell_exec", {"command": EFFECT}) in last.messages[-2]["content"]
 
 
@@ -99,9 +99,9 @@ def test_a_name_that_is_not_on_offer_is_answered_and_the_turn_goes_on(installati
             terminal.say("when is it due?")
             screen = terminal.wait_for("It is due on Friday.")
             assert TITLE not in screen
-        _, told, last = server.requests
+        _, result, last = server.requests
         assert server.violations == []
-    assert "shell_exex" in told.last_user and "on offer" in told.last_user and "shell_exec" in told.last_user
+    assert "shell_exex" in result.last_user and "on offer" in result.last_user and "shell_exec" in result.last_user
     assert "The invoice is due on Friday." in last.last_user
     assert installation.count == 0
 
@@ -125,8 +125,8 @@ def test_a_call_that_the_length_limit_cut_does_not_run_and_nobody_is_asked(
         last = server.requests[-1]
         assert server.violations == []
     assert len(server.requests) == 2
-    (told,) = last.tool_results
-    assert "not run" in told and "cut off" in told
+    (result,) = last.tool_results
+    assert "not run" in result and "cut off" in result
     assert installation.count == 0 and installation.journal() == []
 
 
@@ -203,7 +203,7 @@ def test_a_call_of_a_prompted_model_that_is_approved_under_a_native_one_is_answe
     assert answers_each_call_once(last) and len(last.tool_results) == 1
 
 
-def test_under_native_what_looks_like_a_call_is_text_that_a_person_can_read(installation: Installation) -> None:
+def test_under_native_what_looks_like_a_call_is_text_that_a_user_can_read(installation: Installation) -> None:
     with FakeOpenAI([streamed(HERMES.asks("shell_exec", words="I write it down.", command=EFFECT))]) as server:
         installation.use(keyed(server.url, tool_format="native"))
         with installation.open("--role", "coder") as terminal:

@@ -26,7 +26,7 @@ KILLED = -9
 COMMAND = "dd if=mark.txt of=count.txt oflag=append conv=notrunc status=none"
 RULES = ("--approve", f"shell_exec:{COMMAND}", "--approve", "shell_exec:test -s mark.txt")
 ENOUGH = 6
-"""Commands after which a person would give up."""
+"""Commands after which a user would give up."""
 
 REACHED: dict[Failpoint, int] = {
     "after_commit": 18,

@@ -122,7 +122,7 @@ def test_plain_chatops_after_a_crash_names_what_waits_in_the_run_and_ctrl_g_open
 
 
 @pytest.mark.more
-def test_a_failed_step_is_tried_again_with_what_the_person_says(installation: Installation, server: FakeOpenAI) -> None:
+def test_a_failed_step_is_tried_again_with_what_the_user_says(installation: Installation, server: FakeOpenAI) -> None:
     with installation.open("--role", "coder") as terminal:
         begin(terminal, "stage")
         terminal.wait_for("e try again with instructions")

@@ -49,7 +49,7 @@ class RunWorld:
     asked: list[StartAttempt | StartGate] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     extra: Counter[int] = field(default_factory=Counter)
-    """Attempts at a step that a person asked for."""
+    """Attempts at a step that a user asked for."""
 
     @classmethod
     def begin(cls, *steps: StepSpec, query: str = "a site", model: str = "") -> "RunWorld":
@@ -93,12 +93,12 @@ class RunWorld:
         return self.end(TurnStatus.FAILED, detail=detail, outcome=outcome)
 
     def review(self, review: Review) -> WorkflowStep:
-        """A person's word on what is shown."""
+        """A user's word on what is shown."""
         phase = self.waiting
         return self.feed(ReviewStep(step=phase.step, attempt=phase.attempt, review=review, by=ANA))
 
     def cancel(self) -> WorkflowStep:
-        """A person ends the run."""
+        """A user ends the run."""
         return self.feed(CancelRun(by=ANA))
 
     @property
@@ -109,7 +109,7 @@ class RunWorld:
 
     @property
     def waiting(self) -> AwaitingReview:
-        """What a person has to say something to."""
+        """What a user has to say something to."""
         assert isinstance(self.state.phase, AwaitingReview)
         return self.state.phase
 

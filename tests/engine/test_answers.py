@@ -112,9 +112,9 @@ def test_an_object_without_its_envelope_has_to_fit_the_schema() -> None:
 
 
 def test_what_cannot_be_read_is_told_as_the_orchestrator_did() -> None:
-    told = feedback(play(text("Sure! Here you go."), says(1)))[0]
-    assert told.startswith("[chatops] Your response could not be parsed as valid JSON. Error: ")
-    assert "Please respond with ONLY valid JSON matching the required schema. No markdown" in told
+    shown = feedback(play(text("Sure! Here you go."), says(1)))[0]
+    assert shown.startswith("[chatops] Your response could not be parsed as valid JSON. Error: ")
+    assert "Please respond with ONLY valid JSON matching the required schema. No markdown" in shown
 
 
 def test_an_answer_that_says_it_failed_fails_the_attempt_with_its_reason() -> None:
@@ -137,7 +137,7 @@ def test_calls_written_into_the_answer_come_before_its_claim() -> None:
     assert not world.effects_done
 
 
-def test_what_the_machine_says_is_not_said_by_the_person() -> None:
+def test_what_the_machine_says_is_not_said_by_the_user() -> None:
     spoken = [m.by for m in play(text("no JSON"), says(1)).state.messages if isinstance(m, UserMessage)]
     assert spoken == [Speaker.MACHINE, Speaker.MACHINE]
     chat = World.begin()
@@ -224,7 +224,7 @@ def test_a_refused_answer_counts_as_a_round_and_one_closing_call_is_reserved() -
         (says(CLAIM_A), validating(), "validate was never called with component"),
     ],
 )
-def test_why_an_attempt_has_failed_is_told_to_the_person_and_not_in_words_for_the_model(
+def test_why_an_attempt_has_failed_is_told_to_the_user_and_not_in_words_for_the_model(
     said: ModelReply, contract: StepContract, what: str
 ) -> None:
     world = play(said, said, contract=contract, max_rounds=1)
@@ -339,7 +339,7 @@ def test_a_turn_without_a_contract_takes_any_answer() -> None:
 
 
 def with_approval(state: TurnState) -> set[CallId]:
-    """Calls that wait for a person."""
+    """Calls that wait for a user."""
     phase = state.phase
     return {one.call.id for one in getattr(phase, "calls", ()) if one.status.kind == "awaiting_decision"}
 

@@ -29,7 +29,7 @@ from tests.engine.world import World, raw
 
 @dataclass
 class Flow:
-    """Plays a run: a script of model replies over all turns, and a person who approves everything."""
+    """Plays a run: a script of model replies over all turns, and a user who approves everything."""
 
     steps: Sequence[StepSpec]
     script: list[ModelReply]
@@ -53,7 +53,7 @@ class Flow:
             step = advance_run(step.state, ended)
         return step.state
 
-    def told(self) -> str:
+    def instructions(self) -> str:
         """What the first turn's model was told last."""
         turn = next(iter(self.turns.values()))
         said = [one.text for one in turn.messages if isinstance(one, UserMessage) and one.by is Speaker.MACHINE]
@@ -191,9 +191,9 @@ def test_prose_is_told_the_form_and_the_schema_of_the_step() -> None:
     schema = '{"properties":{"name":{"type":"string"}},"required":["name"],"type":"object"}'
     flow = Flow(steps=[a_step("tell", output_schema=schema)], script=[text("Sure, here you go!")] * 100)
     flow.play()
-    told = flow.told()
-    assert '"success": true' in told
-    assert told.endswith(schema)
+    instructions = flow.instructions()
+    assert '"success": true' in instructions
+    assert instructions.endswith(schema)
     plain = Flow(steps=[a_step("tell")], script=[text("Sure, here you go!")] * 100)
     plain.play()
-    assert "as the text of `result`" in plain.told()
+    assert "as the text of `result`" in plain.instructions()

@@ -29,7 +29,7 @@ def begin(grant: Grant | None = None, says: ToolResult | None = None) -> World:
     return World.after(step, lambda call: says)
 
 
-def test_the_command_waits_for_a_person_and_runs_exactly_as_shown() -> None:
+def test_the_command_waits_for_a_user_and_runs_exactly_as_shown() -> None:
     world = begin()
     world.drain()
     assert turn_status(world.state) is TurnStatus.PAUSED
@@ -67,8 +67,8 @@ def test_no_other_command_passes_the_gate_in_its_place(arguments: str) -> None:
     world.drain()
     world.decide(0, Edited(arguments=arguments))
     world.drain()
-    told = [event.text for step in world.steps for event in step.events if isinstance(event, Notice)]
-    assert told == [
+    notices = [event.text for step in world.steps for event in step.events if isinstance(event, Notice)]
+    assert notices == [
         "The edited arguments of shell_exec cannot be used: the gate tests is passed by its own command and by no other"
     ]
     assert json.loads(pending_calls(world.state)[0].call.arguments)["command"] == "pytest -q"
@@ -111,7 +111,7 @@ def test_no_model_is_asked_and_the_transcript_is_one_that_a_server_accepts() -> 
     assert asked == [m.call_id for m in world.results()]
 
 
-def test_after_a_crash_in_the_middle_a_person_says_what_became_of_it() -> None:
+def test_after_a_crash_in_the_middle_a_user_says_what_became_of_it() -> None:
     world = begin()
     world.drain()
     world.decide(0, Approved())

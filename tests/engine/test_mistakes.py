@@ -138,12 +138,12 @@ def test_a_crash_between_does_not_make_one_mistake_two() -> None:
 
 
 def test_an_invalid_call_is_answered_with_the_arguments_the_tool_has() -> None:
-    told = feedback.invalid(
+    text = feedback.invalid(
         ToolCall(id=CallId("c"), name="file_edit", arguments="{}"),
         (Problem(path="pth", message="is no argument"),),
         EDIT,
     )
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "file_edit was not run: its arguments are not valid.",
         "- pth: is no argument",
         'Arguments: file_edit(path: string, all?: boolean, mode?: "fast"|"slow", limit?: integer|null, '
@@ -183,9 +183,9 @@ def test_unknown_tools_are_answered_with_near_names_whatever_their_spelling() ->
     assert "Did you mean shell_exec" in feedback.unknown_tool("functions.shell_exec", offered)
     assert "Did you mean" not in feedback.unknown_tool("zzz", offered)
     many = [f"tool{n}" for n in range(300)]
-    told = feedback.unknown_tool("x" * 100_000, many)
-    assert "and 276 more." in told
-    assert len(told) < 600
+    text = feedback.unknown_tool("x" * 100_000, many)
+    assert "and 276 more." in text
+    assert len(text) < 600
 
 
 def test_what_the_reader_repaired_asks_even_where_everything_is_allowed() -> None:
@@ -224,7 +224,7 @@ def test_an_edit_that_cannot_run_leaves_the_repairs_and_the_approval_as_they_wer
     assert [m.outcome for m in world.results()] == [Outcome.SUCCESS]
 
 
-def test_a_persons_own_words_are_no_repair() -> None:
+def test_a_users_own_words_are_no_repair() -> None:
     world = World.begin()
     world.drain(reply(raw("free", '{"n":1}', repairs=("a brace",))))
     world.decide(0, Edited(arguments='{"n":9}'))

@@ -1,4 +1,4 @@
-"""A call whose arguments had to be guessed asks, whoever had to guess: a person sees what would run."""
+"""A call whose arguments had to be guessed asks, whoever had to guess: a user sees what would run."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.engine.world import World, raw, reply
     [raw("free", '{"x":"mended"}'), raw("free", "{}", repairs=("a brace was added",))],
     ids=["inspection", "the reader of the reply"],
 )
-def test_a_permitted_call_that_was_repaired_asks_a_person(call: RawCall) -> None:
+def test_a_permitted_call_that_was_repaired_asks_a_user(call: RawCall) -> None:
     world = World.begin()
     world.drain(reply(call))
     (pending,) = pending_calls(world.state)

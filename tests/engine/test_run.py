@@ -153,17 +153,17 @@ def test_a_run_in_which_no_step_gave_anything_has_failed() -> None:
     assert world.finished.result is RunResult.FAILED
 
 
-# A person
+# A user
 
 
 def asking(**more: object) -> RunWorld:
-    """A run whose step has failed and waits for a person."""
+    """A run whose step has failed and waits for a user."""
     world = RunWorld.begin(a_step("build", on_fail=OnFail.ASK, max_attempts=1, **more), a_step("ship"))
     world.fail("no luck")
     return world
 
 
-def test_with_ask_a_person_says_how_it_goes_on() -> None:
+def test_with_ask_a_user_says_how_it_goes_on() -> None:
     world = asking()
     assert world.waiting.reason is ReviewReason.FAILED
     assert world.under_way is None
@@ -208,7 +208,7 @@ def test_a_failed_step_cannot_be_accepted() -> None:
     assert world.state is before
 
 
-def test_a_review_holds_the_answer_until_a_person_accepts_it() -> None:
+def test_a_review_holds_the_answer_until_a_user_accepts_it() -> None:
     world = RunWorld.begin(a_step("build", review=True), a_step("ship"))
     world.end(answer="v1")
     assert (world.waiting.reason, world.waiting.answer) == (ReviewReason.REVIEW, "v1")
@@ -244,7 +244,7 @@ def test_a_word_on_another_attempt_changes_nothing(review: Review, step: int, at
     assert advance_run(world.state, late).state is world.state
 
 
-def test_a_turn_that_a_person_stops_is_no_failure_but_waits_for_that_person() -> None:
+def test_a_turn_that_a_user_stops_is_no_failure_but_waits_for_that_user() -> None:
     world = RunWorld.begin(a_step("build", on_fail=OnFail.STOP), a_step("ship"))
     world.end(TurnStatus.CANCELLED, detail="Stopped by the user.")
     assert world.waiting.reason is ReviewReason.STOPPED
@@ -297,7 +297,7 @@ def test_a_command_that_may_not_run_costs_no_further_attempts(outcome: Outcome) 
     assert "Gate tests could not run: Denied by the user." in world.finished.detail
 
 
-def test_a_command_that_a_person_stops_waits_for_that_person() -> None:
+def test_a_command_that_a_user_stops_waits_for_that_user() -> None:
     world = RunWorld.begin(a_step("build", gates=(TESTS,)))
     world.end(answer="v1")
     world.end(TurnStatus.CANCELLED)
@@ -326,7 +326,7 @@ def test_cancelling_stops_the_turn_under_way_and_ends_the_run() -> None:
     assert advance_run(world.state, late).state is world.state
 
 
-def test_cancelling_while_a_gate_runs_or_a_person_is_asked_ends_the_run_too() -> None:
+def test_cancelling_while_a_gate_runs_or_a_user_is_asked_ends_the_run_too() -> None:
     gated = RunWorld.begin(a_step("build", gates=(TESTS,)))
     gated.end(answer="v1")
     assert gated.cancel().effects == (StopTurn(turn_id=TurnId("s.2")),)

@@ -39,19 +39,19 @@ def test_the_order_of_the_work_is_generated_from_the_definition() -> None:
 
 
 def test_the_prompt_says_what_has_to_pass_and_how_to_answer() -> None:
-    told = prompt(BUILD)
-    assert told.startswith("You build.\n\n")
-    assert "step 2 of 2, build, of the workflow site" in told
-    assert "- validate, with component as at /component in your result" in told
-    assert '{"success": false, "result": null, "reasoning": "why"}' in told
-    assert '`result` has to fit this JSON Schema: {"type":"object"}' in told
+    text = prompt(BUILD)
+    assert text.startswith("You build.\n\n")
+    assert "step 2 of 2, build, of the workflow site" in text
+    assert "- validate, with component as at /component in your result" in text
+    assert '{"success": false, "result": null, "reasoning": "why"}' in text
+    assert '`result` has to fit this JSON Schema: {"type":"object"}' in text
 
 
 def test_a_step_that_demands_nothing_is_told_only_how_to_answer() -> None:
-    told = prompt(a_step("build"))
-    assert "in order" not in told
-    assert "accepted only" not in told
-    assert "ONLY one JSON object" in told
+    text = prompt(a_step("build"))
+    assert "in order" not in text
+    assert "accepted only" not in text
+    assert "ONLY one JSON object" in text
 
 
 def fences(text: str) -> list[tuple[str, str]]:

@@ -136,7 +136,7 @@ def test_an_edit_that_cannot_run_leaves_the_call_waiting_as_it_was() -> None:
     assert pending_calls(world.state) == before
 
 
-def test_invalid_arguments_never_reach_a_person() -> None:
+def test_invalid_arguments_never_reach_a_user() -> None:
     world = World.begin()
     world.drain(reply(raw("run", "bad")))
     assert world.results()[0].outcome is Outcome.INVALID
@@ -207,9 +207,9 @@ def test_the_third_same_call_leaves_the_closing_call_only() -> None:
     world = World.begin(grant(max_rounds=9))
     world.drain(*[reply(raw("read", '{"n":1}'))] * 3, reply(text="It is seven."))
     assert [request.tool_choice for request in world.requests] == [ToolChoice.AUTO] * 3 + [ToolChoice.NONE]
-    told = world.requests[-1].messages[-1]
+    last = world.requests[-1].messages[-1]
     made = 'The model made the same call 3 times in a row: read {"n":1}.'
-    assert isinstance(told, UserMessage) and made in told.text
+    assert isinstance(last, UserMessage) and made in last.text
     assert (world.finished.answer, world.finished.detail) == ("It is seven.", made)
 
 
@@ -465,7 +465,7 @@ def test_a_call_killed_while_it_ran_is_never_repeated_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("decision", "outcome"), [(Rejected(), Outcome.UNKNOWN), (MarkedDone(), Outcome.SUCCESS)])
-def test_the_person_says_what_an_unknown_outcome_is(decision: Rejected | MarkedDone, outcome: Outcome) -> None:
+def test_the_user_says_what_an_unknown_outcome_is(decision: Rejected | MarkedDone, outcome: Outcome) -> None:
     world = World.begin()
     world.drain(reply(raw("run")))
     world.decide(0, Approved())

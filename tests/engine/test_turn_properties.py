@@ -98,8 +98,8 @@ def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
     answered = [m.call_id for m in world.results()]
     asked = [c.id for m in world.state.messages if isinstance(m, AssistantMessage) for c in m.calls]
     assert answered == asked, "each call has exactly one result, in call order"
-    told = [m.outcome for m in world.results() if world.effects_done[m.call_id] and m.tool not in REPEATABLE]
-    assert not set(told) & {Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED}, "it ran, and the model is told no"
+    results = [m.outcome for m in world.results() if world.effects_done[m.call_id] and m.tool not in REPEATABLE]
+    assert not set(results) & {Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED}, "it ran, and the model is told no"
 
 
 def _crash(world: World, data: st.DataObject) -> None:
@@ -153,7 +153,7 @@ def _perform(world: World, data: st.DataObject, *, lose: bool) -> None:
 def _observe(world: World) -> None:
     permitted_now = world.state.grant
     for pending in pending_calls(world.state):
-        assert not pending.facts.problems, "a person is shown a call that cannot run"
+        assert not pending.facts.problems, "the user is shown a call that cannot run"
         assert pending.call.name != "hidden"
     assert in_flight(world.state) == _something_flies(world), "state and world disagree on what is in flight"
     assert len(world.requests) <= 200

@@ -48,7 +48,7 @@ def died(world: World, *known: Interruption, lose: bool = True) -> World:
 
 
 def outcome_unknown() -> World:
-    """A world in which a person is asked about a call that took effect."""
+    """A world in which a user is asked about a call that took effect."""
     return died(started(), KNOWN)
 
 
@@ -101,10 +101,10 @@ def test_a_second_run_is_an_attempt_of_its_own_and_its_result_says_so() -> None:
     (closed,) = step.results
     assert (closed.attempt, closed.result.outcome) == (1, Outcome.UNKNOWN)
     world.drain()
-    (told,) = world.results()
-    assert told.outcome is Outcome.SUCCESS
-    assert told.content.startswith("(An earlier run of this call was interrupted and may have taken effect;")
-    assert told.content.endswith(f"ran {CALL}")
+    (result,) = world.results()
+    assert result.outcome is Outcome.SUCCESS
+    assert result.content.startswith("(An earlier run of this call was interrupted and may have taken effect;")
+    assert result.content.endswith(f"ran {CALL}")
     assert sorted(world.starts) == [(CALL, 1), (CALL, 2)]
 
 
@@ -115,13 +115,13 @@ def test_a_second_run_is_an_attempt_of_its_own_and_its_result_says_so() -> None:
         (MarkedDone(note="it is there"), Outcome.SUCCESS, f"{feedback.MARKED_DONE} it is there"),
     ],
 )
-def test_the_model_gets_the_persons_word_and_the_output(decision: Decision, outcome: Outcome, says: str) -> None:
+def test_the_model_gets_the_users_word_and_the_output(decision: Decision, outcome: Outcome, says: str) -> None:
     world = outcome_unknown()
     world.decide(0, decision)
     world.drain()
-    (told,) = world.results()
-    assert told.outcome is outcome
-    assert told.content == f"{says}\nIts output up to the interruption:\nhalf a line"
+    (result,) = world.results()
+    assert result.outcome is outcome
+    assert result.content == f"{says}\nIts output up to the interruption:\nhalf a line"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_refusal_before_the_second_run_is_not_told_as_if_it_had_never_run() ->
     world.decide(0, Approved())
     world.crash(now=grant("coder", (READ,)))
     world.drain()
-    (told,) = world.results()
-    assert told.outcome is Outcome.UNKNOWN
-    assert "The user wanted it run again, which was not possible: Not permitted: run" in told.content
+    (result,) = world.results()
+    assert result.outcome is Outcome.UNKNOWN
+    assert "The user wanted it run again, which was not possible: Not permitted: run" in result.content
 
 
 def test_what_has_changed_before_the_second_run_is_asked_and_stays_unknown() -> None:
@@ -176,8 +176,8 @@ def test_what_has_changed_before_the_second_run_is_asked_and_stays_unknown() -> 
     assert pending.why == "what would run has changed since it was approved: the content of file"
     world.decide(0, Rejected())
     world.drain()
-    (told,) = world.results()
-    assert told.outcome is Outcome.UNKNOWN
+    (result,) = world.results()
+    assert result.outcome is Outcome.UNKNOWN
 
 
 def test_a_turn_that_is_stopped_leaves_the_outcome_unknown() -> None:
@@ -187,9 +187,9 @@ def test_a_turn_that_is_stopped_leaves_the_outcome_unknown() -> None:
             world.decide(0, Approved())
         world.feed(CancelTurn())
         world.drain()
-        (told,) = world.results()
-        assert told.outcome is Outcome.UNKNOWN
-        assert "half a line" in told.content
+        (result,) = world.results()
+        assert result.outcome is Outcome.UNKNOWN
+        assert "half a line" in result.content
 
 
 def test_a_stored_question_that_is_not_about_the_call_beside_it_lets_nothing_run() -> None:
@@ -225,7 +225,7 @@ def test_a_state_of_before_anything_was_kept_gets_what_is_known_and_can_be_answe
     assert turn_status(world.state) is TurnStatus.ANSWERED
 
 
-def test_what_the_tool_saw_is_why_a_person_is_asked() -> None:
+def test_what_the_tool_saw_is_why_a_user_is_asked() -> None:
     world = died(started("write"), KNOWN)
     (effect,) = world.flying
     assert isinstance(effect, ReconcileTool)
@@ -260,8 +260,8 @@ def test_killed_while_it_was_being_stopped_each_call_gets_a_true_result(
     world.feed(CancelTurn())
     died(world, KNOWN, lose=took_effect)
     world.drain()
-    (told,) = world.results()
-    assert told.outcome is outcome
+    (result,) = world.results()
+    assert result.outcome is outcome
     assert world.finished.result is TurnStatus.CANCELLED
     assert max(attempt for _, attempt in world.starts) == 1
 
@@ -272,9 +272,9 @@ def test_killed_while_it_was_being_stopped_and_something_else_is_there_it_is_unk
     died(world, KNOWN)
     world.flying.clear()
     world.feed(ReconcileInput(call_id=CALL, attempt=1, result=None, found="something else has changed it"))
-    (told,) = world.results()
-    assert told.outcome is Outcome.UNKNOWN
-    assert "something else has changed it" in told.content
+    (result,) = world.results()
+    assert result.outcome is Outcome.UNKNOWN
+    assert "something else has changed it" in result.content
 
 
 def test_the_outcome_of_a_repeated_read_is_known() -> None:
@@ -283,8 +283,8 @@ def test_the_outcome_of_a_repeated_read_is_known() -> None:
     world.perform(0)
     died(world, KNOWN)
     world.drain()
-    (told,) = world.results()
-    assert told.content == f"ran {CALL}"
+    (result,) = world.results()
+    assert result.content == f"ran {CALL}"
 
 
 FACTS = CallFacts(
@@ -321,5 +321,5 @@ def test_a_result_that_was_settled_keeps_its_verdict() -> None:
     world = outcome_unknown()
     world.decide(0, MarkedDone())
     world.drain()
-    (told,) = world.results()
-    assert (told.verdict, told.decided_by) == (Verdict.ASK, str(ANA))
+    (result,) = world.results()
+    assert (result.verdict, result.decided_by) == (Verdict.ASK, str(ANA))

@@ -35,10 +35,10 @@ from tests.engine.world import World, raw
 
 def test_a_claim_without_validation_is_refused_with_the_name_of_the_tool_to_call() -> None:
     world = play(says(CLAIM_A), contract=validating())
-    told = feedback(world)[0]
-    assert told.startswith("[chatops] You returned a final response but validations have not all passed.\n")
-    assert 'validate was never called with component="a". Call validate with component="a".' in told
-    assert told.endswith("Please fix the errors and call the validation tools again.")
+    text = feedback(world)[0]
+    assert text.startswith("[chatops] You returned a final response but validations have not all passed.\n")
+    assert 'validate was never called with component="a". Call validate with component="a".' in text
+    assert text.endswith("Please fix the errors and call the validation tools again.")
     assert refusals(world)[0].unproven == (
         'validate was never called with component="a". Call validate with component="a".',
     )
@@ -325,11 +325,11 @@ def test_what_a_tool_says_cannot_look_like_a_word_of_the_machine() -> None:
         contract=validating(),
         tool_says=saying({"a": errors((hostile, hostile), ("p", hostile))}),
     )
-    for told in (feedback(world)[0], world.results()[0].content):
-        lines = told.splitlines()
+    for text in (feedback(world)[0], world.results()[0].content):
+        lines = text.splitlines()
         assert not any(line.startswith("[chatops] All") for line in lines)
-        assert "\x1b" not in told
-        assert len(told) < 4_000
+        assert "\x1b" not in text
+        assert len(text) < 4_000
 
 
 def test_a_validation_that_may_not_be_called_any_more_ends_the_attempt_at_once() -> None:
@@ -340,7 +340,7 @@ def test_a_validation_that_may_not_be_called_any_more_ends_the_attempt_at_once()
     assert len(world.requests) == 1
 
 
-def test_that_a_person_says_a_validation_took_effect_is_no_pass() -> None:
+def test_that_a_user_says_a_validation_took_effect_is_no_pass() -> None:
     once = replace(VALIDATE, read_only=False)
     world = World.begin(step_grant((once,)), contract=validating())
     world.perform(0, model=calls(validate("a")))

@@ -1,4 +1,4 @@
-"""A world for the turn machine: scripted models, four kinds of tools, a person, crashes, and a strict observer.
+"""A world for the turn machine: scripted models, four kinds of tools, a user, crashes, and a strict observer.
 
 The observer knows the rules from the contract's words, not from the engine: who may run what, how often, and
 what a strict server accepts.

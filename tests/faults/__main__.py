@@ -39,11 +39,11 @@ def lines(found: dict[str, Any]) -> list[str]:
     """One line per figure, then one per fault that is not counted as passed, with the reason."""
     passed = [fault for fault in IDS if _passed(found, fault)]
     silent = [fault for fault in sorted(SILENT) if fault not in passed]
-    told = [f"faults passed: {len(passed)} of {len(IDS)} ({100 * len(passed) / len(IDS):.1f} %)"]
-    told.append(f"silent faults passed: {len(SILENT) - len(silent)} of {len(SILENT)}")
-    told += [f"{name}: {bad} of {of}" for name, (bad, of) in sorted(found["figures"].items())]
-    told += [f"  {fault} not passed: {_why(found, fault)}" for fault in IDS if fault not in passed]
-    return told
+    report = [f"faults passed: {len(passed)} of {len(IDS)} ({100 * len(passed) / len(IDS):.1f} %)"]
+    report.append(f"silent faults passed: {len(SILENT) - len(silent)} of {len(SILENT)}")
+    report += [f"{name}: {bad} of {of}" for name, (bad, of) in sorted(found["figures"].items())]
+    report += [f"  {fault} not passed: {_why(found, fault)}" for fault in IDS if fault not in passed]
+    return report
 
 
 def is_well(found: dict[str, Any]) -> bool:

@@ -38,7 +38,7 @@ def can_hide_bubblewrap() -> bool:
 
 
 class Bench:
-    """The chat of one person: open whenever it is asked for, also after it has been quit or killed."""
+    """The chat of one user: open whenever it is asked for, also after it has been quit or killed."""
 
     def __init__(
         self, folder: Path, provider: Provider, *, sandbox: bool, env: Mapping[str, str] | None = None

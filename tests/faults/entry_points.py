@@ -25,7 +25,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Provider:
-    """A strict server that gives the scripted replies in order, and repeats the person's words when there is none."""
+    """A strict server that gives the scripted replies in order, and repeats the user's words when there is none."""
 
     def __init__(self) -> None:
         self._script: deque[Reply | Callable[[SeenRequest], Reply]] = deque()

@@ -38,7 +38,7 @@ Replies = Reply | Callable[[SeenRequest], Reply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class PipeAnswer:
     """What one message led to in the pipe."""
 
     ran: Ran
@@ -50,7 +50,7 @@ class Told:
 
     @property
     def err(self) -> str:
-        """What a person reads, as one line."""
+        """What a user reads, as one line."""
         return flat(self.ran.err)
 
 
@@ -89,7 +89,7 @@ class Stage:
             chat = FaultyChat(typed, provider, terminal)
             yield cls(provider, pipe=Pipe(piped, provider, fork_server), chat=chat, env=dict(env))
 
-    def ask(self, text: str, *replies: Replies, more: tuple[str, ...] = ()) -> Told:
+    def ask(self, text: str, *replies: Replies, more: tuple[str, ...] = ()) -> PipeAnswer:
         """One message through the pipe, which is told what came of it as JSON. No traceback, no control character."""
         self.provider.script(*replies)
         before = len(self.provider.requests)
@@ -97,7 +97,7 @@ class Stage:
         assert "Traceback" not in ran.err
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", ran.err)
         assert ran.out.startswith("{"), ran.err
-        return Told(
+        return PipeAnswer(
             ran=ran,
             status=ran.json["status"],
             answer=ran.json["answer"],
@@ -105,9 +105,9 @@ class Stage:
             asked=len(self.provider.requests) - before,
         )
 
-    def goes_on(self, told: Told) -> SeenRequest:
+    def goes_on(self, ended: PipeAnswer) -> SeenRequest:
         """The next message of the same conversation works on a healthy server; the request that was sent."""
-        after = self.ask("still there?", more=("-r", told.session, "--role", "coder"))
+        after = self.ask("still there?", more=("-r", ended.session, "--role", "coder"))
         assert (after.status, after.ran.code) == ("answered", 0), after.ran.err
         assert after.answer == "You said: still there?"
         assert self.provider.server.violations == []
@@ -130,10 +130,10 @@ class Stage:
         screen = self.chat.wait_for(rf"{re.escape(text)}(?!\w).*{pattern}")
         return flat(screen).rpartition(text)[2]
 
-    def history(self, told: Told) -> tuple[Message, ...]:
+    def history(self, ended: PipeAnswer) -> tuple[Message, ...]:
         """What is stored of a conversation in the pipe."""
         with self.pipe.installation.store() as store:
-            return store.history(told.session)
+            return store.history(ended.session)
 
     def chat_history(self) -> tuple[Message, ...]:
         """What is stored of the conversation in the chat."""

@@ -73,9 +73,9 @@ def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kep
     chat.say("breaks always", says("It has been said."))
     assert chat.terminal.wait_exit() == 1
     assert chat.terminal.left_on() == []
-    told = flat(chat.terminal.text())
-    assert "unexpected error: RuntimeError: the always is broken" in told
-    assert "Nothing stored is lost" in told and "Traceback" not in told
+    text = flat(chat.terminal.text())
+    assert "unexpected error: RuntimeError: the always is broken" in text
+    assert "Nothing stored is lost" in text and "Traceback" not in text
     with chat.installation.open("-c") as terminal:
         again = FaultyChat(chat.installation, chat.provider, terminal)
         again.wait_for("breaks always .* context")
@@ -88,6 +88,6 @@ def test_an_error_at_the_start_gives_the_terminal_back(installation: Installatio
     with opened(installation, "start") as terminal:
         assert terminal.wait_exit() == 1
         assert terminal.left_on() == []
-        told = flat(terminal.text())
-        assert "unexpected error: RuntimeError: the start is broken" in told
-        assert "Traceback" not in told
+        text = flat(terminal.text())
+        assert "unexpected error: RuntimeError: the start is broken" in text
+        assert "Traceback" not in text

@@ -33,12 +33,12 @@ def test_a_fault_passes_only_if_a_test_of_it_passed_and_none_failed() -> None:
         "skipped": {"A03": ["four"]},
         "figures": {"effects": [0, 2]},
     }
-    told = lines(found)
-    assert told[0] == "faults passed: 1 of 141 (0.7 %)"
-    assert "effects: 0 of 2" in told
-    assert "  A02 not passed: failed in three" in told
-    assert "  A03 not passed: skipped in four" in told
-    assert "  A04 not passed: no test of it was run" in told
+    report = lines(found)
+    assert report[0] == "faults passed: 1 of 141 (0.7 %)"
+    assert "effects: 0 of 2" in report
+    assert "  A02 not passed: failed in three" in report
+    assert "  A03 not passed: skipped in four" in report
+    assert "  A04 not passed: no test of it was run" in report
     assert not is_well(found)
 
 

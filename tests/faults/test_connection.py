@@ -113,10 +113,10 @@ def test_a_refusal_is_told_and_the_conversation_goes_on(
     text = f"question {request.node.callspec.id}"
     replies = [case.reply] * case.requests
 
-    told = stage.ask(text, *replies, more=("--role", case.role))
-    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", "", case.requests)
-    assert re.search(case.says, told.err), told.err
-    assert not [message for message in stage.history(told) if isinstance(message, AssistantMessage)]
+    ended = stage.ask(text, *replies, more=("--role", case.role))
+    assert (ended.ran.code, ended.status, ended.answer, ended.asked) == (1, "failed", "", case.requests)
+    assert re.search(case.says, ended.err), ended.err
+    assert not [message for message in stage.history(ended) if isinstance(message, AssistantMessage)]
 
     stage.as_role(case.role)
     screen = stage.said(text, rf"{case.says}.*Press R to retry", *replies)
@@ -130,9 +130,9 @@ def test_a_refusal_is_told_and_the_conversation_goes_on(
 @pytest.mark.more
 @pytest.mark.fault("A19", "A20")
 def test_a_reply_that_was_none_leaves_nothing_in_the_conversation(stage: Stage) -> None:
-    told = stage.ask("is this a reply?", CASES["A19"].reply)
-    again = stage.ask("or this?", CASES["A20"].reply, more=("-r", told.session))
-    assert (again.status, again.session) == ("failed", told.session)
+    ended = stage.ask("is this a reply?", CASES["A19"].reply)
+    again = stage.ask("or this?", CASES["A20"].reply, more=("-r", ended.session))
+    assert (again.status, again.session) == ("failed", ended.session)
     sent = stage.goes_on(again)
     assert set(assistants(sent)) == {NO_REPLY}
     assert [m["content"] for m in sent.messages if m["role"] == "user"] == [
@@ -158,9 +158,9 @@ def test_r_asks_again_at_once(stage: Stage) -> None:
 @pytest.mark.fault("A01")
 def test_a_pause_that_a_server_asks_for_is_kept_and_shown(stage: Stage) -> None:
     limited = error(429, "slow down", headers=(("Retry-After", "1"),))
-    told = stage.ask("wait a second", limited, says("waited"))
-    assert (told.ran.code, told.answer, told.asked) == (0, "waited", 2)
-    assert re.search(r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\); Esc stops it\.", told.err)
+    ended = stage.ask("wait a second", limited, says("waited"))
+    assert (ended.ran.code, ended.answer, ended.asked) == (0, "waited", 2)
+    assert re.search(r"limits the rate: slow down\. Trying again in 1 s \(2 of 3\); Esc stops it\.", ended.err)
     stage.said(
         "wait a second", r"limits the rate: slow down\. Tried again \(2 of 3\)\. waited", limited, says("waited")
     )
@@ -185,9 +185,9 @@ def test_a_field_that_a_server_refuses_is_left_out_once_and_from_then_on(stage: 
         refused = "stream_options" in request.body
         return error(400, "Unknown parameter: 'stream_options'.") if refused else says("understood")
 
-    told = stage.ask("old server?", old, old)
-    assert (told.ran.code, told.answer, told.asked) == (0, "understood", 2)
-    assert re.search(r"127\.0\.0\.1:\d+ does not take 'stream_options'; asking again without it\.", told.err)
+    ended = stage.ask("old server?", old, old)
+    assert (ended.ran.code, ended.answer, ended.asked) == (0, "understood", 2)
+    assert re.search(r"127\.0\.0\.1:\d+ does not take 'stream_options'; asking again without it\.", ended.err)
     again = stage.ask("and now?", old, old)
     assert (again.answer, again.asked, again.err) == ("understood", 1, "")
     stage.said("old server?", r"does not take 'stream_options'; asking again without it\. .*understood", old, old)
@@ -202,10 +202,10 @@ def test_a_field_that_a_server_refuses_is_left_out_once_and_from_then_on(stage: 
 @pytest.mark.fault("A10")
 def test_a_server_that_refuses_whatever_is_left_out_is_asked_no_third_time(stage: Stage) -> None:
     refusal = error(400, "Unknown parameter: 'tool_choice'. Unknown parameter: 'user'.")
-    told = stage.ask("never?", *[refusal] * 9)
-    assert told.status == "failed"
-    assert told.asked <= 2
-    stage.goes_on(told)
+    ended = stage.ask("never?", *[refusal] * 9)
+    assert ended.status == "failed"
+    assert ended.asked <= 2
+    stage.goes_on(ended)
 
 
 @pytest.mark.more
@@ -217,10 +217,10 @@ def test_a_redirect_is_named_and_not_followed(stage: Stage) -> None:
             moved = Raw(status=status, headers=(location,), steps=(b"moved",))
             target = re.escape(f"{elsewhere.url}/chat/completions")
             words = rf"127\.0\.0\.1:\d+ redirects to {target}\. The key was not sent there\."
-            told = stage.ask(f"moved {status}?", moved)
-            assert (told.ran.code, told.status, told.asked) == (1, "failed", 1)
-            assert re.search(words, told.err), told.err
-            stage.goes_on(told)
+            ended = stage.ask(f"moved {status}?", moved)
+            assert (ended.ran.code, ended.status, ended.asked) == (1, "failed", 1)
+            assert re.search(words, ended.err), ended.err
+            stage.goes_on(ended)
             assert "token=abc" not in stage.said(f"moved {status}?", f"{words}.*Press R", moved)
             stage.chat.assert_well()
         assert (elsewhere.requests, elsewhere.others, elsewhere.connections) == ([], [], 0)
@@ -231,9 +231,9 @@ def test_a_redirect_is_named_and_not_followed(stage: Stage) -> None:
 def test_a_whole_reply_where_a_stream_was_asked_for_is_the_answer(stage: Stage) -> None:
     message = {"role": "assistant", "content": "All **at once**."}
     whole = as_json(200, {"model": "fake-model", "choices": [{"message": message, "finish_reason": "stop"}]})
-    told = stage.ask("whole?", whole)
-    assert (told.ran.code, told.status, told.answer, told.err) == (0, "answered", "All **at once**.", "")
-    assert "All **at once**." in assistants(stage.goes_on(told))
+    ended = stage.ask("whole?", whole)
+    assert (ended.ran.code, ended.status, ended.answer, ended.err) == (0, "answered", "All **at once**.", "")
+    assert "All **at once**." in assistants(stage.goes_on(ended))
     stage.said("whole?", r"All at once\.", whole)
     stage.chat.assert_well()
 
@@ -244,9 +244,9 @@ def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
     echoes = [error(status, f"the key {KEY} and more") for status in (400, 401, 403, 422, 501)]
     echoes += [as_json(200, {"error": f"bad {KEY}"}), page(200, f"<html><title>{KEY}</title></html>".encode())]
     for number, echo in enumerate(echoes):
-        told = stage.ask(f"echo {number}", echo)
-        assert told.status == "failed"
-        assert KEY not in told.ran.err + told.ran.out
+        ended = stage.ask(f"echo {number}", echo)
+        assert ended.status == "failed"
+        assert KEY not in ended.ran.err + ended.ran.out
         stage.said(f"echo {number}", "Press R to retry", echo)
     stage.chat.assert_well()
     assert stage.provider.requests[-1].headers["authorization"] == f"Bearer {KEY}"

@@ -136,16 +136,16 @@ def test_a_server_that_cannot_be_reached_is_told_and_the_conversation_goes_on(ne
     stage, words = net.stage, case.says.replace("PORT", str(net.ports.get(case.at)))
     text = f"anybody in the {case.role} place?"
 
-    told = stage.ask(text, more=("--role", case.role))
-    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", "", 0)
-    assert re.search(words, told.err), told.err
-    assert "secret" not in told.ran.err
-    assert not [message for message in stage.history(told) if isinstance(message, AssistantMessage)]
+    ended = stage.ask(text, more=("--role", case.role))
+    assert (ended.ran.code, ended.status, ended.answer, ended.asked) == (1, "failed", "", 0)
+    assert re.search(words, ended.err), ended.err
+    assert "secret" not in ended.ran.err
+    assert not [message for message in stage.history(ended) if isinstance(message, AssistantMessage)]
 
     stage.as_role(case.role)
     stage.said(text, f"{words}.*Press R to retry")
     assert stage.chat.asked == []
-    # The role stays what it is until the person changes it.
+    # The role stays what it is until the user changes it.
     assert f"{case.role} · " in stage.chat.terminal.text()
     stage.as_role("coder")
     stage.chat.assert_well()
@@ -170,23 +170,23 @@ def test_while_no_connection_comes_about_keys_work_and_esc_stops_it(net: Net) ->
 
 @pytest.mark.fault("A15")
 def test_nothing_is_said_to_a_server_whose_certificate_was_refused(net: Net) -> None:
-    told = net.stage.ask("tell nobody", more=("--role", "homemade"))
-    assert told.status == "failed"
+    ended = net.stage.ask("tell nobody", more=("--role", "homemade"))
+    assert ended.status == "failed"
     listener = net.listeners["homemade"]
     assert set(listener.first_bytes) == {b"\x16"}
     assert listener.received == b""
-    net.stage.goes_on(told)
+    net.stage.goes_on(ended)
 
 
 @pytest.mark.fault("A15")
 def test_a_certificate_of_ones_own_authority_is_accepted_with_ca_file(net: Net) -> None:
-    told = net.stage.ask("is this safe?", more=("--role", "safe"))
-    assert (told.ran.code, told.answer) == (0, "Safely: is this safe?"), told.err
-    net.stage.goes_on(told)
+    ended = net.stage.ask("is this safe?", more=("--role", "safe"))
+    assert (ended.ran.code, ended.answer) == (0, "Safely: is this safe?"), ended.err
+    net.stage.goes_on(ended)
 
 
 @pytest.mark.fault("A22")
 def test_an_address_without_its_version_is_understood(net: Net) -> None:
-    told = net.stage.ask("hello?", more=("--role", "short"))
-    assert (told.ran.code, told.answer) == (0, "Plainly: hello?"), told.err
-    net.stage.goes_on(told)
+    ended = net.stage.ask("hello?", more=("--role", "short"))
+    assert (ended.ran.code, ended.answer) == (0, "Plainly: hello?"), ended.err
+    net.stage.goes_on(ended)

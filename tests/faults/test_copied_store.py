@@ -62,7 +62,7 @@ def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(
     assert "It may have run in another copy of this store, so it asks again." in shown.out
     assert at(taken, pipe, "approvals", "approve", call_id).code == 0
     assert at(taken, pipe, "resume", session).code == 0
-    assert installation.count == 2, "a new word of the person's counts"
+    assert installation.count == 2, "a new decision of the user counts"
 
 
 def test_a_call_that_a_rule_permits_asks_in_the_copy(installation: Installation, pipe: Pipe, tmp_path: Path) -> None:

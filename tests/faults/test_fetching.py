@@ -72,35 +72,35 @@ def namespace() -> Iterator[NetworkNamespace]:
 
 @pytest.fixture
 def reader(namespace: NetworkNamespace, tmp_path: Path) -> Reader:
-    """A person who reads pages."""
+    """A user who reads pages."""
     return Reader(namespace, tmp_path)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_page_that_cannot_be_had_is_one_line(reader: Reader, kind: str) -> None:
-    url, told = FAILURES[kind]
+    url, message = FAILURES[kind]
     ran = reader.fetch(url)
     started, failed = ran.err.splitlines()
     assert started.startswith("running web_fetch ")
-    assert re.fullmatch(f"web_fetch: failed: {told}", failed)
-    assert re.fullmatch(f"It gave: {told}", flat(ran.out))
+    assert re.fullmatch(f"web_fetch: failed: {message}", failed)
+    assert re.fullmatch(f"It gave: {message}", flat(ran.out))
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_a_page_without_end_is_cut_before_and_after_it_is_unpacked(reader: Reader, kind: str) -> None:
-    url, told = BOUNDED[kind]
+    url, message = BOUNDED[kind]
     ran = reader.fetch(url)
     assert ran.err.splitlines()[1:] == ["web_fetch: result shortened"]
-    assert re.search(told, flat(ran.out))
+    assert re.search(message, flat(ran.out))
     assert len(ran.out) < 20_000
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_page_is_read_as_far_as_it_can_be(reader: Reader, kind: str) -> None:
-    url, told = ODD[kind]
+    url, message = ODD[kind]
     ran = reader.fetch(url)
     assert len(ran.err.splitlines()) == 1
-    assert re.search(told, flat(ran.out))
+    assert re.search(message, flat(ran.out))

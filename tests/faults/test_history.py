@@ -58,7 +58,7 @@ def exported(pipe: Pipe, session: SessionId) -> list[dict[str, Any]]:
     return list(messages)
 
 
-def told(messages: list[dict[str, Any]]) -> list[str]:
+def prompts(messages: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
@@ -68,7 +68,7 @@ def told(messages: list[dict[str, Any]]) -> list[str]:
     ("messages", "results", "mended"),
     [
         pytest.param([said("go"), asks("x.1", "x.2"), result("x.1", "one")], ["one", LOST], 1, id="a-call-without-one"),
-        pytest.param([said("go"), asks("x.1"), said("hello?"), said("hello?")], [LOST], 1, id="and-the-person-went-on"),
+        pytest.param([said("go"), asks("x.1"), said("hello?"), said("hello?")], [LOST], 1, id="and-the-user-continued"),
         pytest.param(
             [said("go"), asks("x.1"), result("x.1", "one"), result("x.1", "two")], ["one"], 0, id="two-results"
         ),
@@ -112,7 +112,7 @@ def test_what_a_crash_has_left_is_mended_once_and_for_good(
     assert answers_each_call_once(request)
 
     after = exported(pipe, session)
-    assert all(want is None or want == got for want, got in zip(results, told(after), strict=True))
+    assert all(want is None or want == got for want, got in zip(results, prompts(after), strict=True))
     if mended:
         again = pipe.ask("and now?", more=("-r", session))
         assert "no recorded result" not in again.err
@@ -135,7 +135,7 @@ def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(
     assert "You said: still there?" in ran.out
     assert "no recorded result" in ran.err
     assert pipe.asked[0].tool_results == [LOST]
-    assert told(exported(pipe, session)) == [LOST]
+    assert prompts(exported(pipe, session)) == [LOST]
     pipe.assert_well()
 
 
@@ -152,14 +152,14 @@ def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_ask
     assert "You said: still there?" in ran.out
     assert "no recorded result" in ran.err
     assert pipe.asked[0].tool_results == [LOST]
-    assert told(exported(pipe, copy)) == [LOST]
+    assert prompts(exported(pipe, copy)) == [LOST]
     waiting = json.loads(pipe.run("approvals", "list", "--output-format", "json").out)
     (one,) = waiting
     assert pipe.run("approvals", "approve", one["id"]).code == 0
     pipe.provider.script()
     assert pipe.run("resume", original).code == 0
     assert installation.count == 1
-    assert LOST not in told(exported(pipe, original))
+    assert LOST not in prompts(exported(pipe, original))
     assert pipe.provider.server.violations == []
 
 

@@ -53,7 +53,7 @@ class Table:
         self._line(*self.installation.flags, "-p", "write it down", "--approve", f"shell_exec:{COPIES}")
 
     def resumed(self) -> None:
-        """A turn whose call a person approves elsewhere."""
+        """A turn whose call a user approves elsewhere."""
         self.provider.script(calls(WRITES))
         paused = self._line(*self.installation.flags, "-p", "write it down", "--output-format", "json")
         assert paused.code == 3, paused.err

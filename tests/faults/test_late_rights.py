@@ -17,7 +17,7 @@ ASKED = calls(call("shell_exec", command=EFFECT), text="I will write it down.")
 COUNT = "effects of calls whose right was gone"
 
 
-def told(request: SeenRequest) -> Reply:
+def repeats(request: SeenRequest) -> Reply:
     """Repeats what it was told came of the call."""
     return says(f"I was told: {request.tool_results[-1]}")
 
@@ -45,7 +45,7 @@ CHANGES = [without_shell, without_role, as_viewer]
 @pytest.mark.more
 @pytest.mark.fault("G08")
 def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: FaultyChat) -> None:
-    chat.say("write it down", ASKED, told)
+    chat.say("write it down", ASKED, repeats)
     chat.terminal.dialog()
     chat.installation.use(without_shell(patient_registry(chat.provider.server.url)))
     chat.wait_for("Not permitted now: shell_exec")
@@ -62,7 +62,7 @@ def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: Fault
 def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
     pipe: Pipe, change: Change, figure: Callable[..., None]
 ) -> None:
-    paused = pipe.ask("write it down", ASKED, told, more=("--output-format", "json"))
+    paused = pipe.ask("write it down", ASKED, repeats, more=("--output-format", "json"))
     assert paused.code == 3, paused.err
     session, waiting = paused.json["session_id"], paused.json["pending"][0]["id"]
     assert pipe.run("approvals", "approve", waiting).code == 0
@@ -80,7 +80,7 @@ def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
 @pytest.mark.more
 @pytest.mark.fault("G08")
 def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyChat) -> None:
-    chat.say("write it down", ASKED, told)
+    chat.say("write it down", ASKED, repeats)
     chat.terminal.dialog()
     chat.terminal.press("escape")
     chat.wait_for("1 approval pending")
@@ -103,7 +103,7 @@ def test_what_would_run_has_changed_and_is_asked_about_again_with_the_reason(pip
     script.write_text(f"#!/bin/sh\n{EFFECT}\n")
     script.chmod(0o755)
     asked = calls(call("shell_exec", command="./run.sh"))
-    paused = pipe.ask("run it", asked, told, more=("--output-format", "json"))
+    paused = pipe.ask("run it", asked, repeats, more=("--output-format", "json"))
     session, waiting = paused.json["session_id"], paused.json["pending"][0]["id"]
     assert pipe.run("approvals", "approve", waiting).code == 0
     script.write_text(f"#!/bin/sh\n{EFFECT}\n{EFFECT}\n")

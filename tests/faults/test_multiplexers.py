@@ -1,4 +1,4 @@
-"""Inside tmux, which is a terminal of its own between the app and the person's (F07)."""
+"""Inside tmux, which is a terminal of its own between the app and the user's (F07)."""
 
 import shutil
 import sys

@@ -107,8 +107,8 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(installation: Installa
     with pytest.warns(UserWarning, match="more than 8"):
         result = workflow.run("go", registry=file, workspace=installation.workspace, model="local")
     assert (result.success, result.result) == (True, "done"), result
-    told = provider.requests[-1].tool_results
-    for wanted, got in zip([*RAISING.values(), *GIVING.values()], told, strict=True):
+    results = provider.requests[-1].tool_results
+    for wanted, got in zip([*RAISING.values(), *GIVING.values()], results, strict=True):
         assert re.match(wanted, got), got[:200]
         assert len(got) <= 16_000
     with installation.open("-r", result.session_id) as terminal:
@@ -131,13 +131,13 @@ def test_a_long_list_of_mistakes_is_short_for_the_model_and_whole_in_the_log(pip
     done = pipe.run("-p", "go", env={"THE_KEY": KEY})
     assert (done.code, done.out) == (0, "You said: go\n"), done.err
     assert "shell_exec: invalid: shell_exec was not run: its arguments are not valid." in done.err
-    (told,) = pipe.provider.requests[-1].tool_results
-    assert len(told) < 1_500
-    assert "command: Input should be a valid string" in told
+    (result,) = pipe.provider.requests[-1].tool_results
+    assert len(result) < 1_500
+    assert "command: Input should be a valid string" in result
     log = (pipe.installation.home / "log" / "chatops.log").read_text()
     assert "command: Input should be a valid string" in log
     assert all(f"extra{number}: Extra inputs are not permitted" in log for number in range(300))
-    assert KEY not in log + told + done.err
+    assert KEY not in log + result + done.err
     assert VALUE not in log
     pipe.installation.use(patient_registry(pipe.provider.server.url))
     pipe.assert_well()

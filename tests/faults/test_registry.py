@@ -91,7 +91,7 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
         chat.wait_for(rf"{PLACE}.*The last version of it that could be read stays in force")
         chat.assert_well()
         assert offered(chat) == ["file_read"]
-        # Mended, it says more than before: that waits for the person.
+        # Mended, it says more than before: that waits for the user.
         file_of(installation).write_text(json.dumps(whole))
         chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. /reload puts it in force")
         chat.assert_well()
@@ -138,7 +138,7 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     chat.wait_for(r"denied")
     chat.terminal.wait_for("Understood.")
     assert not (chat.installation.workspace / "never").exists()
-    # What it adds is not there before the person says so.
+    # What it adds is not there before the user says so.
     chat.assert_well()
     assert offered(chat) == ["file_read", "scratch_write"]
     chat.terminal.say("/reload")
@@ -197,7 +197,7 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
         terminal.wait_for("viewer")
         chat = FaultyChat(installation, provider, terminal)
         chat.wait_for(r"registry.json: the file is larger than \d+ bytes.*built-in registry is used, at level viewer")
-        # Made smaller, it counts when the person says so.
+        # Made smaller, it counts when the user says so.
         installation.use(patient_registry(provider.server.url))
         chat.wait_for("The registry has changed")
         terminal.say("/reload")

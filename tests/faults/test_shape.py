@@ -151,9 +151,9 @@ def test_one_call_is_made_as_it_was_meant(patient_pipe: Pipe) -> None:
     assert [one["arguments"] for one in report["calls"]] == wanted
     assert {(one["tool"], one["outcome"]) for one in report["calls"]} == {("file_read", "success")}
     assert report["answer"] == "You said: go"
-    told = patient_pipe.asked[-1].tool_results
-    assert len(told) == len(shapes)
-    assert all(SAID in result for result in told)
+    results = patient_pipe.asked[-1].tool_results
+    assert len(results) == len(shapes)
+    assert all(SAID in result for result in results)
     patient_pipe.assert_well()
 
 

@@ -105,11 +105,11 @@ def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
     text = f"question {request.node.callspec.id}"
     reply = Raw(steps=case.steps, bare=case.bare)
 
-    told = stage.ask(text, reply, says("asked again"), more=("--role", case.role))
-    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", SAID, 1)
-    assert told.ran.json["calls"] == []
-    assert re.search(rf"{case.meanwhile}.*{case.says} The partial reply is kept\. Try again", told.err), told.err
-    stored = partial_of(stage.history(told))
+    ended = stage.ask(text, reply, says("asked again"), more=("--role", case.role))
+    assert (ended.ran.code, ended.status, ended.answer, ended.asked) == (1, "failed", SAID, 1)
+    assert ended.ran.json["calls"] == []
+    assert re.search(rf"{case.meanwhile}.*{case.says} The partial reply is kept\. Try again", ended.err), ended.err
+    stored = partial_of(stage.history(ended))
     assert stored is not None and (stored.text, stored.calls) == (SAID, ())
 
     stage.as_role(case.role)
@@ -132,9 +132,9 @@ def test_what_has_come_is_kept_and_marked_and_nothing_is_asked_again(
 
 @pytest.mark.fault("B03", "B04")
 def test_the_model_is_shown_what_it_had_said_and_that_it_was_cut_off(stage: Stage) -> None:
-    told = stage.ask("and then?", Raw(steps=CASES["B03"].steps))
-    again = stage.ask("go on", Raw(steps=CASES["B04"].steps), more=("-r", told.session))
-    assert again.session == told.session
+    ended = stage.ask("and then?", Raw(steps=CASES["B03"].steps))
+    again = stage.ask("go on", Raw(steps=CASES["B04"].steps), more=("-r", ended.session))
+    assert again.session == ended.session
     assert assistants(stage.goes_on(again)) == [f"{SAID}\n{MARKED}"] * 2
 
 
@@ -158,10 +158,10 @@ def test_once_a_tool_has_run_nothing_is_asked_again_by_itself_and_r_runs_no_tool
 ) -> None:
     text = f"read it, then {type(end).__name__}"
     replies: tuple[Reply, ...] = (calls(call("file_read", path="note.txt")), Raw(steps=(HALF, end)))
-    told = stage.ask(text, *replies, says("asked again"))
-    assert (told.ran.code, told.status, told.answer, told.asked) == (1, "failed", SAID, 2)
-    assert [(one["tool"], one["outcome"]) for one in told.ran.json["calls"]] == [("file_read", "success")]
-    assert "due on Friday" in stage.goes_on(told).tool_results[-1]
+    ended = stage.ask(text, *replies, says("asked again"))
+    assert (ended.ran.code, ended.status, ended.answer, ended.asked) == (1, "failed", SAID, 2)
+    assert [(one["tool"], one["outcome"]) for one in ended.ran.json["calls"]] == [("file_read", "success")]
+    assert "due on Friday" in stage.goes_on(ended).tool_results[-1]
 
     stage.said(text, r"first half, \[cut off here…\].*Press R to retry", *replies, says("asked again"))
     assert len(stage.chat.asked) == 2

@@ -83,9 +83,9 @@ CASES = {
 )
 def test_the_answer_is_the_same_and_whole(stage: Stage, case: Case, request: pytest.FixtureRequest) -> None:
     text = f"question {request.node.callspec.id}"
-    told = stage.ask(text, case.reply)
-    assert (told.ran.code, told.status, told.answer, told.asked) == (0, "answered", case.means, 1)
-    assert (told.err, told.ran.json["calls"], told.ran.json["pending"]) == ("", [], [])
+    ended = stage.ask(text, case.reply)
+    assert (ended.ran.code, ended.status, ended.answer, ended.asked) == (0, "answered", case.means, 1)
+    assert (ended.err, ended.ran.json["calls"], ended.ran.json["pending"]) == ("", [], [])
 
     screen = stage.said(text, case.looks, case.reply)
     assert not any(word in screen for word in ("late", "tea", "cups", "Approve "))
@@ -100,10 +100,10 @@ def test_the_answer_is_the_same_and_whole(stage: Stage, case: Case, request: pyt
 
 @pytest.mark.fault("B13")
 def test_half_a_character_can_be_exported_and_sent_back(stage: Stage) -> None:
-    told = stage.ask("half?", CASES["B13"].reply)
-    assert assistants(stage.goes_on(told)) == [CASES["B13"].means]
+    ended = stage.ask("half?", CASES["B13"].reply)
+    assert assistants(stage.goes_on(ended)) == [CASES["B13"].means]
     for style in ("md", "html", "jsonl", "openai"):
-        exported = stage.pipe.run("sessions", "export", told.session, "--format", style)
+        exported = stage.pipe.run("sessions", "export", ended.session, "--format", style)
         assert exported.code == 0, exported.err
 
 

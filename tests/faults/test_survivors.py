@@ -123,9 +123,9 @@ def ended(bench: Bench, trick: str, end: str, number: str, limit: int) -> None:
     match end, QUITS[trick]:
         case "timeout", _:
             bench.chat.wait_for(rf"stopped after {limit} s.*You said: go {number}")
-            (*_, told) = bench.provider.requests[-1].tool_results
-            assert told.startswith(f"so far {number}" if trick != "foreground" else "[")
-            assert told.endswith(f"[stopped after {limit} s: the time limit; above is the output so far]")
+            (*_, result) = bench.provider.requests[-1].tool_results
+            assert result.startswith(f"so far {number}" if trick != "foreground" else "[")
+            assert result.endswith(f"[stopped after {limit} s: the time limit; above is the output so far]")
         case "cancel", _:
             terminal.press("escape")
             bench.chat.wait_for(rf"go {number}.*interrupted.*Stopped")

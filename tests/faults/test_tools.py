@@ -44,13 +44,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         opened.close()
 
 
-def ran(chat: FaultyChat, command: str, *, told: str, **more: Any) -> str:
-    """Have a command run, and wait until the screen says `told` and the turn is over; what the model was given."""
+def ran(chat: FaultyChat, command: str, *, result: str, **more: Any) -> str:
+    """Have a command run, and wait until the screen says `result` and the turn is over; what the model was given."""
     name = f"run {time.monotonic_ns()}"
     chat.say(name, calls(call("shell_exec", command=command, **more)))
     chat.terminal.dialog()
     chat.terminal.press("a")
-    chat.wait_for(rf"{name} .*{told}.*You said: {name}")
+    chat.wait_for(rf"{name} .*{result}.*You said: {name}")
     return str(chat.provider.requests[-1].tool_results[-1])
 
 
@@ -71,8 +71,8 @@ def opened_card(chat: FaultyChat) -> Iterator[FaultyChat]:
 @pytest.mark.fault("G02")
 def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> None:
     number = f"7200.{os.getpid()}"
-    told = ran(bench.chat, f"sleep {number} & disown; echo done", told="1 background process stopped")
-    assert told == "done\n[1 background process was stopped when the command ended]"
+    result = ran(bench.chat, f"sleep {number} & disown; echo done", result="1 background process stopped")
+    assert result == "done\n[1 background process was stopped when the command ended]"
     assert naming(number) == []
     bench.chat.assert_well()
 
@@ -108,11 +108,11 @@ def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: 
     chat.wait_for(rf"stopped after 2 s, result shortened.*You said: {name}")
     chat.terminal.press("ctrl+c")
     chat.terminal.wait_gone("typed meanwhile")
-    told = str(chat.provider.requests[-1].tool_results[-1])
-    assert told.startswith("1\n2\n3\n")
-    assert told.endswith("y\ny\n[stopped after 2 s: the time limit; above is the output so far]")
-    assert re.search(r"\[… [\d,]{8,} of [\d,]{8,} bytes left out here …\]", told)
-    assert len(told) <= 16_000
+    result = str(chat.provider.requests[-1].tool_results[-1])
+    assert result.startswith("1\n2\n3\n")
+    assert result.endswith("y\ny\n[stopped after 2 s: the time limit; above is the output so far]")
+    assert re.search(r"\[… [\d,]{8,} of [\d,]{8,} bytes left out here …\]", result)
+    assert len(result) <= 16_000
     with opened_card(chat):
         chat.wait_for(r"y │ \[stopped after 2 s: the time limit; above is the output so far\]|y \[stopped after 2 s")
     assert peak_memory(chat) < MOST_MEMORY_KB
@@ -122,8 +122,8 @@ def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: 
 @pytest.mark.more
 @pytest.mark.fault("G03")
 def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
-    told = ran(bench.chat, "head -c 5000000 /dev/urandom", told="result shortened")
-    assert told == "[binary output, 5,000,000 bytes, not shown]"
+    result = ran(bench.chat, "head -c 5000000 /dev/urandom", result="result shortened")
+    assert result == "[binary output, 5,000,000 bytes, not shown]"
     bench.chat.assert_well()
 
 
@@ -132,9 +132,9 @@ def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
 @pytest.mark.parametrize("size", [20_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
 def test_one_line_of_any_length_takes_bounded_memory(bench: Bench, size: int) -> None:
     chat = bench.chat
-    told = ran(chat, f"head -c {size} /dev/zero | tr '\\0' x", told="result shortened")
-    assert re.fullmatch(rf"x+\n\[… [\d,]+ of {size:,} bytes left out here …\]\nx+", told)
-    assert len(told) <= 16_000
+    result = ran(chat, f"head -c {size} /dev/zero | tr '\\0' x", result="result shortened")
+    assert re.fullmatch(rf"x+\n\[… [\d,]+ of {size:,} bytes left out here …\]\nx+", result)
+    assert len(result) <= 16_000
     assert peak_memory(chat) < MOST_MEMORY_KB
     chat.assert_well()
 
@@ -163,8 +163,8 @@ ASKS_SOMEBODY = {
 @pytest.mark.fault("G04")
 def test_nobody_is_asked_for_input_and_nothing_waits_for_it(bench: Bench) -> None:
     command = "; ".join(f"echo '<{name}>'; {text}" for name, (text, _) in ASKS_SOMEBODY.items())
-    told = ran(bench.chat, command, told="shell_exec")
-    parts = dict(re.findall(r"<(\w+)>\n(.*?)(?=\n<\w+>\n|\Z)", told, re.DOTALL))
+    result = ran(bench.chat, command, result="shell_exec")
+    parts = dict(re.findall(r"<(\w+)>\n(.*?)(?=\n<\w+>\n|\Z)", result, re.DOTALL))
     for name, (_, wanted) in ASKS_SOMEBODY.items():
         assert wanted in parts[name], name
     assert "open" not in parts["terminal"].split()

@@ -1,6 +1,6 @@
-"""The app dies while a tool runs: what is left of the tool is stopped, and a person is asked with all that is known.
+"""The app dies while a tool runs: what is left of the tool is stopped, and a user is asked with all that is known.
 
-Whatever the person answers, nothing runs again without a word for that, and the model is told the truth (T9).
+Whatever the user answers, nothing runs again without a word for that, and the model is told the truth (T9).
 """
 
 import os
@@ -47,7 +47,7 @@ sys.exit(main())
 earlier start of it has left."""
 
 
-def told(request: SeenRequest) -> Reply:
+def repeats(request: SeenRequest) -> Reply:
     """Repeats what it was told came of the call."""
     return says(f"I was told: {request.tool_results[-1]}")
 
@@ -84,7 +84,7 @@ class User:
         command = f"echo begun {number}; {EFFECT}; test -e go || (setsid sleep {number} & sleep {number}); echo over"
         terminal.ready("coder")
         chat = FaultyChat(self.installation, self.provider, terminal)
-        chat.say("do it", calls(call("shell_exec", command=command, timeout_s=900)), told)
+        chat.say("do it", calls(call("shell_exec", command=command, timeout_s=900)), repeats)
         terminal.dialog()
         terminal.press("a")
         terminal.wait_until(
@@ -118,13 +118,13 @@ def test_killed_with_a_background_child(
     number: str,
     figure: Count,
 ) -> None:
-    person = User(installation, provider, sandbox=sandbox)
-    with person.open("--role", "coder") as before:
-        person.run(before, number)
+    user = User(installation, provider, sandbox=sandbox)
+    with user.open("--role", "coder") as before:
+        user.run(before, number)
         before.kill9()
     (row,) = installation.journal()
     assert row.outcome is None
-    with person.open("-c") as after:
+    with user.open("-c") as after:
         seen = flat(after.wait_for(DOUBT))
         missing = [word for word in ("outcome unknown", f"begun {number}") if word not in seen]
         for pattern in (r"started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \((just now|\d+ \w+ ago)\)", "processes stopped"):
@@ -133,7 +133,7 @@ def test_killed_with_a_background_child(
         assert not missing, seen
         assert sleepers(number) == []
         assert "sandbox bubblewrap" in seen if sandbox else "sandbox off" in seen
-        assert person.kept == "", "it is in the store by now"
+        assert user.kept == "", "it is in the store by now"
         (installation.workspace / "go").touch()
         after.press(key)
         chat = FaultyChat(installation, provider, after)
@@ -151,14 +151,14 @@ def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
     installation: Installation, provider: Provider, number: str, figure: Count
 ) -> None:
     """The app and the process that watches over the command die at the same moment."""
-    person = User(installation, provider, sandbox=False)
-    with person.open("--role", "coder") as before:
-        person.run(before, number)
+    user = User(installation, provider, sandbox=False)
+    with user.open("--role", "coder") as before:
+        user.run(before, number)
         os.kill(before.pid, signal.SIGSTOP)
         os.kill(supervisor_below(before.pid), signal.SIGKILL)
         before.kill9()
         assert len(sleeping(number)) == 2
-        with person.open("-c") as after:
+        with user.open("-c") as after:
             seen = flat(after.wait_for(DOUBT))
             found = re.search(r"processes stopped now: \d+ were still running", seen)
             figure(UNTOLD, bad=found is None, of=1)
@@ -185,7 +185,7 @@ def supervisor_below(pid: int) -> int:
 @pytest.mark.more
 @pytest.mark.fault("D14")
 def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
-    chat.say("eat memory", calls(call("shell_exec", command="echo begun; kill -9 $$")), told)
+    chat.say("eat memory", calls(call("shell_exec", command="echo begun; kill -9 $$")), repeats)
     chat.terminal.dialog()
     chat.terminal.press("a")
     chat.wait_for(r"shell_exec .* killed \(out of memory\?\)")
@@ -196,7 +196,7 @@ def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a person says at a shell of a call whose outcome is unknown, and what comes of it."""
+    """What a user says at a shell of a call whose outcome is unknown, and what comes of it."""
 
     words: tuple[str, ...]
     says_so: str
@@ -224,11 +224,11 @@ ANSWERS = {
 
 
 def interrupted(pipe: Pipe, place: str = "after_tool:1") -> str:
-    """A session in which the app was killed while a tool ran, asked for and approved by a person; its id."""
+    """A session in which the app was killed while a tool ran, asked for and approved by a user; its id."""
     (pipe.installation.workspace / "mark.txt").write_text("x")
     (pipe.installation.workspace / "count.txt").touch()
     asked = calls(call("shell_exec", command=COPIES))
-    paused = pipe.ask("write it down", asked, told, told, told, more=("--output-format", "json"))
+    paused = pipe.ask("write it down", asked, repeats, repeats, repeats, more=("--output-format", "json"))
     assert paused.code == 3, paused.err
     session, waiting = paused.json["session_id"], paused.json["pending"][0]["id"]
     assert pipe.run("approvals", "approve", waiting).code == 0
@@ -237,7 +237,7 @@ def interrupted(pipe: Pipe, place: str = "after_tool:1") -> str:
 
 
 def is_told(asked: Ran) -> bool:
-    """Whether the person learns which call it is, since when, and what can be said of it."""
+    """Whether the user learns which call it is, since when, and what can be said of it."""
     said = ("outcome unknown", "started 20", "processes stopped", COPIES, "--done", "--again", "approvals deny")
     return all(part in asked.err for part in said)
 
@@ -332,7 +332,7 @@ def test_an_approval_of_the_first_run_is_none_of_a_second(pipe: Pipe) -> None:
 @pytest.mark.more
 def test_words_for_an_unknown_outcome_mean_nothing_for_a_call_that_has_not_been_started(pipe: Pipe) -> None:
     asked = calls(call("shell_exec", command=EFFECT))
-    (pending,) = pipe.ask("write it down", asked, told, more=("--output-format", "json")).json["pending"]
+    (pending,) = pipe.ask("write it down", asked, repeats, more=("--output-format", "json")).json["pending"]
     for word in ("--again", "--done"):
         refused = pipe.run("approvals", "approve", pending["id"], word)
         assert refused.code == 1

@@ -95,9 +95,9 @@ def test_an_interruption_is_told_in_words_that_fit() -> None:
         assert describe_start(KNOWN, now=now + age).endswith(f" ({words})")
     assert "ago" not in describe_start(KNOWN, now=now - 5), "the clock was set back"
     assert describe_start(replace(KNOWN, started_at=None), now=now) == "not known"
-    told = {kind: describe_processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
-    assert len(set(told.values())) == len(Processes)
-    assert "1 was still running" in told[Processes.STOPPED]
+    text = {kind: describe_processes(replace(KNOWN, processes=kind, count=1), facts) for kind in Processes}
+    assert len(set(text.values())) == len(Processes)
+    assert "1 was still running" in text[Processes.STOPPED]
     assert "none found" in describe_processes(replace(KNOWN, processes=Processes.ELSEWHERE, count=0), facts)
     assert describe_processes(replace(KNOWN, processes=Processes.GONE), replace(facts, command="")) == ""
 

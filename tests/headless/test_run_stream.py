@@ -77,9 +77,9 @@ def turn_of_the_run() -> TurnState:
 
 def test_a_run_in_trouble_has_failed_so_far_and_says_what_keeps_it() -> None:
     trouble = ConfigError("There is no role 'x'.", advice="Put it back.")
-    told = run_report(run.begun().state, [turn_of_the_run()], trouble=trouble)
-    assert (told.status, told.detail, told.advice) == ("failed", "There is no role 'x'.", "Put it back.")
-    assert [step.status for step in told.steps] == ["running", "pending"]
+    report = run_report(run.begun().state, [turn_of_the_run()], trouble=trouble)
+    assert (report.status, report.detail, report.advice) == ("failed", "There is no role 'x'.", "Put it back.")
+    assert [step.status for step in report.steps] == ["running", "pending"]
     assert run_report(run.begun().state, [turn_of_the_run()]).status == "running"
 
 
@@ -91,9 +91,9 @@ def test_each_step_has_the_state_that_a_script_asks_for() -> None:
         "skipped": StepOutput(step=0, text="", skipped=True, detail="no"),
     }
     for status, output in outputs.items():
-        told = run_report(replace(second, outputs=(output,)), [])
-        assert [step.status for step in told.steps] == [status, "running"]
-        assert told.steps[1].attempts == 2
+        report = run_report(replace(second, outputs=(output,)), [])
+        assert [step.status for step in report.steps] == [status, "running"]
+        assert report.steps[1].attempts == 2
     assert output_value(run_report(replace(second, outputs=(outputs["answered"],)), []).steps[0]) == {"name": "db"}
     ended = replace(second, phase=run.over(RunResult.CANCELLED), outputs=(outputs["answered"],))
     assert [step.status for step in run_report(ended, []).steps] == ["answered", "cancelled"]

@@ -169,8 +169,8 @@ def test_a_paused_turn_stays_open_and_the_resumed_stream_is_a_closed_tree_of_its
 
     second = Recorder()
     second.reporter.resumed(state)
-    person = Principal(uid=1000, via="approvals")
-    second.play(CallDecided(id=CALL, parent_id=ROUND, decision=Approved(), by=person), CALLED[1], DONE, *END)
+    principal = Principal(uid=1000, via="approvals")
+    second.play(CallDecided(id=CALL, parent_id=ROUND, decision=Approved(), by=principal), CALLED[1], DONE, *END)
     assert_closed_tree(second.lines)
     assert [line["type"] for line in second.lines][:3] == ["turn_started", "round_started", "call_proposed"]
     assert all(line["resumed"] for line in second.lines[:3])

@@ -1,4 +1,4 @@
-"""Killed in the chat on a terminal, and gone on with there as a person would: never run again what may have run."""
+"""Killed in the chat on a terminal, and gone on with there as a user would: never run again what may have run."""
 
 import re
 import time
@@ -13,7 +13,7 @@ from tests.kill.verdict import Case, after_the_kill
 
 HOLDS = {Moment.ASKED: LeaseRow.SILENT, Moment.TEXT: LeaseRow.TEXT, Moment.ANSWER: LeaseRow.ANSWER}
 AGAIN_S = 3.0
-"""A person does not press the same key again before that."""
+"""A user does not press the same key again before that."""
 DRAFT_S = 1.0
 """What was typed so long ago is stored, though it was not sent."""
 
@@ -84,7 +84,7 @@ def _shows(stage: Stage, moment: Moment | None, text: str) -> bool:
 
 
 def _is_draft(stage: Stage, text: str, terminal: ForkedChat) -> bool:
-    """Wait until what was typed is stored, as if the person had paused before sending it."""
+    """Wait until what was typed is stored, as if the user had paused before sending it."""
     return terminal.reaches(lambda _: text in (read(stage.file) or Ledger()).drafts, what=f"the draft {text!r}")
 
 

@@ -14,7 +14,7 @@ from tests.kill.strikes import Moment, Phase
 from tests.kill.verdict import Case, after_the_kill
 
 ENOUGH = 8
-"""Commands after which a person would give up."""
+"""Commands after which a user would give up."""
 PAUSED = 3
 
 

@@ -25,7 +25,7 @@ class Ledger:
     kept: frozenset[str] = frozenset()
     """Texts that wait to be sent."""
     said: frozenset[str] = frozenset()
-    """Texts of the person's messages."""
+    """Texts of the user's messages."""
     drafts: frozenset[str] = frozenset()
     """Texts typed and not sent, as stored."""
     steps: dict[str, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ def play(
     try:
         at.killed(stage, case)
         if chance.random() < 0.5:
-            # Meanwhile the person goes on working: what was written must not come back.
+            # Meanwhile the user goes on working: what was written must not come back.
             stage.scene.replace_written(number)
         at.gone_on_with(stage, case)
     except StuckError as error:

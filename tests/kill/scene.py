@@ -20,7 +20,7 @@ KINDS = ("shell", "edit", "write", "note")
 REPEATABLE = frozenset({"file_edit", "file_write"})
 """Tools that can look whether they have taken effect."""
 MINE = "mine now\n"
-"""What a person puts in the place of a file that was written: a second run would put the first content back."""
+"""What a user puts in the place of a file that was written: a second run would put the first content back."""
 TAKES_S = 0.1
 """How long a command takes before its effect, and again after it."""
 

@@ -5,7 +5,7 @@
 
 Phases are those of `tests.kill.strikes.Phase`. About half of the kills strike at a named place of the program,
 or some milliseconds after it, the others a random while after something that can be seen. After each the program is
-started again, what it says of what was left is read, and the turn is gone on with as a person would: what asks is
+started again, what it says of what was left is read, and the turn is gone on with as a user would: what asks is
 approved, what may have run is never run again. ``CHATOPS_KILLS`` is the number of kills for each phase and entry
 point (30), ``CHATOPS_KILL_SEED`` repeats a run.
 """

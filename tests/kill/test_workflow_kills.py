@@ -3,7 +3,7 @@
     .venv/bin/python -m pytest -m kill -s tests/kill/test_workflow_kills.py    (about 1 s a kill)
 
 Half of the kills strike a random while after the start, half at a random one of the places where a turn or the run
-is stored or performed. After each the run is resumed as a person would: what asks is approved, what may have run
+is stored or performed. After each the run is resumed as a user would: what asks is approved, what may have run
 already is never run again. ``CHATOPS_WORKFLOW_KILLS`` and ``CHATOPS_KILL_SEED`` set how many, and which.
 """
 

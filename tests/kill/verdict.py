@@ -34,18 +34,18 @@ class Case:
     unknown: bool = False
     """Whether an attempt was under way of which nothing can be found out."""
     untold: list[str] = field(default_factory=list)
-    """What a person has to be told of how it was left, and was not."""
+    """What a user has to be told of how it was left, and was not."""
     other: list[str] = field(default_factory=list)
     """Effects or messages that are missing, programs that failed."""
 
     @property
     def message(self) -> str:
-        """What the person says."""
+        """What the user says."""
         return f"effect {self.number} by {self.kind}"
 
     @property
     def next_message(self) -> str:
-        """What the person says meanwhile, where a message is kept."""
+        """What the user says meanwhile, where a message is kept."""
         return f"effect {self.number + 1} by {self.kind}"
 
     @property
@@ -78,9 +78,9 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
             case.lost.append(f"draft {text!r}")
         if text in now.drafts and sent:
             case.twice.append(f"{text!r} is sent, and a draft")
-    told = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
+    result = re.findall(r'"type": "(turn_started|tool_finished)", "id": "([^"]+)"', shown)
     stored = {*now.steps, *(call for call, _ in now.ended)}
-    case.lost += [f"{what} {which}" for what, which in told if which not in stored]
+    case.lost += [f"{what} {which}" for what, which in result if which not in stored]
     with stage.installation.store() as store:
         case.damage += store.problems()
     # An attempt of which nobody knows the end, at a tool that cannot look.

@@ -95,14 +95,14 @@ def spec(url: str) -> ModelSpec:
     return ModelSpec(name="test", api_url=url, model_name="gpt-4o")
 
 
-def person(text: str) -> UserMessage:
+def user(text: str) -> UserMessage:
     return UserMessage(id=MessageId("m1"), text=text)
 
 
 async def test_text_calls_and_results(url: str) -> None:
     client = client_for(spec(url))
     tools = (READ, tool("file_list"))
-    first = (await send(client, question(person("which files?"), tools=tools))).reply
+    first = (await send(client, question(user("which files?"), tools=tools))).reply
     assert first.text == "Let me look."
     assert [(call.name, call.arguments) for call in first.calls] == [
         ("file_read", '{"path":"a.txt"}'),
@@ -124,14 +124,14 @@ async def test_text_calls_and_results(url: str) -> None:
         for call in calls
     ]
     said = AssistantMessage(id=MessageId("m2"), text=first.text, calls=calls)
-    second = await send(client, question(person("which files?"), said, *results, tools=tools))
+    second = await send(client, question(user("which files?"), said, *results, tools=tools))
     assert second.reply.text == "Two files."
     await client.aclose()
 
 
 async def test_streamed_text_and_what_it_saw_of_us(url: str) -> None:
     client = client_for(spec(url))
-    events = await send(client, question(person("hello")))
+    events = await send(client, question(user("hello")))
     await client.aclose()
     assert events.text == events.reply.text == "Hello from aimock."
     async with httpx2.AsyncClient(trust_env=False) as http:
@@ -142,21 +142,21 @@ async def test_streamed_text_and_what_it_saw_of_us(url: str) -> None:
 
 async def test_a_call_counts_although_the_finish_reason_says_stop(url: str) -> None:
     client = client_for(spec(url))
-    events = await send(client, question(person("stops")))
+    events = await send(client, question(user("stops")))
     await client.aclose()
     assert [call.name for call in events.reply.calls] == ["file_read"]
 
 
 async def test_broken_arguments_come_as_written(url: str) -> None:
     client = client_for(spec(url))
-    (call,) = (await send(client, question(person("broken")))).reply.calls
+    (call,) = (await send(client, question(user("broken")))).reply.calls
     await client.aclose()
     assert call.arguments == '{"path": '
 
 
 async def test_a_stream_that_breaks_off(url: str) -> None:
     client = client_for(spec(url))
-    events = await send(client, question(person("cut")))
+    events = await send(client, question(user("cut")))
     await client.aclose()
     assert events.failure.kind is FailureKind.BROKEN_STREAM
 

@@ -58,7 +58,7 @@ HISTORY = (
     asks(2, a_call("c1", arguments='{"path": "a"}'), a_call("c2", "web_search", '{"query": "b"}'), text="Looking."),
     result(3, "c1", "first result"),
     result(4, "c2", "second result", Outcome.FAILED),
-    NoticeMessage(id=MessageId("m5"), text="for the person only"),
+    NoticeMessage(id=MessageId("m5"), text="for the user only"),
     asks(6, text="Two things."),
 )
 
@@ -74,7 +74,7 @@ def test_calls_are_text_of_the_model_and_the_results_of_a_round_one_message() ->
     assert first < second
     assert "file_read: success]" in results["content"][:first]
     assert "web_search: failed]" in results["content"][first:second]
-    assert "person only" not in json.dumps([asked, called, results, answered])
+    assert "user only" not in json.dumps([asked, called, results, answered])
 
 
 def test_the_role_context_stays_the_last_section_of_the_system_prompt() -> None:

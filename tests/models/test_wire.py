@@ -79,7 +79,7 @@ def test_golden_body_of_a_role_with_two_calls() -> None:
         result(3, "s.1.1.1", "a.txt"),
         RoleSwitchMessage(id=MessageId("s.1.m4"), before="researcher", after="coder", model="m"),
         result(5, "s.1.1.2", "Denied by the user.", Outcome.DENIED),
-        NoticeMessage(id=MessageId("s.1.m6"), text="for the person only"),
+        NoticeMessage(id=MessageId("s.1.m6"), text="for the user only"),
     )
     assert body_of(*history, tools=(SHELL,)) == {
         "model": "gpt-x",

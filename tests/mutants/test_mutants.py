@@ -63,7 +63,7 @@ MUTANTS = (
         after="for grant in (draft.state.grant,)",
     ),
     Mutant(
-        promise="invalid arguments never reach a person",
+        promise="invalid arguments never reach the user",
         file="engine/inspection.py",
         before="    if facts.problems:\n        if facts.may_resolve",
         after="    if False:\n        if facts.may_resolve",
@@ -150,13 +150,13 @@ MUTANTS = (
         after="before.times + 1",
     ),
     Mutant(
-        promise="what the reader repaired asks a person",
+        promise="what the reader repaired asks the user",
         file="engine/inspection.py",
         before="(*one.call.repairs, *facts.repairs)",
         after="facts.repairs",
     ),
     Mutant(
-        promise="what inspection repaired asks a person",
+        promise="what inspection repaired asks the user",
         file="engine/inspection.py",
         before="(*one.call.repairs, *facts.repairs)",
         after="one.call.repairs",

@@ -62,7 +62,7 @@ WORKFLOWS = (
         tests=_EXAMPLES,
     ),
     Mutant(
-        promise="what a person marks as done is no pass",
+        promise="what the user marks as done is no pass",
         file="engine/decisions.py",
         before="Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS",
         after="Outcome.SUCCESS",
@@ -482,7 +482,7 @@ WORKFLOWS = (
         tests=_EXAMPLES,
     ),
     Mutant(
-        promise="a turn that a person stops is no failure",
+        promise="a turn that the user stops is no failure",
         file="engine/workflow/machine.py",
         before="        case TurnStatus.CANCELLED:\n            _stopped(run, phase)\n",
         after='        case TurnStatus.CANCELLED:\n            _failed(run, phase.step, phase.attempt, "", told="")\n',
@@ -496,7 +496,7 @@ WORKFLOWS = (
         tests=_EXAMPLES,
     ),
     Mutant(
-        promise="a review waits for a person",
+        promise="a review waits for the user",
         file="engine/workflow/machine.py",
         before="    elif run.state.spec.step(step).review:",
         after="    elif False:",

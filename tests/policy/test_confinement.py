@@ -18,7 +18,7 @@ def registry(spec: SandboxSpec | None) -> Registry:
 
 
 @pytest.mark.parametrize("site", [None, registry(None)])
-def test_without_a_block_of_the_site_the_persons_counts(site: Registry | None) -> None:
+def test_without_a_block_of_the_site_the_users_counts(site: Registry | None) -> None:
     assert sandbox((site, registry(OPEN))) == OPEN
     assert sandbox((site, registry(None))) == SandboxSpec()
 

@@ -1,4 +1,4 @@
-"""What a role may do in a person's hands, and which layer says so."""
+"""What a role may do in a user's hands, and which layer says so."""
 
 from dataclasses import replace
 
@@ -58,13 +58,13 @@ def grant(
     cap: AccessLevel | None = None,
     approvals: tuple[str, ...] = (),
     extra: tuple[Layer, ...] = (),
-    person: User = ANA,
+    user: User = ANA,
     role: str = "coder",
 ) -> Grant:
     return resolve_grant(
         registries=(site, own or registry()),
         role=role,
-        user=person,
+        user=user,
         access_cap=cap,
         specs=SPECS,
         models=[ModelTarget(name="m")],
@@ -145,7 +145,7 @@ def test_only_the_site_goes_below_what_is_built_in() -> None:
     assert grant(registry(tools=loose)).judge("file_edit", NOTHING).verdict is Verdict.ASK
 
 
-def test_a_person_can_tighten_what_the_site_loosened() -> None:
+def test_a_user_can_tighten_what_the_site_loosened() -> None:
     loose = (("file_edit", ToolSetting(verdict=Verdict.ALLOW)),)
     tight = (("file_edit", ToolSetting(verdict=Verdict.DENY)), ("file_read", ToolSetting(min_access=AccessLevel.ADMIN)))
     held = grant(registry(tools=tight), site=registry(tools=loose, users=None))

@@ -182,7 +182,7 @@ def floor(
     return 2 if denied else verdict
 
 
-def made_by_a_person(
+def made_by_a_user(
     *, site: Registry | None, own: Registry, role: str, tool: str, remembered: list[RememberedGrant]
 ) -> bool:
     """Whether anything exists that could answer an ask for this tool."""
@@ -277,7 +277,7 @@ def test_no_verdict_is_wider_than_level_role_and_site(
             if least == 1 or call.caution:
                 assert judged.answered_by
                 assert any(
-                    made_by_a_person(site=s, own=o, role=answering, tool=spec.name, remembered=remembered)
+                    made_by_a_user(site=s, own=o, role=answering, tool=spec.name, remembered=remembered)
                     for s, o, r, _ in parts
                     if r == answering
                 )

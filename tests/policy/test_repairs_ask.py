@@ -1,5 +1,5 @@
-"""A call that had to be repaired, or needs a person's own answer, never runs on a rule: whatever registries say and
-remember, a person is asked."""
+"""A call that had to be repaired, or needs a user's own answer, never runs on a rule: whatever registries say and
+remember, a user is asked."""
 
 from dataclasses import replace
 from typing import Any
@@ -54,7 +54,7 @@ def everything(role: str) -> list[RememberedGrant]:
 def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     site: Registry | None,
     own: Registry,
-    person: User,
+    user: User,
     cap: AccessLevel | None,
     spec_values: tuple[ToolSpec, ...],
     role: str,
@@ -67,7 +67,7 @@ def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     grant = resolve_grant(
         registries=(site, own),
         role=role,
-        user=person,
+        user=user,
         access_cap=cap,
         specs=spec_values,
         models=[ModelTarget(name="demo")],
@@ -113,7 +113,7 @@ def test_the_reason_is_the_repair_and_nothing_else_would_have_asked() -> None:
     assert judged.reason == "the call had to be repaired: a brace was added"
 
 
-def test_what_a_person_has_to_answer_says_why() -> None:
+def test_what_a_user_has_to_answer_says_why() -> None:
     judged = open_to_all().judge("run", CallFacts(arguments="{}", needs_user="it would run outside the sandbox"))
     assert (judged.verdict, judged.reason) == (Verdict.ASK, "it would run outside the sandbox")
 

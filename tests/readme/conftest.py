@@ -1,4 +1,4 @@
-"""A person's folder with `chatops` on the path."""
+"""A user's folder with `chatops` on the path."""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from tests.support.document import Action
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
-# Seconds: a person looks before doing anything, and the dialog insists on it.
+# Seconds: a user looks before doing anything, and the dialog insists on it.
 READING = 0.7
 
 
@@ -67,16 +67,16 @@ def test_the_tour_holds_line_by_line(folder: Path, path_with_chatops: str) -> No
 
 
 def _on_the_screen(folder: Path) -> None:
-    person = User(folder)
+    user = User(folder)
     try:
         for row in document.rows("tour: screen"):
             for action in row.actions:
-                person.do(action)
+                user.do(action)
             for text in row.shown:
-                person.sees(text)
+                user.sees(text)
         _wait_until_written(folder / "log.txt", "once\ntwice\n")
     finally:
-        person.close()
+        user.close()
 
 
 def _wait_until_written(path: Path, text: str) -> None:

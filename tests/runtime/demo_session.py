@@ -14,11 +14,11 @@ from chatops.wiring.options import Options
 @asynccontextmanager
 async def demo_session(workspace: Path, role: str = "coder") -> AsyncIterator[tuple[App, Session, list[Event]]]:
     app = App(Options(workspace=workspace, role=role))
-    told: list[Event] = []
+    events: list[Event] = []
     session = await app.open_session(None, attended=True)
-    session.subscribe(lambda published: told.append(published.event))
+    session.subscribe(lambda published: events.append(published.event))
     try:
-        yield app, session, told
+        yield app, session, events
     finally:
         await app.aclose()
 

@@ -45,13 +45,13 @@ class Window:
             self.app.paths.store, process=lambda: holder, alive=lambda one: one in known or is_alive(one)
         )
         self.services: Services = replace(self.app._services(attended=True), holder=holder)
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     async def open(self, of: SessionView | None = None) -> Session:
         session = await open_session(
             self.services, of.session_id if of is not None else None, role="" if of else "coder", default_role="coder"
         )
-        session.subscribe(lambda published: self.told.append(published.event))
+        session.subscribe(lambda published: self.events.append(published.event))
         self.app._open.add(session)
         return session
 
@@ -198,7 +198,7 @@ async def test_an_idle_owner_hands_over_at_once_with_its_pending_call(tmp_path: 
         await reader.take_over()
         await until(lambda: reader.request_state is RequestState.GRANTED)
         await until(lambda: isinstance(session.taken_over, ConflictError))
-        assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.told)
+        assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.events)
         with pytest.raises(ConflictError):
             await session.submit("and this")
         reader.stop()
@@ -341,24 +341,24 @@ async def test_a_later_request_of_another_process_voids_this_one(
     async with two_windows(tmp_path) as (first, second):
         session, _ = await at_work(first)
         reader = await second.read(session)
-        told: list[str] = []
-        reader.subscribe(lambda published: told.extend(_notices(published.event)))
+        notices: list[str] = []
+        reader.subscribe(lambda published: notices.extend(_notices(published.event)))
         await reader.take_over()
         await until(lambda: reader.request_state is RequestState.ACCEPTED)
-        assert told == []
+        assert notices == []
         second.app.store.request_lease(session.session_id, third)
         first.app.store.acknowledge_request(session.session_id, this_process())
         await until(lambda: reader.lease is not None and reader.lease.requested_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
         assert reader.request_state is RequestState.HELD
-        assert len(told) == 1 and f"pid {third.pid}) has requested this session since" in told[0]
+        assert len(notices) == 1 and f"pid {third.pid}) has requested this session since" in notices[0]
         await reader.take_over()
         await until(lambda: session.wanted_by == SECOND)
         await until(lambda: reader.request_state is RequestState.ACCEPTED)
         (tmp_path / "go").touch()
         await until(lambda: reader.request_state is RequestState.GRANTED)
         assert (tmp_path / "one").read_text() == "x"
-        assert len(told) == 1
+        assert len(notices) == 1
 
 
 def _notices(event: Event) -> list[str]:

@@ -27,12 +27,12 @@ async def test_a_missing_model_or_persona_is_reported_and_the_pending_call_stays
         assert await settled(session) is TurnStatus.PAUSED
         app.store.update_session(session.session_id, model_pin=pin, persona=persona)
         await session.aclose()
-        again, told = await app.open_session(session.session_id, attended=True), list[Event]()
-        again.subscribe(lambda published: told.append(published.event))
+        again, events = await app.open_session(session.session_id, attended=True), list[Event]()
+        again.subscribe(lambda published: events.append(published.event))
         await again.resume()
         assert await settled(again) is TurnStatus.PAUSED
         assert [call.call.name for call in again.pending] == ["shell_exec"]
-        assert [event.text for event in told if isinstance(event, Notice)] == expected
+        assert [event.text for event in events if isinstance(event, Notice)] == expected
         assert app.store.session(session.session_id).model_pin == pin, "it is used again when it is there again"
 
 

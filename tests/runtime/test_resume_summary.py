@@ -103,15 +103,15 @@ def test_a_posted_decision_that_was_not_taken_is_named() -> None:
         by=Principal(uid=1),
         decided_at=0.0,
     )
-    told = turn_summary(turns.turn(in_round(kit.awaiting())), {call.id: row})
-    assert told == "denied in another terminal, not resumed yet: shell_exec (ls)"
+    summary = turn_summary(turns.turn(in_round(kit.awaiting())), {call.id: row})
+    assert summary == "denied in another terminal, not resumed yet: shell_exec (ls)"
 
 
 def test_model_text_is_escaped_and_shortened() -> None:
     waiting = replace(kit.awaiting(), facts=CallFacts(arguments="{}", command=f"ls\x1b[2J\n\u202e{LONG}"))
-    told = turn_summary(turns.turn(in_round(waiting)), {})
-    assert "\x1b" not in told and "\n" not in told and "\u202e" not in told
-    assert len(told) < 150 and told.endswith("…)")
+    summary = turn_summary(turns.turn(in_round(waiting)), {})
+    assert "\x1b" not in summary and "\n" not in summary and "\u202e" not in summary
+    assert len(summary) < 150 and summary.endswith("…)")
 
 
 def test_the_summary_includes_decisions_of_other_processes() -> None:

@@ -28,14 +28,14 @@ async def test_inputs_during_a_handover_are_taken_if_the_request_is_withdrawn(
 
 
 async def test_a_session_lost_to_another_process_is_not_retried(tmp_path: Path) -> None:
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         await session.submit("hello")
         await settled(session)
         session._runner._lost(ConflictError("It went on elsewhere."))
-        before = len(told)
+        before = len(events)
         assert await session.retry() is False
         assert isinstance(session.blocked_by, ConflictError)
-        assert told[before:] == []
+        assert events[before:] == []
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ async def test_a_session_lost_to_another_process_is_not_retried(tmp_path: Path) 
     [("Disk full: this is not.", False), ("Not saved: it is locked.", True), ("Not saving: it is read-only.", True)],
 )
 async def test_a_notice_says_once_that_something_is_not_saved(why: str, says_so: bool, tmp_path: Path) -> None:
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         session._runner.report_unsaved(NotSavedError(why, says_so=says_so))
-        (notice,) = (event for event in told if isinstance(event, Notice))
+        (notice,) = (event for event in events if isinstance(event, Notice))
         assert notice.text.count("Not sav") == 1
         assert notice.text.endswith(why)

@@ -57,7 +57,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.more
 async def test_messages_continue_in_memory_and_are_stored_in_order_later(tmp_path: Path) -> None:
     long = "word " * 4000
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("hello")
         assert await settled(session) is TurnStatus.ANSWERED
         before = stored(app, session)
@@ -72,7 +72,7 @@ async def test_messages_continue_in_memory_and_are_stored_in_order_later(tmp_pat
         # Said once, however often it is tried.
         with pytest.raises(NotSavedError):
             await session.retry()
-        assert len([event for event in told if isinstance(event, Notice) and "Not saved" in event.text]) == 1
+        assert len([event for event in events if isinstance(event, Notice) and "Not saved" in event.text]) == 1
         make_room(app)
         assert await session.retry()
         assert session.unsaved == ""
@@ -136,7 +136,7 @@ async def test_a_message_is_stored_after_the_steps_that_wait(tmp_path: Path) -> 
 
 async def test_saving_is_retried_automatically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "RETRY_S", 0.01)
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("hello")
         await settled(session)
         fill_up(app)
@@ -146,7 +146,7 @@ async def test_saving_is_retried_automatically(tmp_path: Path, monkeypatch: pyte
         make_room(app)
         await until(lambda: session.unsaved == "")
         assert len(stored(app, session)) == 4
-        assert any(isinstance(event, Notice) and "Saving works again" in event.text for event in told)
+        assert any(isinstance(event, Notice) and "Saving works again" in event.text for event in events)
 
 
 async def test_a_decision_that_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_any_other_storage_error_stops_the_turn_until_a_retry(
     def broken(step: TurnStep) -> None:
         raise StoreError("the store is broken")
 
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("run `touch one`")
         await settled(session)
         (pending,) = session.pending
@@ -273,7 +273,7 @@ async def test_any_other_storage_error_stops_the_turn_until_a_retry(
             with pytest.raises(StoreError, match="broken"):
                 await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         assert str(session.blocked_by) == "the store is broken"
-        assert any(isinstance(event, Notice) and "Not saved" in event.text for event in told)
+        assert any(isinstance(event, Notice) and "Not saved" in event.text for event in events)
         assert await session.retry()
         assert session.blocked_by is None
         assert session.pending == (pending,)

@@ -19,8 +19,8 @@ from tests.runtime.demo_session import demo_session, settled, users
 from tests.support.waiting import until
 
 
-async def heard(told: list[Event], words: str) -> None:
-    await until(lambda: any(isinstance(event, Notice) and words in event.text for event in told))
+async def noticed(events: list[Event], words: str) -> None:
+    await until(lambda: any(isinstance(event, Notice) and words in event.text for event in events))
 
 
 async def test_a_message_sent_while_a_call_is_pending_is_queued(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_a_message_sent_while_a_call_is_pending_is_queued(tmp_path: Path) 
 async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("run `touch one`")
         await settled(session)
         await session.submit("and this")
@@ -54,7 +54,7 @@ async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
 
         monkeypatch.setattr(app.store, "commit", refuse_new_turns)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
-        await heard(told, "could not be sent")
+        await noticed(events, "could not be sent")
         assert app.store.queued_messages(session.session_id) == ("and this",)
 
 
@@ -62,7 +62,7 @@ async def test_a_decision_posted_just_before_is_the_one_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other process has reported "Denied" by the time that the approval given here is to be stored."""
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("run `touch one`")
         await settled(session)
         (pending,) = session.pending
@@ -85,7 +85,7 @@ async def test_a_decision_posted_just_before_is_the_one_that_counts(
         assert not (tmp_path / "one").exists()
         assert [(row.decision, row.by) for row in app.store.decisions()] == [(elsewhere.decision, elsewhere.by)]
         assert session.blocked_by is None
-        assert not [event.text for event in told if isinstance(event, Notice) and "Not saved" in event.text]
+        assert not [event.text for event in events if isinstance(event, Notice) and "Not saved" in event.text]
 
 
 async def test_a_revoked_tool_stays_revoked(tmp_path: Path) -> None:
@@ -191,13 +191,13 @@ async def test_a_changed_registry_is_reported_and_only_narrows_the_turn(tmp_path
     head = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "operator"}}, '
     roles = head.replace("{", "{{").replace("}", "}}") + '"roles": {{"coder": {{"tools": [{}]}}}}}}'
     registry.write_text(roles.format('"file_read", "shell_exec"'))
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         await session.submit("run `touch one`")
         await settled(session)
         registry.write_text(roles.format('"file_read"'))
         session.snapshot()
         await asyncio.sleep(0)
-        await heard(told, "− shell_exec")
+        await noticed(events, "− shell_exec")
         (pending,) = session.pending
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await settled(session)
@@ -211,10 +211,10 @@ async def test_a_change_noticed_in_another_thread_is_applied_on_the_event_loop(
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "roles": {"coder": {"tools": [%s]}}}'
     registry.write_text(text % '"file_read", "file_list"')
-    async with demo_session(tmp_path) as (app, _, told):
+    async with demo_session(tmp_path) as (app, _, events):
         registry.write_text(text % '"file_read"')
         await asyncio.to_thread(app.grant_for, "coder")
-        await heard(told, "− file_list")
+        await noticed(events, "− file_list")
 
 
 async def test_a_closed_session_ignores_a_changed_registry(tmp_path: Path, chatops_home: Path) -> None:
@@ -222,7 +222,7 @@ async def test_a_closed_session_ignores_a_changed_registry(tmp_path: Path, chato
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "operator"}}, %s}'
     registry.write_text(text % '"roles": {"coder": {"tools": ["file_read", "shell_exec"]}}')
-    async with demo_session(tmp_path) as (app, session, told):
+    async with demo_session(tmp_path) as (app, session, events):
         await session.submit("run `touch one`")
         await settled(session)
         left = session.state
@@ -231,7 +231,7 @@ async def test_a_closed_session_ignores_a_changed_registry(tmp_path: Path, chato
         registry.write_text(text % '"roles": {"coder": {"tools": ["file_read"]}}')
         app.grant_for("coder")
         await asyncio.sleep(0.1)
-        assert not any(isinstance(event, Notice) for event in told)
+        assert not any(isinstance(event, Notice) for event in events)
         assert app.store.load_turn(left.turn_id).seq == left.seq
 
 
@@ -240,13 +240,13 @@ async def test_a_broken_or_missing_registry_is_reported_and_widens_nothing(tmp_p
     registry.parent.mkdir(mode=0o700)
     text = '{"version": 3, "default_role": "coder", "users": {"*": {"access_level": "user"}}, "roles": {"coder": {}}}'
     registry.write_text(text)
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         before = [spec.name for spec in session.grant().tools]
         registry.write_text(text[:-20])
         session.snapshot()
-        await heard(told, "line 1")
+        await noticed(events, "line 1")
         assert [spec.name for spec in session.grant().tools] == before
         registry.unlink()
         session.snapshot()
-        await heard(told, "is gone")
+        await noticed(events, "is gone")
         assert [spec.name for spec in session.grant().tools] == before

@@ -23,13 +23,13 @@ async def test_a_call_does_not_start_if_the_lease_cannot_be_read(tmp_path: Path)
     async def cannot_tell() -> bool:
         raise StoreError("The disk could not be read.")
 
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         session._turns.performer._holds_lease = cannot_tell
         await session.submit("run `touch made.txt`")
         await approve(session)
         async with asyncio.timeout(PATIENCE):
             assert await settled(session) is TurnStatus.ANSWERED
-        (ended,) = (event for event in told if isinstance(event, ToolFinished))
+        (ended,) = (event for event in events if isinstance(event, ToolFinished))
         assert ended.outcome is Outcome.FAILED
         assert ended.content == "Not run: the session store could not be read. The disk could not be read."
         assert not (tmp_path / "made.txt").exists()
@@ -43,7 +43,7 @@ async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> 
         await asyncio.Event().wait()
         return True
 
-    async with demo_session(tmp_path) as (_, session, told):
+    async with demo_session(tmp_path) as (_, session, events):
         session._turns.performer._holds_lease = never_answers
         await session.submit("run `touch made.txt`")
         await approve(session)
@@ -51,6 +51,6 @@ async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> 
             await asked.wait()
             assert await session.cancel()
             assert await settled(session) is TurnStatus.CANCELLED
-        (ended,) = (event for event in told if isinstance(event, ToolFinished))
+        (ended,) = (event for event in events if isinstance(event, ToolFinished))
         assert (ended.outcome, ended.content) == (Outcome.INTERRUPTED, "Not run: the user stopped the turn.")
         assert not (tmp_path / "made.txt").exists()

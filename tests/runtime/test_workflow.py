@@ -57,7 +57,7 @@ class Bench:
         self.file = folder / "registry.json"
         self.url = url
         self.permit("file_read", "shell_exec", "file_write")
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     def permit(self, *tools: str) -> None:
         """Set the tools of role coder."""
@@ -88,7 +88,7 @@ class Bench:
 
     async def settled(self, run: WorkflowRun) -> WorkflowRun:
         """Resume a run, wait until it is idle, and return it."""
-        run.session.subscribe(lambda published: self.told.append(published.event))
+        run.session.subscribe(lambda published: self.events.append(published.event))
         await run.resume()
         await run.settle()
         return run
@@ -140,7 +140,7 @@ async def test_each_step_is_a_turn_with_its_own_tools_and_earlier_results(tmp_pa
         assert len(snapshot.messages) == 4
         assert snapshot.title == "flow: a service"
         assert snapshot.usage is not None and snapshot.usage.input_tokens == 22
-        kinds = [type(event).__name__ for event in at.told]
+        kinds = [type(event).__name__ for event in at.events]
         assert kinds[0] == "WorkflowStarted"
         assert kinds[-1] == "WorkflowFinished"
 
@@ -226,7 +226,7 @@ async def test_messages_typed_during_a_run_are_sent_as_chat_after_it(tmp_path: P
         await until(lambda: len(server.requests) == 4 and run.session.snapshot().status is TurnStatus.ANSWERED)
         said = [m.text for m in run.session.snapshot().messages if isinstance(m, UserMessage)]
         assert said[-1] == "thank you"
-        assert not any(isinstance(event, Notice) for event in at.told)
+        assert not any(isinstance(event, Notice) for event in at.events)
         assert server.requests[-1].tool_names == ["file_read", "file_write", "shell_exec"]
         assert "Do b." not in server.requests[-1].system
         # The whole run is what this chat has behind it.
@@ -425,7 +425,7 @@ async def test_a_missing_role_blocks_the_run_without_using_an_attempt(tmp_path: 
         assert run.blocked_by is not None
         assert "reader" in str(run.blocked_by)
         assert isinstance(run.state.phase, RunningStep)
-        assert any(isinstance(event, Notice) and "is blocked" in event.text for event in at.told)
+        assert any(isinstance(event, Notice) and "is blocked" in event.text for event in at.events)
         at.file.write_text(whole)
         assert await run.retry()
         await run.settle()

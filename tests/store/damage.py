@@ -25,7 +25,7 @@ def filled(path: Path, *, sessions: int = 2) -> list[SessionId]:
 
 
 def waiting(store: SqliteStore, session_id: SessionId) -> CallId:
-    """Begin a turn whose call waits for a person."""
+    """Begin a turn whose call waits for a user."""
     turn = store.next_turn_id(session_id)
     history = store.history(session_id)
     step = kit.first(turn, session_id, parent=history[-1].id if history else None, history=history)

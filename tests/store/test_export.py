@@ -91,7 +91,7 @@ def test_another_model_of_the_same_role_is_named_as_that() -> None:
     assert "## Model of coder: Qwen 3" in to_markdown((switch,))
 
 
-def test_what_the_machine_said_to_a_model_is_not_put_into_the_persons_mouth() -> None:
+def test_what_the_machine_said_to_a_model_is_not_put_into_the_users_mouth() -> None:
     refusal = replace(asked("[chatops] Your response was empty."), by=Speaker.MACHINE)
     text = to_markdown((asked("hello"), refusal))
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## You", "## chatops"]

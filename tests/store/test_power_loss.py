@@ -57,7 +57,7 @@ class Moment:
     file: bytes
     log: bytes
     index: bytes
-    heard: tuple[Acknowledged, ...]
+    acknowledged: tuple[Acknowledged, ...]
 
     def end_of(self, one: Acknowledged) -> int:
         """How many bytes of the log a commit needs; none if it lies in the file."""
@@ -67,7 +67,7 @@ class Moment:
     @property
     def synced(self) -> int:
         """Up to where a disk has been told to keep the log."""
-        return max(self.end_of(one) for one in self.heard)
+        return max(self.end_of(one) for one in self.acknowledged)
 
     @property
     def untouched(self) -> bool:
@@ -77,7 +77,7 @@ class Moment:
 
     def before(self, cut: int) -> tuple[Acknowledged, ...]:
         """What has to be there when the log ends at `cut`."""
-        return tuple(one for one in self.heard if self.end_of(one) <= cut)
+        return tuple(one for one in self.acknowledged if self.end_of(one) <= cut)
 
 
 class Committer:
@@ -88,7 +88,7 @@ class Committer:
         self._path = path
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._rest = b""
-        self._heard: list[Acknowledged] = []
+        self._acknowledged: list[Acknowledged] = []
         assert self._process.stdin is not None and self._process.stdout is not None
         self._out = self._process.stdout.fileno()
         os.set_blocking(self._out, False)
@@ -105,8 +105,8 @@ class Committer:
 
     def after(self, further: int) -> Moment:
         """The moment at which that many more commits have been acknowledged, or a little later."""
-        wanted = len(self._heard) + further
-        while len(self._heard) < wanted:
+        wanted = len(self._acknowledged) + further
+        while len(self._acknowledged) < wanted:
             select.select([self._out], [], [], 30)
             assert self._read(), "the committing process says nothing"
         os.kill(self._child, signal.SIGSTOP)
@@ -118,7 +118,7 @@ class Committer:
         finally:
             os.kill(self._child, signal.SIGCONT)
         file, log, index = contents
-        return Moment(file=file, log=log, index=index, heard=tuple(self._heard))
+        return Moment(file=file, log=log, index=index, acknowledged=tuple(self._acknowledged))
 
     def _read(self) -> bool:
         try:
@@ -132,7 +132,7 @@ class Committer:
                 self._child = int(words[0])
             else:
                 turn, salt, frames = words
-                self._heard.append(Acknowledged(what=what, turn=TurnId(turn), salt=salt, frames=int(frames)))
+                self._acknowledged.append(Acknowledged(what=what, turn=TurnId(turn), salt=salt, frames=int(frames)))
         return bool(data)
 
 

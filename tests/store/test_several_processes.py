@@ -125,11 +125,11 @@ def test_no_kill_loses_what_was_acknowledged(path: Path) -> None:
             assert victim.stdin is not None
             victim.stdin.write("go\n")
             victim.stdin.flush()
-        heard = {id_: _killed(victim, after_s=chance.uniform(0, 0.02)) for id_, victim in victims.items()}
-        for session_id, acknowledged in heard.items():
-            begun[session_id] += [turn for what, turn in acknowledged if what == "begun"]
+        acknowledged = {id_: _killed(victim, after_s=chance.uniform(0, 0.02)) for id_, victim in victims.items()}
+        for session_id, commits in acknowledged.items():
+            begun[session_id] += [turn for what, turn in commits if what == "begun"]
             with closing(SqliteStore(path)) as store:
-                for what, turn in acknowledged[-5:]:
+                for what, turn in commits[-5:]:
                     _must_be_stored(store, what, turn)
                 _finish(store, session_id)
     for victim in victims.values():
@@ -149,13 +149,13 @@ def _killed(victim: subprocess.Popen[str], *, after_s: float) -> list[tuple[str,
     assert victim.stdout is not None
     word, pid = victim.stdout.readline().split()
     assert word == "pid"
-    heard = [victim.stdout.readline()]
+    acknowledged = [victim.stdout.readline()]
     time.sleep(after_s)
     # On a busy machine the other one may keep the lock for too long: this child has ended with an error then.
     with suppress(ProcessLookupError):
         os.kill(int(pid), signal.SIGKILL)
-    heard += iter(victim.stdout.readline, "ended\n")
-    return [(what, TurnId(turn)) for what, turn in (line.split() for line in heard)]
+    acknowledged += iter(victim.stdout.readline, "ended\n")
+    return [(what, TurnId(turn)) for what, turn in (line.split() for line in acknowledged)]
 
 
 def _must_be_stored(store: SqliteStore, what: str, turn: TurnId) -> None:

@@ -17,7 +17,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing that the person does: a verb and its object."""
+    """One thing that the user does: a verb and its object."""
 
     verb: str
     object: str
@@ -25,7 +25,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What the person does and what is on the screen afterwards."""
+    """What the user does and what is on the screen afterwards."""
 
     actions: tuple[Action, ...]
     shown: tuple[str, ...]

@@ -128,7 +128,7 @@ class SeenRequest:
 
     @property
     def last_user(self) -> str:
-        """The last thing the person said."""
+        """The last thing the user said."""
         return next((str(m["content"]) for m in reversed(self.messages) if m["role"] == "user"), "")
 
     @property

@@ -154,24 +154,24 @@ class Played:
         self.returns(content or ('{"valid": true}' if name.startswith("validate") else "done"), outcome)
 
     def approves(self) -> None:
-        """A person approves the one call that waits."""
+        """A user approves the one call that waits."""
         assert self.turn is not None
         (pending,) = pending_calls(self.turn)
         decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=Approved(), by=ANA)
         self._turn_took(decided)
 
     def stops(self) -> None:
-        """A person stops the turn."""
+        """A user stops the turn."""
         self._turn_took(CancelTurn())
 
     def reviews(self, review: Review) -> bool:
-        """A person says how it goes on. False: the run does not take that."""
+        """A user says how it goes on. False: the run does not take that."""
         wanted = self.state.phase
         assert isinstance(wanted, AwaitingReview), wanted
         return self.took(ReviewStep(step=wanted.step, attempt=wanted.attempt, review=review, by=ANA))
 
     def cancels(self) -> bool:
-        """A person ends the run."""
+        """A user ends the run."""
         return self.took(CancelRun(by=ANA))
 
     def took(self, event: WorkflowInput) -> bool:

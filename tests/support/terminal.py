@@ -1,4 +1,4 @@
-"""A real program on a real pseudo-terminal: what a person sees and types, for tests.
+"""A real program on a real pseudo-terminal: what a user sees and types, for tests.
 
     with Terminal(["chatops"], cwd=workspace) as terminal:
         terminal.wait_for("demo")

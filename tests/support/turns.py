@@ -60,7 +60,7 @@ def turn(phase: Phase, *, messages: tuple[Message, ...] = (), rounds: tuple[Roun
 def tool_message(
     tool: str, arguments: str, *, outcome: Outcome = Outcome.SUCCESS, call: CallId = CALL, content: str = "done"
 ) -> ToolMessage:
-    """The answer to a call that a person approved."""
+    """The answer to a call that a user approved."""
     wrote = written_path(BUILT_IN_TOOLS[tool], arguments) if outcome is Outcome.SUCCESS else ""
     return ToolMessage(
         id=MessageId(f"{call}.m"),
@@ -103,7 +103,7 @@ def paused(
     digest: str = "d1",
     others: tuple[CallStatus, ...] = (),
 ) -> TurnState:
-    """A turn in which one shell_exec call waits for a person; `others` are further calls of file_read."""
+    """A turn in which one shell_exec call waits for a user; `others` are further calls of file_read."""
     arguments = canonical({"command": command})
     call = ToolCall(id=CALL, name="shell_exec", arguments=arguments)
     waiting = AwaitingDecision(

@@ -24,7 +24,7 @@ def catalog(world: World) -> Catalog:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A world whose home is the person's."""
+    """A world whose home is the user's."""
     made = World(base=tmp_path.resolve())
     monkeypatch.setenv("HOME", str(made.base / "home"))
     return made

@@ -29,8 +29,8 @@ def touching(workspace: Path) -> Command:
     )
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "the app is dead"])
-def test_a_command_waits_for_go_and_exits_without_it(tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "the app is dead"])
+def test_a_command_waits_for_go_and_exits_without_it(tmp_path: Path, ready: bool) -> None:
     command = touching(tmp_path)
     ours, theirs = socket.socketpair()
     with (
@@ -40,11 +40,11 @@ def test_a_command_waits_for_go_and_exits_without_it(tmp_path: Path, told: bool)
         theirs.close()
         assert ours.recv(100) == READY
         assert not (tmp_path / "made").exists()
-        if told:
+        if ready:
             ours.sendall(GO)
         ours.shutdown(socket.SHUT_WR)
         code = process.wait(PATIENCE)
-    assert (code == 0, (tmp_path / "made").exists()) == (told, told)
+    assert (code == 0, (tmp_path / "made").exists()) == (ready, ready)
 
 
 async def test_a_container_that_did_not_start_differs_from_a_failed_command(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ STATUS = ArgvPattern(words=("git", "status"))
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh repository with one commit, made by a person without settings of their own."""
+    """A fresh repository with one commit, made by a user without settings of their own."""
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     folder = tmp_path / "ws"
@@ -137,7 +137,7 @@ async def test_a_rule_does_not_answer_for_a_hostile_repository(repository: Path,
     assert "git" in facts.caution
     assert not matches(STATUS, facts)
     assert not matches(ArgvPattern(words=("git", "*")), facts)
-    # What a person denies by its words stays denied, and what is granted then is exactly this command.
+    # What a user denies by its words stays denied, and what is granted then is exactly this command.
     assert covers(STATUS, facts)
     assert suggest_exact("shell_exec", facts) == suggest_rule("shell_exec", facts)
     assert suggest_exact("shell_exec", facts) == ExactArguments(arguments=facts.arguments)

@@ -58,7 +58,7 @@ def test_the_mount_point_stays_while_a_command_needs_it(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def test_an_empty_folder_of_a_person_stays(tmp_path: Path) -> None:
+def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
     (tmp_path / ".chatops").mkdir()
     with mount_point(tmp_path):
         pass

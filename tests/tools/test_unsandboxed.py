@@ -1,4 +1,4 @@
-"""A sandbox that fails for one command: an error, never a fallback; the same again is a question for a person."""
+"""A sandbox that fails for one command: an error, never a fallback; the same again is a question for a user."""
 
 from pathlib import Path
 

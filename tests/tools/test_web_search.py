@@ -1,4 +1,4 @@
-"""Searching the web over whichever backend a person has set up."""
+"""Searching the web over whichever backend a user has set up."""
 
 import json
 from collections.abc import AsyncIterator

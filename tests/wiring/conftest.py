@@ -1,4 +1,4 @@
-"""The app over real files: a person's registry, a site registry that may be there, a workspace."""
+"""The app over real files: a user's registry, a site registry that may be there, a workspace."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Bench:
         self.apps: list[App] = []
 
     def write(self, **keys: Any) -> None:
-        """The person's registry."""
+        """The user's registry."""
         self.own.write_text(json.dumps({"version": 3, "roles": {"assistant": {}}, **keys}))
 
     def write_site(self, **keys: Any) -> None:

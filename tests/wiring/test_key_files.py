@@ -10,7 +10,7 @@ from chatops.domain.tools import ToolCall
 from tests.wiring.conftest import Bench
 
 
-@pytest.mark.parametrize("whose", ["person", "site", "link"])
+@pytest.mark.parametrize("whose", ["user", "site", "link"])
 def test_a_key_file_in_the_workspace_cannot_be_read(bench: Bench, whose: str) -> None:
     key = bench.workspace / "gateway.txt"
     key.write_text("sk-1")

@@ -70,35 +70,35 @@ async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)
     assert isinstance(opened.host, TuiHost)
-    told: list[str] = []
+    warned: list[str] = []
 
-    def heard(published: Published) -> None:
+    def collect(published: Published) -> None:
         if isinstance(published.event, Notice):
-            told.append(published.event.text)
+            warned.append(published.event.text)
 
-    opened.session.subscribe(heard)
+    opened.session.subscribe(collect)
     for task in asyncio.all_tasks():
         if task.get_name() in ("offer models", "warm-up"):
             await task
     await opened.host.app.aclose()
-    return "\n".join(opened.notices), told
+    return "\n".join(opened.notices), warned
 
 
 async def test_the_chat_offers_while_the_demo_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write()
     async with FakeOpenAI([]) as server:
-        _, told = await opened_with(bench, server, monkeypatch)
-    assert len(told) == 1
-    assert "OPENAI_API_KEY is set" in told[0] and "Ollama answers" in told[0]
+        _, warned = await opened_with(bench, server, monkeypatch)
+    assert len(warned) == 1
+    assert "OPENAI_API_KEY is set" in warned[0] and "Ollama answers" in warned[0]
 
 
 async def test_a_chat_with_a_model_of_its_own_asks_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"m": {"api_url": "http://127.0.0.1:9/v1", "model_name": "m"}}
     bench.write(models=models, roles={"assistant": {"primary": "m"}})
     async with FakeOpenAI([]) as server:
-        notices, told = await opened_with(bench, server, monkeypatch)
+        notices, warned = await opened_with(bench, server, monkeypatch)
         assert server.connections == 0
-    assert "OPENAI_API_KEY" not in notices and told == []
+    assert "OPENAI_API_KEY" not in notices and warned == []
 
 
 async def test_a_server_that_wants_a_key_first_is_offered_too() -> None:

@@ -46,24 +46,26 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     write(bench, "file_read", "shell_exec")
     app = bench.app()
     session = await app.open_session(None, attended=True)
-    told: list[str] = []
-    session.subscribe(lambda said: told.append(said.event.text) if isinstance(said.event, Notice) else None)
+    notices: list[str] = []
+    session.subscribe(lambda said: notices.append(said.event.text) if isinstance(said.event, Notice) else None)
     write(bench, "file_read")
     app.look_at_registry()
-    await until(lambda: bool(told))
-    assert told.pop().startswith("The registry has changed (for role coder: − shell_exec). What it takes away is gone")
+    await until(lambda: bool(notices))
+    assert notices.pop().startswith(
+        "The registry has changed (for role coder: − shell_exec). What it takes away is gone"
+    )
     app.reload_registry()
-    await until(lambda: bool(told))
-    assert told.pop() == "The registry as it is now is in force (for role coder: − shell_exec)."
+    await until(lambda: bool(notices))
+    assert notices.pop() == "The registry as it is now is in force (for role coder: − shell_exec)."
     write(bench)
     app.look_at_registry()
-    await until(lambda: bool(told))
-    told.clear()
+    await until(lambda: bool(notices))
+    notices.clear()
     await session.revoke_tool("scratch_write")
     write(bench, "file_read")
     app.look_at_registry()
-    await until(lambda: bool(told))
-    assert told.pop() == "The registry as it is now is in force (for role coder: + file_read)."
+    await until(lambda: bool(notices))
+    assert notices.pop() == "The registry as it is now is in force (for role coder: + file_read)."
 
 
 def test_a_start_is_a_word_too(bench: Bench) -> None:

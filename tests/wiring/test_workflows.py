@@ -1,4 +1,4 @@
-"""Workflows against what exists here for this person: tools, roles, models, rights; and what registry check says."""
+"""Workflows against what exists here for this user: tools, roles, models, rights; and what registry check says."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ STEP = {"name": "only", "system_prompt": "p"}
 READ, LIST = ({"tool": tool, "passes_when": "success"} for tool in ("file_read", "file_list"))
 
 
-def test_rights_are_those_of_the_steps_role_for_this_person(bench: Bench) -> None:
+def test_rights_are_those_of_the_steps_role_for_this_user(bench: Bench) -> None:
     steps = [
         {**STEP, "name": "a", "tools": ["file_read"], "validation_tools": [READ]},
         {**STEP, "name": "b", "role": "reader", "tools": ["file_list"], "validation_tools": [LIST]},
@@ -103,8 +103,8 @@ def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a
     ]
     app = bench.app()
     assert list(app.catalog.absent) == ["web_search"]
-    (told,) = check_here(app, app.workflows().get("research"), role="assistant").warnings
-    assert "the tool 'web_search' is not offered here" in told
+    (warning,) = check_here(app, app.workflows().get("research"), role="assistant").warnings
+    assert "the tool 'web_search' is not offered here" in warning
 
 
 def test_registry_schema_describes_workflows(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,15 +29,15 @@ def test_a_store_of_a_newer_version(installation: Installation, provider: Provid
     path.chmod(0o640)
     before, when = contents(path.parent), path.stat().st_mtime_ns
     newer = rf"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}"
-    told = rf"made by a newer chatops \({newer}\); it was not opened"
+    message = rf"made by a newer chatops \({newer}\); it was not opened"
     with installation.open("--role", "coder", cols=400) as terminal:
         assert terminal.wait_exit() == 1
-        assert re.search(told, flat(terminal.text()))
+        assert re.search(message, flat(terminal.text()))
         assert "Update chatops" in flat(terminal.text())
     for arguments in (["-p", "hello"], ["sessions", "list"], ["approvals", "list"], ["doctor"]):
         ran = pipe.run(*arguments)
         assert ran.code == 1
-        assert re.search(told, flat(ran.err + ran.out))
+        assert re.search(message, flat(ran.err + ran.out))
     assert (contents(path.parent), path.stat().st_mtime_ns, path.stat().st_mode & 0o777) == (before, when, 0o640)
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

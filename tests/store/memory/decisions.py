@@ -1,4 +1,4 @@
-"""Calls that wait for a person, the answers left for them, and the log of all answers."""
+"""Calls that wait for a user, the answers left for them, and the log of all answers."""
 
 from dataclasses import replace
 

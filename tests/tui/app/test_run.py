@@ -30,7 +30,7 @@ def asks(running: Stage) -> bool:
     return isinstance(running.app.screen, ReviewScreen)
 
 
-def told(running: Stage) -> str:
+def notifications(running: Stage) -> str:
     """What was said in passing."""
     return " ".join(one.message for one in running.app._notifications)
 
@@ -78,7 +78,7 @@ async def test_the_clock_ticks_only_while_the_run_works() -> None:
         await running.press("escape")
         assert not panel(running).ticking
         await worked(running, 500)
-        assert "0:4" in running.text.splitlines()[0], "a person who thinks costs the run no time"
+        assert "0:4" in running.text.splitlines()[0], "a user who thinks costs the run no time"
         gated_run.approves()
         await running.settle()
         assert panel(running).ticking
@@ -468,7 +468,7 @@ async def test_workflow_run_opens_a_session_of_its_own_and_keeps_the_previous_on
         assert run.gone_on == 1
         assert before.closed
         assert "Step 1: discover" in running.text
-        assert f"/resume {SESSION}" in told(running)
+        assert f"/resume {SESSION}" in notifications(running)
         assert "assembly" in running.text
 
 
@@ -537,7 +537,7 @@ async def test_workflow_cancel_ends_the_run_and_says_so() -> None:
 async def test_a_command_that_does_nothing_says_why_and_gives_the_text_back(text: str, said: str) -> None:
     async with stage(size=(120, 30)) as running:
         await send(running, text)
-        assert said in told(running)
+        assert said in notifications(running)
         assert running.draft == text
 
 
@@ -549,7 +549,7 @@ async def test_errors_of_a_definition_are_shown_with_their_places_and_the_words_
         await send(running, "/workflow run flow precious words")
         assert isinstance(running.app.screen, TextScreen)
         assert "flow.yaml, line 3, column 5 (steps.0.tools): unknown tool." in running.text
-        assert told(running) == "", "nothing lies on top of it"
+        assert notifications(running) == "", "nothing lies on top of it"
         await running.press("escape")
         assert running.draft == "/workflow run flow precious words"
 
@@ -559,7 +559,8 @@ async def test_a_step_that_the_run_does_not_have_is_not_shown() -> None:
     async with on_stage(FakeRun(assembly()), discovered, size=(120, 30)) as running:
         for name in ("nobody", "0", "5"):
             await send(running, f"/workflow show {name}")
-            assert f"This run has no step '{name}'. Its steps: discover, configure, deploy, report." in told(running)
+            missing = f"This run has no step '{name}'. Its steps: discover, configure, deploy, report."
+            assert missing in notifications(running)
             assert running.app.screen is running.app.chat
             running.app.chat.composer.take_text()
 

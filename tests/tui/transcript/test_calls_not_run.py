@@ -40,7 +40,7 @@ def headline(content: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("message", "shown"),
     [
         (feedback.unknown_tool("rm", ["file_read"]), "not run: there is no tool 'rm'"),
         (
@@ -57,9 +57,9 @@ def headline(content: str) -> str:
         ("\x1b[2J\u202eboo", "not run:"),
     ],
 )
-def test_a_call_that_could_not_run_says_why(told: str, shown: str) -> None:
-    assert shown in headline(told)
-    assert "\x1b" not in headline(told)
+def test_a_call_that_could_not_run_says_why(message: str, shown: str) -> None:
+    assert shown in headline(message)
+    assert "\x1b" not in headline(message)
 
 
 def test_surplus_calls_share_a_card_live_and_stored() -> None:

@@ -87,7 +87,7 @@ def accepted_up_to_the_gate() -> Played:
     return played
 
 
-def test_a_gate_s_command_that_waits_for_a_person_is_asked_about() -> None:
+def test_a_gate_s_command_that_waits_for_a_user_is_asked_about() -> None:
     view = seen(accepted_up_to_the_gate())
     now = view.steps[1]
     assert (view.word, view.working, now.mark, now.word) == (
