@@ -23,6 +23,9 @@ NO_REPLY = "[There was no reply.]"
 RESULTS_RECEIVED = "[The results of the tool calls were received.]"
 """Text of the model between tool results and a user message. Some servers refuse one directly after the other."""
 
+_complete: list[tuple[Message, ...]] = [()]
+"""The last history without lost calls, as a cache: each request of a session continues the one before."""
+
 Results = tuple[ToolMessage | None, ...]
 """The results of the calls of one message, in call order; None for a call without a result."""
 
@@ -52,12 +55,19 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
 
 
 def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the calls without a result, in order."""
+    """Return the calls without a result, in order.
+
+    Once all calls of a history have one, no later message changes that. Only what follows is looked at then.
+    """
+    messages, known = tuple(messages), _complete[0]
+    rest = messages[len(known) :] if messages[: len(known)] == known else messages
     lost = []
-    for place, results in results_of(messages).items():
-        message = messages[place]
+    for place, results in results_of(rest).items():
+        message = rest[place]
         if isinstance(message, AssistantMessage):
             lost += [call for call, result in zip(message.calls, results, strict=True) if result is None]
+    if not lost:
+        _complete[0] = messages
     return tuple(lost)
 
 

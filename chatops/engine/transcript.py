@@ -5,6 +5,9 @@ messages stay as they are. The decision is replayed over the whole history: a re
 that had no room for it, and stays out. So each request extends the one before it, which prompt caches of providers
 need, and nothing about it has to be stored. Another model, prompt or set of tools replays to another result.
 
+Requests of a session begin alike, so the last replay is kept and continued: the cost of a round does not grow with the
+history.
+
 A result that the model has not seen yet is shortened rather than left out, and only if nothing else can give way. Sizes
 are estimates: four characters per token.
 """
@@ -56,23 +59,27 @@ def budget(model: ModelTarget) -> int:
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
     """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + sum(tokens(len(t.schema) + len(t.description)) + 12 for t in tools)
-    replay = _Replay(fixed, limit=budget(model))
-    before = 0
-    for message in messages:
+    messages, limit = tuple(messages), budget(model)
+    replay = _Replay(fixed, limit=limit)
+    if (last := _last[0]) is not None and last.is_continued_by(replay, messages):
+        replay = last.copy()
+    for message in messages[len(replay.messages) :]:
         if isinstance(message, RoleSwitchMessage | NoticeMessage):
             continue
         if isinstance(message, AssistantMessage):
             replay.request()
-            before = replay.total
+            replay.before = replay.total
         replay.add(message)
-    elided = replay.elided
-    replay.request()
+    replay.messages = messages
+    _last[0] = replay
+    now = replay.copy()
+    now.request()
     return Fitted(
-        messages=tuple(replay.kept),
-        tokens=replay.total,
-        tokens_before=before,
-        elided=len(replay.elided),
-        given_up=tuple(original for place, original in replay.elided.items() if place not in elided),
+        messages=tuple(now.kept),
+        tokens=now.total,
+        tokens_before=now.before,
+        elided=len(now.elided),
+        given_up=tuple(original for place, original in now.elided.items() if place not in replay.elided),
     )
 
 
@@ -80,14 +87,31 @@ class _Replay:
     """Replays the requests of a session in order, and what each had to leave out."""
 
     def __init__(self, fixed: int, *, limit: int) -> None:
+        self.messages: tuple[Message, ...] = ()
+        """What was replayed. The next request for the last of them is still to come."""
         self.kept: list[Message] = []
         self.total = fixed
+        self.before = 0
+        """The total of the last request."""
         self.elided: dict[int, ToolMessage] = {}
         """The original messages that were left out or shortened, by index."""
+        self._fixed = fixed
         self._limit = limit
         self._seen: list[int] = []
         """Indexes of results that the model has replied to and that may be left out, oldest first."""
         self._unseen: list[int] = []
+
+    def is_continued_by(self, other: "_Replay", messages: tuple[Message, ...]) -> bool:
+        """Return True if replaying `messages` from `other`, which is empty, leads past this one."""
+        alike = (self._fixed, self._limit) == (other._fixed, other._limit)
+        return alike and messages[: len(self.messages)] == self.messages
+
+    def copy(self) -> "_Replay":
+        copied = _Replay(self._fixed, limit=self._limit)
+        copied.messages, copied.kept, copied.elided = self.messages, [*self.kept], self.elided
+        copied.total, copied.before = self.total, self.before
+        copied._seen, copied._unseen = [*self._seen], [*self._unseen]
+        return copied
 
     def add(self, message: Message) -> None:
         if isinstance(message, AssistantMessage):
@@ -121,6 +145,10 @@ class _Replay:
         self.elided[place] = original
         self.total += size(marker) - size(message)
         self.kept[place] = marker
+
+
+_last: list[_Replay | None] = [None]
+"""The last replay, as a cache."""
 
 
 def size(message: Message) -> int:

@@ -3,7 +3,10 @@
 The demands of strict servers are met whatever the history looks like: the system prompt comes first, call ids are
 unique, every call is followed by exactly one tool message, names consist of letters and digits, arguments are a JSON
 object, no message lacks content, and two messages of the user have a reply between them. Role switches and notices are
-never sent. Each message is encoded once and cached, so that a round costs no more than its bytes.
+never sent.
+
+Requests of a session begin alike. What will not change any more, all that comes before the user's last message, is kept
+as bytes, and so is each message after it: a round of a long session costs little more than one of a short session.
 
 Reasoning. Most servers drop or refuse reasoning in the history, so it is not sent. The exceptions think between their
 calls, and lose track or answer 400 without it. DeepSeek from V3.2 on and Kimi want it with every message that has
@@ -16,7 +19,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -177,12 +180,32 @@ class _Fragment:
     data: bytes
 
 
-class MessageEncoder:
-    """Encoder of the `messages` array; it caches encoded messages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """Messages at the start of an array, as they were sent.
 
-    def __init__(
-        self, *, short_ids: bool = False, keep: int = 8_192, model: str = "", absent_signature: str = ""
-    ) -> None:
+    They end before a message of the user, with a reply before it and results for all calls. What follows can therefore
+    change nothing of them, and is encoded without looking at them.
+    """
+
+    messages: tuple[Message, ...] = ()
+    replay: ReasoningReplay = NO_REPLAY
+    data: bytes = b""
+    given: Mapping[CallId, int] = field(default_factory=dict)
+    """How many calls of these messages have each id."""
+
+    def starts(self, messages: tuple[Message, ...], replay: ReasoningReplay) -> bool:
+        """Return True if a request with these messages begins with this, and a message of the user follows."""
+        count = len(self.messages)
+        if replay != self.replay or messages[:count] != self.messages:
+            return False
+        return any(isinstance(message, UserMessage) for message in messages[count:])
+
+
+class MessageEncoder:
+    """Encoder of the `messages` array. It keeps the last one, because the next one continues it."""
+
+    def __init__(self, *, short_ids: bool = False, model: str = "", absent_signature: str = "") -> None:
         """Create the encoder for requests to `model`, which gets back what its server attached to its own calls.
 
         With `absent_signature`, that text is sent as `extra_content` of other models' calls.
@@ -190,21 +213,27 @@ class MessageEncoder:
         self._model = model
         self._absent_signature = absent_signature
         self._short = short_ids
-        self._keep = keep
+        self._beginning = _Beginning()
         self._fragments: dict[MessageId, _Fragment] = {}
+        """The messages after the beginning."""
 
     def array(self, messages: Iterable[Message], *, system: str, replay: ReasoningReplay = NO_REPLAY) -> bytes:
         """Return the whole array as JSON bytes."""
-        messages = tuple(messages)
-        results, unanswered = results_of(messages), after_no_reply(messages)
-        given: Counter[CallId] = Counter()
-        turn = max((index for index, message in enumerate(messages) if isinstance(message, UserMessage)), default=-1)
-        fragments = [encode({"role": "system", "content": system})] if system.strip() else []
-        for index, message in enumerate(messages):
+        messages, beginning = tuple(messages), self._beginning
+        if not beginning.starts(messages, replay):
+            beginning = self._beginning = _Beginning(replay=replay)
+        rest = messages[len(beginning.messages) :]
+        results, unanswered = results_of(rest), after_no_reply(rest)
+        given = Counter(beginning.given)
+        turn = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=-1)
+        fragments = [beginning.data] if beginning.data else []
+        for index, message in enumerate(rest):
             match message:
                 case UserMessage():
                     if index in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
+                    elif index == turn:
+                        self._keep(beginning, rest[:turn], fragments, given)
                     fragments.append(self._once(message))
                 case AssistantMessage() if is_empty(message):
                     pass
@@ -217,7 +246,17 @@ class MessageEncoder:
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)
-        return b"[" + b",".join(fragments) + b"]"
+        first = [encode({"role": "system", "content": system})] if system.strip() else []
+        return b"[" + b",".join(first + fragments) + b"]"
+
+    def _keep(
+        self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], given: Mapping[CallId, int]
+    ) -> None:
+        """Keep the fragments so far as the beginning of the next requests, if nothing later can change them."""
+        if more and all(None not in found for found in results_of(more).values()):
+            messages, data = (*before.messages, *more), b",".join(fragments)
+            self._beginning = replace(before, messages=messages, data=data, given=dict(given))
+            self._fragments.clear()
 
     def _new_id(self, call_id: CallId, given: Counter[CallId]) -> str:
         """Return an id that no other call of the array has: stored ids repeat only in a damaged store."""
@@ -244,8 +283,6 @@ class MessageEncoder:
             if known.message is message or known.message == message:
                 return known.data
         data = encode(self._object(message, ids=ids, reasoning=reasoning, field=field))
-        if len(self._fragments) >= self._keep:
-            self._fragments.clear()
         self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=sent, data=data)
         return data
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -59,6 +61,14 @@ def in_place(id: str) -> ToolMessage:
 def test_results_answer_calls_before_them(messages: list[Message], expected: list[list[str | None]]) -> None:
     found = results_of(messages).values()
     assert [[None if one is None else one.content for one in results] for results in found] == expected
+
+
+@given(st.lists(st.sampled_from([asks("a"), asks("a", "b"), result("a", "1"), result("b", "2"), in_place("a")])))
+def test_lost_calls_are_found_alike_whether_or_not_the_history_continues_the_last_one(messages: list[Message]) -> None:
+    continued = [lost_calls(messages[:count]) for count in range(len(messages) + 1)]
+    for count, lost in enumerate(continued):
+        open_calls = [results.count(None) for results in results_of(messages[:count]).values()]
+        assert len(lost) == sum(open_calls)
 
 
 @pytest.mark.parametrize(

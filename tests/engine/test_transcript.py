@@ -58,6 +58,17 @@ def test_each_request_begins_with_the_one_before_unless_something_gave_way(
 
 
 @given(SIZES)
+def test_a_request_is_fitted_alike_whether_or_not_it_continues_the_last_one(
+    turns: list[tuple[int, list[int], int]],
+) -> None:
+    requests = requests_of(turns)
+    continued = [fit(messages, system="s", tools=(), model=MODEL) for messages in requests]
+    for messages, fitted in zip(requests, continued, strict=True):
+        fit((), system="another", tools=(), model=MODEL)
+        assert fit(messages, system="s", tools=(), model=MODEL) == fitted
+
+
+@given(SIZES)
 def test_only_results_give_way_and_only_for_want_of_room(turns: list[tuple[int, list[int], int]]) -> None:
     for messages in requests_of(turns):
         fitted = fit(messages, system="s", tools=(), model=MODEL)

@@ -23,7 +23,15 @@ from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
 from chatops.models.hosts import HOSTS, HostProfile, host_of
 from chatops.models.tool_delivery import InField
-from chatops.models.wire import UNREADABLE, MessageEncoder, encode, wire_arguments, wire_id
+from chatops.models.wire import (
+    UNREADABLE,
+    MessageEncoder,
+    ReasoningReplay,
+    ReplayScope,
+    encode,
+    wire_arguments,
+    wire_id,
+)
 from chatops.policy.registry import HostType, ModelSpec
 from tests.support.fake_openai import violations_of
 
@@ -315,17 +323,17 @@ def test_no_text_breaks_the_encoding(text: str) -> None:
 CALLS = st.lists(st.tuples(st.sampled_from(["c.1", "c_1", "c.2", "c.3"]), ANY_TEXT), max_size=3)
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.just("user"), ANY_TEXT),
-            st.tuples(st.just("result"), st.sampled_from(["c.1", "c_1", "c.2", "c.3", "c.9"])),
-            st.tuples(st.just("calls"), CALLS),
-        ),
-        max_size=12,
-    )
+PARTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("user"), ANY_TEXT),
+        st.tuples(st.just("result"), st.sampled_from(["c.1", "c_1", "c.2", "c.3", "c.9"])),
+        st.tuples(st.just("calls"), CALLS),
+    ),
+    max_size=12,
 )
-def test_any_history_is_accepted_by_a_strict_server(parts: list[tuple[str, Any]]) -> None:
+
+
+def history_of(parts: list[tuple[str, Any]]) -> list[Message]:
     history: list[Message] = []
     for number, (kind, value) in enumerate(parts):
         match kind:
@@ -334,5 +342,22 @@ def test_any_history_is_accepted_by_a_strict_server(parts: list[tuple[str, Any]]
             case "result":
                 history.append(result(number, value, "r"))
             case _:
-                history.append(asks(number, *(a_call(id_, name, name) for id_, name in value)))
-    assert violations_of(body_of(*history)) == []
+                calls = (a_call(id_, name, name) for id_, name in value)
+                history.append(asks(number, *calls, text="said", model="m", reasoning=f"thought {number}"))
+    return history
+
+
+@given(PARTS)
+def test_any_history_is_accepted_by_a_strict_server(parts: list[tuple[str, Any]]) -> None:
+    assert violations_of(body_of(*history_of(parts))) == []
+
+
+@given(parts=PARTS, back=st.integers(0, 12), scope=st.sampled_from(ReplayScope))
+def test_a_request_has_the_same_bytes_whatever_was_sent_before(
+    parts: list[tuple[str, Any]], back: int, scope: ReplayScope
+) -> None:
+    history, replay = history_of(parts), ReasoningReplay(scope=scope, to="m")
+    encoder = MessageEncoder(short_ids=True)
+    for count in (*range(len(history) + 1), min(back, len(history)), len(history)):
+        sent = encoder.array(history[:count], system="s", replay=replay)
+        assert sent == MessageEncoder(short_ids=True).array(history[:count], system="s", replay=replay)
