@@ -17,7 +17,7 @@ MAX_COMMAND_CHARS = 8_000
 
 _OPERATORS = frozenset(";&|<>()")
 _EXPANSIONS = frozenset("$`{}[]")
-_RESERVED = frozenset(
+RESERVED = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while".split()
 )
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -55,7 +55,7 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
         reader = _Word(command, index)
         if not reader.read():
             return ()
-        if not words and (reader.quoted or reader.glob or reader.text in _RESERVED or "=" in reader.text):
+        if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
             return ()
         if reader.glob:
             names = _expanded(reader, expand)

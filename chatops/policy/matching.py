@@ -23,6 +23,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.tools import CallFacts
 from chatops.policy.argv import bare_name
+from chatops.policy.effects import effects
 from chatops.policy.harmless import credential_word, harmless_tail
 
 STAR = "*"
@@ -51,7 +52,7 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
     """Return True if a restricting rule with `pattern` applies to this call: any path, any host, any further words."""
     match pattern:
         case ArgvPattern():
-            return _argv_covered(pattern.words, facts.argv)
+            return any(_argv_covered(pattern.words, argv) for argv in (facts.argv, *_programs(facts)))
         case PathPattern():
             return any(path_matches(pattern.glob, path=path, base=facts.workspace, hidden=True) for path in facts.paths)
         case HostPattern():
@@ -61,6 +62,11 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
             return matches(pattern, facts)
         case _:
             assert_never(pattern)
+
+
+def _programs(facts: CallFacts) -> tuple[tuple[str, ...], ...]:
+    """Return the words of each program in a shell command, so that ``true; rm x`` is known to run rm."""
+    return effects(facts.command).argvs if facts.command and not facts.interpreter else ()
 
 
 def undecided(pattern: ArgumentPattern, facts: CallFacts) -> bool:

@@ -5,12 +5,9 @@ passed to bash.
 """
 
 import glob
-import hashlib
 import os
-import re
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,31 +17,27 @@ from pydantic import Field
 
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.policy.argv import Expand, simple_words
-from chatops.policy.harmless import file_words, interpreter, launched
+from chatops.policy.grammar import differs
+from chatops.policy.harmless import file_words, launched
 from chatops.policy.programs import PROGRAMS
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets, locate, refused
+from chatops.tools.confine import home_folders, home_secrets, refused
 from chatops.tools.execution import MAX_TEXT, SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.loaded_files import loaded_files
 from chatops.tools.output import visible
 from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
 from chatops.tools.sandbox import ShellSettings
 from chatops.tools.survey import Find, sensitive, survey
 from chatops.tools.threads import in_thread
 
-_MAX_SCRIPTS = 20
-_MAX_SCRIPT = 4_000_000
-_SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
-_SCRIPT_NAMES = frozenset({"Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", "package.json"})
+_DOUBTED = "two readers of shell commands disagree about the words of this one"
 _RUN_THE_WORKSPACE = frozenset({"pytest"})
 """Programs that run code of the workspace anyway, so it does not matter if they lie in it themselves."""
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
-_WORD = re.compile(r"[\w./~+@%:-]+")
-_TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
-"""Options of an interpreter that may take the next word as their value, so that word may not be the script."""
 
 
 def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
@@ -119,7 +112,8 @@ def command_facts(
 
     `expand` expands globs, for a tool that runs the expanded words. Without it, a command with a glob has no words.
     """
-    argv = _direct(command, path=path, cwd=cwd, expand=expand)
+    doubted = differs(command)
+    argv = () if doubted else _direct(command, path=path, cwd=cwd, expand=expand)
     targets = _targets(argv, cwd=cwd)
     return replace(
         facts,
@@ -128,7 +122,8 @@ def command_facts(
         argv=argv,
         reveals=_reveals(argv, targets=targets, contained=contained, context=context, cwd=cwd),
         paths=(*facts.paths, *(target for target in targets if target not in facts.paths)),
-        hashes=_scripts(argv or tuple(_WORD.findall(command)), cwd=cwd, context=context),
+        hashes=loaded_files(command, words=argv, cwd=cwd, context=context),
+        needs_user="; ".join(filter(None, (_DOUBTED if doubted else "", facts.needs_user))),
     )
 
 
@@ -231,43 +226,3 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
         if name and os.path.lexists(target):
             found[os.path.realpath(target)] = None
     return tuple(found)
-
-
-def _scripts(words: tuple[str, ...], *, cwd: Path, context: ToolContext) -> tuple[str, ...]:
-    """Hash the workspace's programs and scripts that the command names, so that a change asks again."""
-    found: dict[str, None] = {}
-    words = words[:200]
-    interpreted = {words[place] for place in _interpreted(words)}
-    for word in words:
-        if len(found) >= _MAX_SCRIPTS:
-            break
-        place = locate(os.path.join(cwd, word), context=context)
-        info = place.info
-        if not place.usable or info is None or not stat.S_ISREG(info.st_mode) or info.st_size > _MAX_SCRIPT:
-            continue
-        try:
-            data = place.path.read_bytes()
-        except OSError:
-            continue
-        name = place.path.name
-        script = (
-            word in interpreted
-            or name in _SCRIPT_NAMES
-            or place.path.suffix in _SCRIPT_ENDINGS
-            or data.startswith(b"#!")
-        )
-        if script or info.st_mode & 0o111:
-            found[f"{place.path} {hashlib.sha256(data).hexdigest()}"] = None
-    return tuple(found)
-
-
-def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
-    """Yield the positions of the files that an interpreter before them runs, whatever their names are."""
-    for start, program in enumerate(words):
-        if interpreter(program.rsplit("/", 1)[-1]):
-            for place, word in enumerate(words[start + 1 :], start + 1):
-                if word.startswith(("-", "+")):
-                    continue
-                yield place
-                if _TAKES_A_WORD.fullmatch(words[place - 1]) is None:
-                    break

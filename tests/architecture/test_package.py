@@ -37,7 +37,8 @@ def test_a_plain_install_needs_only_what_was_agreed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {requirement.split(">")[0] for requirement in project["dependencies"]}
     brought = {"anyio", "httpx2", "markdown-it-py", "pydantic-core", "pygments", "referencing", "rich"}
-    assert needed == {"textual", "openai", "pydantic", "platformdirs", "pyyaml", "jsonschema", "pathspec"} | brought
+    plain = {"textual", "openai", "pydantic", "platformdirs", "pyyaml", "jsonschema", "pathspec"}
+    assert needed == plain | brought | {"tree-sitter", "tree-sitter-bash"}
 
 
 def test_each_package_that_is_imported_is_declared() -> None:

@@ -223,7 +223,9 @@ def test_restricting_rules_are_read_widely() -> None:
     assert held.judge("file_read", NOTHING).verdict is Verdict.ALLOW
     site = registry(tools=(("shell_exec", ToolSetting(verdict=Verdict.ALLOW)),), users=None)
     loosened = grant(registry(RoleSpec(name="coder", rules=rules)), site=site)
-    assert loosened.judge("shell_exec", PIPED).verdict is Verdict.ASK
+    assert loosened.judge("shell_exec", PIPED).verdict is Verdict.DENY, "the rule names a program in it"
+    other = replace(PIPED, command="git fetch | x")
+    assert loosened.judge("shell_exec", other).verdict is Verdict.ASK, "it is not one simple command"
     assert loosened.judge("shell_exec", STATUS).verdict is Verdict.ALLOW
 
 
