@@ -43,11 +43,11 @@ ROLE = RoleSpec(name="python")
 ACCEPTED = "accepted"
 REFUSED = "the program that runs this workflow does not permit it"
 
-OnApproval = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
+ApprovalPolicy = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
 """Answer to a call that no rule answers."""
 
 
-async def start(assembled: Assembled, query: str, *, options: Options, on_approval: OnApproval) -> WorkflowResult:
+async def start(assembled: Assembled, query: str, *, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
     """Check the workflow here, start a run, and return when it is over or needs the user."""
     async with _app(assembled, options) as app:
         role = options.role or ROLE.name
@@ -59,7 +59,9 @@ async def start(assembled: Assembled, query: str, *, options: Options, on_approv
         return await _driven(run, assembled, on_approval)
 
 
-async def resume(assembled: Assembled, session_id: str, *, options: Options, on_approval: OnApproval) -> WorkflowResult:
+async def resume(
+    assembled: Assembled, session_id: str, *, options: Options, on_approval: ApprovalPolicy
+) -> WorkflowResult:
     """Resume a stored run of this workflow in its own workspace."""
     async with _app(assembled, _at_home(options, session_id)) as app:
         run = await app.open_run(SessionId(session_id), attended=False)
@@ -94,7 +96,7 @@ async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
         await app.aclose()
 
 
-async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: OnApproval) -> WorkflowResult:
+async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalPolicy) -> WorkflowResult:
     """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
     await run.resume()
     state = await run.settle()
@@ -105,7 +107,7 @@ async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: OnApprova
     return _result(state, assembled, pending=run.session.pending)
 
 
-async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: OnApproval) -> bool:
+async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
     """Return True if at least one call was decided."""
     taken = False
     for one in waiting:
@@ -115,7 +117,7 @@ async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_appro
     return taken
 
 
-async def _decision(pending: PendingCall, on_approval: OnApproval) -> Decision | None:
+async def _decision(pending: PendingCall, on_approval: ApprovalPolicy) -> Decision | None:
     """Return the program's decision; None leaves the call to the user."""
     if on_approval == "pause":
         return None

@@ -9,21 +9,19 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from chatops.config.workflow_problems import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
-from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.rights import AccessLevel, LevelWord, Verdict, VerdictWord
 from chatops.domain.tools import Capabilities, ToolCall, ToolSpec
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
 from chatops.tools.function import FunctionTool, Inspector, SchemaTool, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
 
-VerdictWord = Literal["allow", "ask", "deny"]
-LevelWord = Literal["viewer", "user", "operator", "admin"]
 SOURCE = PYTHON_PROGRAM
 """Origin of such a tool, as lists name it."""
 

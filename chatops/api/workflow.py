@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from chatops.api.assemble import assemble
-from chatops.api.running import OnApproval, resume, start
+from chatops.api.running import ApprovalPolicy, resume, start
 from chatops.api.step import Step, WorkflowResult
 from chatops.api.tools import ToolRegistry
 from chatops.policy.workflow import WorkflowSpec
@@ -38,7 +38,7 @@ class Workflow:
         registry: str | Path | None = None,
         workspace: str | Path | None = None,
         approve: Sequence[str] = (),
-        on_approval: OnApproval = "pause",
+        on_approval: ApprovalPolicy = "pause",
     ) -> WorkflowResult:
         """Run the workflow for `query` and wait. Rights, approvals and storage are the same as on the command line.
 
@@ -59,7 +59,7 @@ class Workflow:
         registry: str | Path | None = None,
         workspace: str | Path | None = None,
         approve: Sequence[str] = (),
-        on_approval: OnApproval = "pause",
+        on_approval: ApprovalPolicy = "pause",
     ) -> WorkflowResult:
         """Resume a run that paused or crashed, with the decisions made in the meantime (``chatops approvals``).
 

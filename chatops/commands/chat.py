@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.config.settings import UserSettings
     from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
-    from chatops.tui.host import Opened
+    from chatops.tui.host import FirstSession
 
 USAGE = 2
 OPENING_S = 30.0
@@ -48,9 +48,9 @@ def run(arguments: "Namespace") -> int:
 
 async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     """Run screen, session and shutdown in one event loop, then end the process."""
-    opening: list[asyncio.Task[Opened]] = []
+    opening: list[asyncio.Task[FirstSession]] = []
 
-    async def opener() -> "Opened":
+    async def opener() -> "FirstSession":
         # Registry, store and tools: loaded only once the screen is there, and off its event loop.
         await asyncio.to_thread(import_module, "chatops.wiring.host")
         if not opening:
@@ -124,7 +124,7 @@ def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
     return keep_unsent
 
 
-async def keep(text: str, opener: "Callable[[], Awaitable[Opened]]") -> bool:
+async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bool:
     """Keep text typed before there was a session as a draft of the one that `opener` returns.
 
     Returns False if it could not be kept.
@@ -193,7 +193,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def _open(arguments: "Namespace") -> "Opened":
+async def _open(arguments: "Namespace") -> "FirstSession":
     from chatops.commands.context import in_its_workspace, options
     from chatops.wiring.host import open_for_tui
     from chatops.wiring.stored import Storage
@@ -209,7 +209,7 @@ async def _open(arguments: "Namespace") -> "Opened":
     )
 
 
-async def _close(opening: "asyncio.Task[Opened]") -> None:
+async def _close(opening: "asyncio.Task[FirstSession]") -> None:
     from chatops.domain.errors import ChatopsError
     from chatops.wiring.host import TuiHost
 

@@ -35,7 +35,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class CommandNode:
     """A command path such as ``("approvals", "show")`` and what may follow it."""
 
     path: tuple[str, ...]
@@ -62,14 +62,14 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[CommandNode]:
     """Return all command paths, outermost first."""
-    found: list[Node] = []
+    found: list[CommandNode] = []
     _walk(build_parser(), (), found)
     return found
 
 
-def bash(tree: Sequence[Node]) -> str:
+def bash(tree: Sequence[CommandNode]) -> str:
     """Return a function for ``complete -F``, which finds the command path and offers what fits there."""
     cases = "\n".join(_bash_case(node) for node in tree)
     folders, files = _flags_that_take("folder", tree), _flags_that_take("file", tree)
@@ -101,7 +101,7 @@ complete -F _chatops chatops
 """
 
 
-def zsh(tree: Sequence[Node]) -> str:
+def zsh(tree: Sequence[CommandNode]) -> str:
     """Return a function for ``compdef``: like the one for bash, with help texts for commands and flags."""
     cases = "\n".join(_zsh_case(node) for node in tree)
     folders, files = _flags_that_take("folder", tree), _flags_that_take("file", tree)
@@ -139,7 +139,7 @@ if [[ $funcstack[1] == _chatops ]]; then _chatops "$@"; else compdef _chatops ch
 """
 
 
-def fish(tree: Sequence[Node]) -> str:
+def fish(tree: Sequence[CommandNode]) -> str:
     """Return one ``complete`` line per word and flag, conditional on the command path."""
     asking = f"function __chatops_names; command chatops $argv 2>/dev/null </dev/null | {_FIRST_COLUMN}; end"
     lines = ["# chatops completion for fish", asking, "complete -c chatops -f"]
@@ -155,12 +155,12 @@ def fish(tree: Sequence[Node]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _flags_that_take(what: Takes, tree: Sequence[Node]) -> str:
+def _flags_that_take(what: Takes, tree: Sequence[CommandNode]) -> str:
     """Return all flags that take a file or a folder, as a pattern of ``case``."""
     return "|".join(sorted({name for node in tree for f in node.flags if f.takes == what for name in f.names}))
 
 
-def _after_flags(tree: Sequence[Node], offer: str) -> str:
+def _after_flags(tree: Sequence[CommandNode], offer: str) -> str:
     """Return the branches of ``case`` that offer words after a flag, by the shell code `offer`.
 
     They name the command too: other commands may give the flag other values.
@@ -175,13 +175,13 @@ def _after_flags(tree: Sequence[Node], offer: str) -> str:
     return "\n".join(found)
 
 
-def _bash_case(node: Node) -> str:
+def _bash_case(node: CommandNode) -> str:
     words = [name for name, _ in node.commands] + [name for f in node.flags for name in f.names] + list(node.values)
     words += [f"$(_chatops_names {node.listed_by})"] if node.listed_by else []
     return f'    "{" ".join(node.path)}") COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"));;'
 
 
-def _zsh_case(node: Node) -> str:
+def _zsh_case(node: CommandNode) -> str:
     commands = " ".join(_zsh_entry(name, text) for name, text in node.commands)
     flags = " ".join(_zsh_entry(name, flag.help) for flag in node.flags for name in flag.names)
     names = " ".join([*node.values, *([f"$(_chatops_names {node.listed_by})"] if node.listed_by else [])])
@@ -194,7 +194,7 @@ def _zsh_entry(name: str, text: str) -> str:
     return "'" + entry.replace("'", "'\\''") + "'"
 
 
-def _fish_condition(node: Node, tops: str) -> str:
+def _fish_condition(node: CommandNode, tops: str) -> str:
     if not node.path:
         return f"-n 'not __fish_seen_subcommand_from {tops}'"
     seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in node.path)
@@ -221,7 +221,7 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[Node]) -> None:
+def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[CommandNode]) -> None:
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     children = [(name, child) for action in nested for name, child in action.choices.items()]
     texts = {pseudo.dest: pseudo.help or "" for action in nested for pseudo in action._choices_actions}
@@ -229,7 +229,7 @@ def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[No
     values = [str(c) for action in plain if not action.option_strings for c in action.choices or ()]
     listed = [_listed_by(path, str(action.metavar)) for action in plain if not action.option_strings]
     found.append(
-        Node(
+        CommandNode(
             path=path,
             commands=tuple((name, texts.get(name, "")) for name, _ in children),
             flags=tuple(_flag(path, action) for action in plain if action.option_strings),

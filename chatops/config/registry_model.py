@@ -9,10 +9,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic.config import JsonDict
 
+from chatops.domain.rights import LevelWord, VerdictWord
 from chatops.policy.registry import GitAccess, SandboxRequirement
 
-Level = Literal["viewer", "user", "operator", "admin"]
-VerdictWord = Literal["allow", "ask", "deny"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rounds = Annotated[int, Field(ge=1, le=99)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -131,7 +130,7 @@ class RoleEntry(Lenient):
 class UserEntry(Strict):
     """Rights of a user or a group."""
 
-    access_level: Level = "user"
+    access_level: LevelWord = "user"
     confirm_allow: list[str] = Field(default_factory=list)
     confirm_deny: list[str] = Field(default_factory=list)
 
@@ -140,7 +139,7 @@ class ToolEntry(Strict):
     """Settings of a tool."""
 
     verdict: VerdictWord | None = None
-    min_access: Level | None = None
+    min_access: LevelWord | None = None
     timeout_s: Seconds | None = None
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] | None = None
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""

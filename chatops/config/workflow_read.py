@@ -49,7 +49,7 @@ from chatops.policy.workflow_checks import MOST_ATTEMPTS, MOST_TEMPERATURE, step
 _CHECK = "Correct it there; chatops registry check shows whether it can be read."
 
 
-Text = Annotated[str, Field(max_length=100_000)]
+LongText = Annotated[str, Field(max_length=100_000)]
 
 
 def _step_name(value: str) -> str:
@@ -76,7 +76,7 @@ def _named_only(value: object) -> object:
     return {"tool": value} if isinstance(value, str) else value
 
 
-class ExitCode(Strict):
+class ExitCodePass(Strict):
     """The exit code of a program that a validation runs."""
 
     exit_code: Literal[0]
@@ -89,7 +89,7 @@ class ValidationEntry(Strict):
     subject: dict[Name, str] = Field(default_factory=dict)
     """Argument name to a JSON pointer into the answer, or to ``""``."""
     depends_on: list[Name] | None = None
-    passes_when: Literal["success"] | ExitCode | None = None
+    passes_when: Literal["success"] | ExitCodePass | None = None
     """For a tool that is not a validator by contract; if None, the tool has to return ``{"valid": true, …}``."""
 
 
@@ -130,7 +130,7 @@ class StepEntry(Strict):
     """One step."""
 
     name: StepName
-    system_prompt: Text
+    system_prompt: LongText
     role: str = ""
     model: str = ""
     tools: list[Name] | None = None
@@ -156,7 +156,7 @@ class StepEntry(Strict):
 class WorkflowEntry(Strict):
     """A workflow: what stands under its name in the registry, or alone in a file."""
 
-    description: Text = ""
+    description: LongText = ""
     steps: Annotated[list[StepEntry], Field(min_length=1, max_length=50)]
 
 
@@ -250,11 +250,11 @@ def _validation(entry: ValidationEntry) -> Validation:
     )
 
 
-def _passes_when(given: Literal["success"] | ExitCode | None) -> PassesWhen:
+def _passes_when(given: Literal["success"] | ExitCodePass | None) -> PassesWhen:
     match given:
         case None:
             return PassesWhen.VALID
-        case ExitCode():
+        case ExitCodePass():
             return PassesWhen.EXIT_CODE_0
         case _:
             return PassesWhen.SUCCESS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from chatops.demo.plan import Action, Answer
+from chatops.demo.plan import Action, DemoReply
 from chatops.demo.steps import Made, Scene, action, ask, finish, give_up, texts
 from chatops.domain.canonical import JsonValue
 from chatops.models.server_json import as_list, as_object, as_text
@@ -21,7 +21,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 _FILLING = frozenset("a an and in into it of on one please that the then this to when which with".split())
 
 
-def discover(scene: Scene) -> Answer:
+def discover(scene: Scene) -> DemoReply:
     """Search, look up the chosen components, answer with their names."""
     searches = scene.made("component_search")
     if not searches:
@@ -48,7 +48,7 @@ def discover(scene: Scene) -> Answer:
     )
 
 
-def configure(scene: Scene) -> Answer:
+def configure(scene: Scene) -> DemoReply:
     """Look up the properties, set them to their examples, validate, set the forgotten one, validate again."""
     names = texts(scene.output("discover").get("components"))
     if not names:
@@ -73,7 +73,7 @@ def configure(scene: Scene) -> Answer:
     return ask(scene, *(_next_try(name, examples[name], tries[name]) for name in failed))
 
 
-def assemble(scene: Scene) -> Answer:
+def assemble(scene: Scene) -> DemoReply:
     """Add a node for each component in order, validate, deploy, and check the deployment."""
     configured = scene.output("configure")
     names = texts(configured.get("components"))

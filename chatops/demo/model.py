@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 
 from chatops.demo.chat import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn
-from chatops.demo.plan import Answer, plan
+from chatops.demo.plan import DemoReply, plan
 from chatops.demo.workflows import play
 from chatops.models.chat import OpenAIChat
 from chatops.models.client import AGENT
@@ -26,21 +26,21 @@ PIECE = 14
 PAUSE_S = 0.004
 
 
-def answer(turn: Turn) -> Answer:
+def answer(turn: Turn) -> DemoReply:
     """Return the demo's next answer in this turn: the calls of the next round, or the final text."""
     rounds = plan(turn.message)
     if not rounds:
-        return Answer(text=HELP)
+        return DemoReply(text=HELP)
     if len(turn.rounds) >= len(rounds) or turn.may_not_call:
-        return Answer(text=_last_word(turn, unfinished=len(turn.rounds) < len(rounds)))
+        return DemoReply(text=_last_word(turn, unfinished=len(turn.rounds) < len(rounds)))
     wanted = rounds[len(turn.rounds)]
     offered = tuple(action for action in wanted if action.tool in turn.tools)
     missing = sorted({action.tool for action in wanted} - set(turn.tools))
     if not offered:
-        return Answer(text=" ".join([*(quoted(result) for result in turn.results()), missing_tool(missing)]).strip())
+        return DemoReply(text=" ".join([*(quoted(result) for result in turn.results()), missing_tool(missing)]).strip())
     names = " and ".join(action.tool for action in offered)
     without = f" {missing_tool(missing)}" if missing else ""
-    return Answer(text=f"(demo) I will call {names}.{without}", calls=offered)
+    return DemoReply(text=f"(demo) I will call {names}.{without}", calls=offered)
 
 
 def _last_word(turn: Turn, *, unfinished: bool) -> str:
@@ -69,7 +69,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
 
 
 class _Pieces(httpx2.AsyncByteStream):
-    def __init__(self, answer: Answer, *, sent: int) -> None:
+    def __init__(self, answer: DemoReply, *, sent: int) -> None:
         self._answer = answer
         self._sent = sent
 
@@ -80,7 +80,7 @@ class _Pieces(httpx2.AsyncByteStream):
         yield b"data: [DONE]\n\n"
 
 
-def chunks(answer: Answer, *, sent: int) -> Iterator[dict[str, object]]:
+def chunks(answer: DemoReply, *, sent: int) -> Iterator[dict[str, object]]:
     """Yield the reply as a server streams it: text in small pieces, calls in fragments, usage at the end."""
 
     def chunk(delta: dict[str, object], finish: str | None = None) -> dict[str, object]:

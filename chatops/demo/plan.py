@@ -71,7 +71,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class DemoReply:
     """The demo's text, and its calls."""
 
     text: str

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.demo.chat import OURS
-from chatops.demo.plan import Action, Answer
+from chatops.demo.plan import Action, DemoReply
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.engine.feedback import GUIDANCE
 from chatops.models.server_json import as_list, as_object, as_text
@@ -144,7 +144,7 @@ def action(tool: str, **arguments: JsonValue) -> Action:
     return Action(tool=tool, arguments=tuple(arguments.items()))
 
 
-def ask(scene: Scene, *actions: Action) -> Answer:
+def ask(scene: Scene, *actions: Action) -> DemoReply:
     """Call tools, or give up if the step does not have them."""
     missing = sorted({one.tool for one in actions} - scene.tools)
     if missing:
@@ -152,17 +152,17 @@ def ask(scene: Scene, *actions: Action) -> Answer:
     if scene.may_not_call:
         return give_up("no calls are left in this attempt")
     names = " and ".join(dict.fromkeys(one.tool for one in actions))
-    return Answer(text=f"(demo) I will call {names}.", calls=actions)
+    return DemoReply(text=f"(demo) I will call {names}.", calls=actions)
 
 
-def finish(result: JsonValue, reasoning: str) -> Answer:
+def finish(result: JsonValue, reasoning: str) -> DemoReply:
     """Return the answer for a step that has been done."""
-    return Answer(text=_spelled({"success": True, "result": result, "reasoning": f"(demo) {reasoning}"}))
+    return DemoReply(text=_spelled({"success": True, "result": result, "reasoning": f"(demo) {reasoning}"}))
 
 
-def give_up(reasoning: str) -> Answer:
+def give_up(reasoning: str) -> DemoReply:
     """Return the answer for a step that the demo cannot do."""
-    return Answer(text=_spelled({"success": False, "result": None, "reasoning": f"(demo) {reasoning}"}))
+    return DemoReply(text=_spelled({"success": False, "result": None, "reasoning": f"(demo) {reasoning}"}))
 
 
 def _spelled(value: JsonValue) -> str:

@@ -43,7 +43,7 @@ _DISCOVER, _CONFIGURE, _ASSEMBLE = "components.discover", "components.configure"
 _SHOWN = 300
 
 
-class Node(BaseModel):
+class FlowNode(BaseModel):
     """A node as a model writes it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -53,7 +53,7 @@ class Node(BaseModel):
     properties: Annotated[dict[str, Any], Field(description="Values by the names of the component's properties.")]
 
 
-class Connection(BaseModel):
+class FlowConnection(BaseModel):
     """A connection as a model writes it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -64,8 +64,8 @@ class Connection(BaseModel):
 
 ComponentName = Annotated[str, Field(max_length=60, description="Name of a component, as component_search gives it.")]
 FlowName = Annotated[str, Field(max_length=60, description="Name of the flow: small letters, digits, hyphens.")]
-Nodes = Annotated[list[Node], Field(max_length=100, description="The nodes; the first one is the trigger.")]
-Connections = Annotated[list[Connection], Field(max_length=400, description="What follows what.")]
+Nodes = Annotated[list[FlowNode], Field(max_length=100, description="The nodes; the first one is the trigger.")]
+Connections = Annotated[list[FlowConnection], Field(max_length=400, description="What follows what.")]
 
 
 @tool(
@@ -231,7 +231,7 @@ def _names(kind: Kind) -> list[str]:
     return [one.name for one in CATALOGUE if one.kind is kind]
 
 
-def _flow(nodes: Sequence[Node], connections: Sequence[Connection]) -> tuple[list[Part], list[Link]]:
+def _flow(nodes: Sequence[FlowNode], connections: Sequence[FlowConnection]) -> tuple[list[Part], list[Link]]:
     parts = [Part(id=one.id, component=one.component, properties=one.properties) for one in nodes]
     return parts, [(one.source, one.target) for one in connections]
 
@@ -248,7 +248,7 @@ def _path(name: str) -> str:
     return f"{FOLDER}/{name}.json"
 
 
-def _content(name: str, nodes: Sequence[Node], connections: Sequence[Connection], *, version: int) -> str:
+def _content(name: str, nodes: Sequence[FlowNode], connections: Sequence[FlowConnection], *, version: int) -> str:
     value = {
         "name": name,
         "version": version,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from chatops.demo.flows import assemble, configure, discover
-from chatops.demo.plan import Action, Answer, plan
+from chatops.demo.plan import Action, DemoReply, plan
 from chatops.demo.steps import Scene, action, ask, finish, give_up, read_scene, texts
 from chatops.domain.canonical import JsonValue
 from chatops.models.server_json import as_list, as_object, as_text
@@ -33,7 +33,7 @@ _COMMON = frozenset(
 )
 
 
-def play(body: Mapping[str, object]) -> Answer | None:
+def play(body: Mapping[str, object]) -> DemoReply | None:
     """Return the demo's next answer in the step that a request belongs to; None if it belongs to none."""
     scene = read_scene(body)
     if scene is None:
@@ -57,7 +57,7 @@ def cannot_play(workflow: str, steps: Sequence[str], request: str) -> str:
             return ""
 
 
-def _read_code(scene: Scene) -> Answer:
+def _read_code(scene: Scene) -> DemoReply:
     edits = _edits(scene.request)
     if not edits:
         return give_up(_FORM)
@@ -72,7 +72,7 @@ def _read_code(scene: Scene) -> Answer:
     )
 
 
-def _edit_code(scene: Scene) -> Answer:
+def _edit_code(scene: Scene) -> DemoReply:
     """Edit before reading, which the order of the step forbids; then read, then edit."""
     edits = _edits(scene.request)
     if not edits:
@@ -95,13 +95,13 @@ def _edit_code(scene: Scene) -> Answer:
     return give_up(f"{_NOT_MADE}: {failed[0].why}")
 
 
-def _sum_up_code(scene: Scene) -> Answer:
+def _sum_up_code(scene: Scene) -> DemoReply:
     edits = _edits(scene.request)
     result = f"{_summary(edits)} The tests pass." if edits else "The change has been made."
     return finish(f"(demo) {result}", "from the request and from what the steps before gave")
 
 
-def _search_sources(scene: Scene) -> Answer:
+def _search_sources(scene: Scene) -> DemoReply:
     words = _keywords(scene.request)
     if not words:
         return give_up(_NO_WORD)
@@ -118,7 +118,7 @@ def _search_sources(scene: Scene) -> Answer:
     return finish({"sources": sources, "why": f"(demo) They mention {', '.join(words)}."}, "searched the folder")
 
 
-def _read_sources(scene: Scene) -> Answer:
+def _read_sources(scene: Scene) -> DemoReply:
     sources = texts(scene.output("search").get("sources"))
     if not sources:
         return give_up("the step before has found no sources")
@@ -138,7 +138,7 @@ def _read_sources(scene: Scene) -> Answer:
     return finish({"facts": facts}, "read the sources")
 
 
-def _write_notes(scene: Scene) -> Answer:
+def _write_notes(scene: Scene) -> DemoReply:
     """Forget the source of the last note, which the gate of the step rejects; then name it."""
     facts = [as_object(one) for one in as_list(scene.output("read").get("facts"))]
     if not facts:
@@ -155,7 +155,7 @@ def _write_notes(scene: Scene) -> Answer:
     return finish(text, "written from the facts that were read, and kept in the scratchpad")
 
 
-def _plan_trip(scene: Scene) -> Answer:
+def _plan_trip(scene: Scene) -> DemoReply:
     """Try too many days, which the validation rejects; then fewer."""
     city = _CITY.search(scene.request)
     if city is None:
@@ -171,7 +171,7 @@ def _plan_trip(scene: Scene) -> Answer:
     return ask(scene, action("check_days", days=_DAYS[len(checks)]))
 
 
-def _book_trip(scene: Scene) -> Answer:
+def _book_trip(scene: Scene) -> DemoReply:
     if scene.has_failed_with(_NOT_BOOKED):
         return give_up(f"{_NOT_BOOKED}, and I do not ask for it again by myself")
     trip, booked = scene.output("plan"), scene.made("book")
@@ -215,7 +215,7 @@ def _pattern(words: list[str]) -> str:
     return rf"(?i)\b(?:{'|'.join(re.escape(word) for word in words)})"
 
 
-_PLAYERS: Mapping[tuple[str, str], Callable[[Scene], Answer]] = {
+_PLAYERS: Mapping[tuple[str, str], Callable[[Scene], DemoReply]] = {
     ("components", "discover"): discover,
     ("components", "configure"): configure,
     ("components", "assemble"): assemble,

@@ -1,6 +1,10 @@
 """Terms of the policy: access levels and verdicts."""
 
 from enum import IntEnum, StrEnum
+from typing import Literal
+
+LevelWord = Literal["viewer", "user", "operator", "admin"]
+VerdictWord = Literal["allow", "ask", "deny"]
 
 
 class AccessLevel(IntEnum):

@@ -110,7 +110,7 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class ComposerDraft:
     """What is left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
 
     setting: str
@@ -136,5 +136,5 @@ class TurnStep:
     takes_queued: bool = False
     """True if the step starts a turn with the oldest queued message of the session. That message
     then leaves the queue."""
-    draft: Draft | None = None
+    draft: ComposerDraft | None = None
     """The draft without the message that the step starts a turn with."""

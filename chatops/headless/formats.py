@@ -37,7 +37,7 @@ from chatops.engine.workflow.state import RunFinished, WorkflowState
 from chatops.headless.json_values import dumps
 from chatops.headless.report import RunReport, TurnReport, as_json
 from chatops.headless.screen import Screen
-from chatops.headless.stream import Line, Tree
+from chatops.headless.stream import EventLine, Tree
 
 SHOWN = 200
 """Most characters of a call's arguments, or of a reason, in a progress line."""
@@ -71,7 +71,7 @@ class Reporter(Protocol):
         ...
 
 
-class Text:
+class TextReport:
     """The answer on stdout, once it is complete; progress on stderr."""
 
     def __init__(self, screen: Screen, progress: "Progress | None") -> None:
@@ -108,7 +108,7 @@ class Text:
         """Print nothing: every format reports the reason on stderr."""
 
 
-class Json(Text):
+class JsonReport(TextReport):
     """One JSON object at the end; progress as in text format."""
 
     def finished(self, result: TurnReport | RunReport) -> None:
@@ -145,7 +145,7 @@ class StreamJson:
         """Close all open nodes with ``error``."""
         self._write(self._tree.close(self._clock(), reason=reason))
 
-    def _write(self, lines: list[Line]) -> None:
+    def _write(self, lines: list[EventLine]) -> None:
         for line in lines:
             self._screen.line(dumps(line))
 
@@ -164,9 +164,9 @@ def reporter(
     progress = None if summary else Progress(screen, turn=turn)
     match kind:
         case OutputFormat.TEXT:
-            return Text(screen, progress)
+            return TextReport(screen, progress)
         case OutputFormat.JSON:
-            return Json(screen, progress)
+            return JsonReport(screen, progress)
         case OutputFormat.STREAM_JSON:
             return StreamJson(screen)
     assert_never(kind)

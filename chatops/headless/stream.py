@@ -36,7 +36,7 @@ from chatops.engine.workflow.progress import opened
 from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.json_values import plain
 
-Line = dict[str, JsonValue]
+EventLine = dict[str, JsonValue]
 
 OPENING = (WorkflowStarted, StepStarted, TurnStarted, RoundStarted, CallProposed, TextDelta, ReasoningDelta)
 CLOSING = (WorkflowFinished, StepFinished, TurnFinished, RoundClosed, ToolFinished, ThoughtFinished)
@@ -59,7 +59,7 @@ class Tree:
         self._step = ""
         """Id of the current attempt at a step, which is the parent of its turns."""
 
-    def lines(self, published: Published) -> list[Line]:
+    def lines(self, published: Published) -> list[EventLine]:
         """Return the lines for one event. A node that this stream has already opened is not opened again."""
         event, at = published.event, published.at
         line = {**_line(event, at), **self._place(event)}
@@ -79,7 +79,7 @@ class Tree:
             return [*opened, *inner, self._timed(line, event.id, at)]
         return [line]
 
-    def _place(self, event: Event) -> Line:
+    def _place(self, event: Event) -> EventLine:
         """Return the fields in which a line differs from its event.
 
         The turns of a run are children of its steps. The result of a gate has its own id, because it is not the end of
@@ -98,12 +98,12 @@ class Tree:
                 pass
         return {}
 
-    def resumed_run(self, run: WorkflowState, at: float) -> list[Line]:
+    def resumed_run(self, run: WorkflowState, at: float) -> list[EventLine]:
         """Return the lines that open a stored run and its current attempt again."""
         lines = [line for event in opened(run) for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
-    def resumed(self, state: TurnState, at: float) -> list[Line]:
+    def resumed(self, state: TurnState, at: float) -> list[EventLine]:
         """Return the lines that open the nodes of a stored turn again, so that this stream is a complete tree.
 
         A call that has its result was closed by the previous stream and is not opened again.
@@ -124,17 +124,17 @@ class Tree:
         lines = [line for event in events for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
-    def close(self, at: float, *, reason: str) -> list[Line]:
+    def close(self, at: float, *, reason: str) -> list[EventLine]:
         """Return closing lines with ``error`` for all open nodes, innermost first."""
         return [self._closed_by_us(node, at, reason) for node in reversed(list(self._open))]
 
-    def _wordless(self, event: Event, at: float) -> list[Line]:
+    def _wordless(self, event: Event, at: float) -> list[EventLine]:
         """Return the opening line of a thought that ends without text (only calls, or a failure)."""
         if not isinstance(event, ThoughtFinished) or event.id in self._open:
             return []
         return self.lines(Published(at=at, event=TextDelta(id=event.id, parent_id=event.parent_id, text="")))
 
-    def _close_inside(self, node_id: str, at: float, reason: str) -> list[Line]:
+    def _close_inside(self, node_id: str, at: float, reason: str) -> list[EventLine]:
         inside = [node for node in self._open if self._is_inside(node, node_id)]
         self._cut_short.update(inside)
         return [self._closed_by_us(node, at, reason) for node in reversed(inside)]
@@ -147,16 +147,16 @@ class Tree:
             parent = self._open[parent].parent_id
         return True
 
-    def _closed_by_us(self, node_id: str, at: float, reason: str) -> Line:
+    def _closed_by_us(self, node_id: str, at: float, reason: str) -> EventLine:
         node = self._open[node_id]
         kind = node.closes_as
-        line: Line = {"type": _name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
+        line: EventLine = {"type": _name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
         line |= {"status": Status.ERROR.value, "detail": reason}
         if kind is ToolFinished:
             line["outcome"] = Outcome.INTERRUPTED.value
         return self._timed(line, node_id, at)
 
-    def _timed(self, line: Line, node_id: str, at: float) -> Line:
+    def _timed(self, line: EventLine, node_id: str, at: float) -> EventLine:
         node = self._open.pop(node_id, None)
         started = min(node.at, at) if node else at
         measured = line.get("duration_ms")
@@ -177,9 +177,9 @@ def _closing(event: Event) -> type[Event]:
     return closings[type(event)]
 
 
-def _line(event: Event, at: float) -> Line:
+def _line(event: Event, at: float) -> EventLine:
     fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    head: Line = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
+    head: EventLine = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
     # The facts of a result are for UIs of ours: what scripts need of them has keys of its own.
     shown = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
     return head | {name: plain(value, name=name) for name, value in shown.items()}

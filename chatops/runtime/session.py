@@ -24,7 +24,7 @@ from chatops.domain.errors import (
 )
 from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, RevokeGrants, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried, turn_status
@@ -182,7 +182,7 @@ class Session(SessionView):
 
     # Messages
 
-    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:
         """Submit a message. Returns False if it is queued behind a turn, a run or older messages.
 
         `draft` is called when the message is about to be stored, and returns the draft to store with it.
@@ -200,7 +200,7 @@ class Session(SessionView):
                 self._runner.report_unsaved(error)
                 raise
 
-    async def _submit(self, info: SessionInfo, text: str, draft: Callable[[], Draft | None]) -> bool:
+    async def _submit(self, info: SessionInfo, text: str, draft: Callable[[], ComposerDraft | None]) -> bool:
         blocked = bool(self._turns.workflow) or self._turns.unfinished
         with suppress(NotSavedError):
             await self._reload_queue(info)

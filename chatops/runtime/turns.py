@@ -19,7 +19,7 @@ from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, St
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.engine.effects import Draft, TurnStep
+from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
@@ -196,7 +196,7 @@ class Turns:
         return self.info
 
     async def start(
-        self, info: SessionInfo, text: str, *, draft: Callable[[], Draft | None], queued: bool = False
+        self, info: SessionInfo, text: str, *, draft: Callable[[], ComposerDraft | None], queued: bool = False
     ) -> None:
         """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError.
 

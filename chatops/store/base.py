@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
     from chatops.domain.tools import Outcome
     from chatops.domain.usage import Usage
-    from chatops.engine.effects import Draft, TurnStep
+    from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.engine.inputs import DecideCall
     from chatops.engine.state import TurnState
     from chatops.engine.workflow.effects import WorkflowStep
@@ -299,7 +299,7 @@ class Store(Protocol):
         ...
 
     # queued text, drafts
-    def queue_message(self, session_id: SessionId, text: str, *, draft: Draft | None = None) -> None:
+    def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
         """Queue a message that the user sent during a turn, and store the draft that it leaves."""
         ...
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Value = None | int | float | str
-Row = tuple[Value, ...]
+SqlRow = tuple[Value, ...]
 
 BUSY_TIMEOUT_MS = 5000
 
@@ -50,13 +50,13 @@ class Connection:
         with self._transaction("BEGIN"):
             yield
 
-    def all(self, sql: str, *values: Value) -> list[Row]:
+    def all(self, sql: str, *values: Value) -> list[SqlRow]:
         """Return all rows of a query."""
         return self.run(sql, *values).fetchall()
 
-    def one(self, sql: str, *values: Value) -> Row | None:
+    def one(self, sql: str, *values: Value) -> SqlRow | None:
         """Return the first row of a query, or None."""
-        row: Row | None = self.run(sql, *values).fetchone()
+        row: SqlRow | None = self.run(sql, *values).fetchone()
         return row
 
     def run(self, sql: str, *values: Value) -> sqlite3.Cursor:
@@ -75,7 +75,7 @@ class Connection:
         sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
         self.run(sql, *values.values())
 
-    def pragma(self, name: str) -> Row | None:
+    def pragma(self, name: str) -> SqlRow | None:
         """Return the value of a pragma, outside of any transaction."""
         with self._lock, translated(self.path):
             self._must_be_open()

@@ -22,7 +22,7 @@ from chatops.store.codec import (
     encode_pending,
     encode_principal,
 )
-from chatops.store.connection import Connection, Row, real, text
+from chatops.store.connection import Connection, SqlRow, real, text
 from chatops.store.rules import already_decided
 from chatops.store.turn_rules import in_call_order, open_calls
 
@@ -131,7 +131,7 @@ def pending(rows: Connection, *, session_id: SessionId | None) -> list[PendingCa
     return in_call_order(queued)
 
 
-def _queued(row: Row) -> PendingCallRow:
+def _queued(row: SqlRow) -> PendingCallRow:
     pending = decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
@@ -215,7 +215,7 @@ def decisions(rows: Connection, *, session_id: SessionId | None, limit: int) -> 
     return entries
 
 
-def _entry(row: Row) -> DecisionRow:
+def _entry(row: SqlRow) -> DecisionRow:
     return DecisionRow(
         call_id=CallId(text(row[0])),
         session_id=SessionId(text(row[1])),

@@ -13,10 +13,10 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
-from chatops.store.connection import Connection, Row, prepared
+from chatops.store.connection import Connection, SqlRow, prepared
 from chatops.store.errors import is_damage, refused_by_the_system, translated
 from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, disown, inode_of, stands_for
-from chatops.store.opening import Opened, locked, open_file, sound, uri
+from chatops.store.opening import OpenedFile, locked, open_file, sound, uri
 from chatops.store.quarantine import (
     flush,
     free_name,
@@ -66,7 +66,7 @@ class StoreFile(Connection):
                 OPEN_HERE[self._file] -= 1
             super().close()
 
-    def _switch_to(self, opened: Opened) -> None:
+    def _switch_to(self, opened: OpenedFile) -> None:
         before = self._raw
         OPEN_HERE[self._file] -= 1
         self._raw, self._file, self._identity = opened.raw, opened.file, opened.identity
@@ -75,7 +75,7 @@ class StoreFile(Connection):
         self.notices += opened.notices
         before.close()
 
-    def _open(self, path: Path, notices: list[str]) -> Opened:
+    def _open(self, path: Path, notices: list[str]) -> OpenedFile:
         if is_half_quarantined(path):
             with locked(path.parent, alone=True):
                 undo_quarantine(path)
@@ -88,7 +88,7 @@ class StoreFile(Connection):
             notices += repair(path, vfs=self._vfs)
         return open_file(path, vfs=self._vfs)
 
-    def pragma(self, name: str) -> Row | None:
+    def pragma(self, name: str) -> SqlRow | None:
         """Return the value of a pragma of the file at the path, outside of any transaction."""
         with self._lock, translated(self.path):
             if not self._closed and not self._is_in_place():

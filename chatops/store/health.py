@@ -9,7 +9,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.store.base import Holder
 from chatops.store.codec import decode_decision, decode_principal, decode_run, decode_state
-from chatops.store.connection import Connection, Row, integer, prepared, text
+from chatops.store.connection import Connection, SqlRow, integer, prepared, text
 from chatops.store.errors import is_busy, is_damage, store_error
 from chatops.store.filesystem import Finding, Severity, filesystem_findings, rights, size, warning, write_obstacle
 from chatops.store.messages import decoded
@@ -202,7 +202,7 @@ _WITHOUT_RESULT = (
 )
 
 
-def _is_alive(lease: Row) -> bool:
+def _is_alive(lease: SqlRow) -> bool:
     try:
         holder = Holder(host=text(lease[1]), pid=integer(lease[2]), boot_id=text(lease[3]), pid_started=text(lease[4]))
     except UnreadableError:
@@ -233,7 +233,7 @@ def _counted(number: object, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _asked(rows: Connection, sql: str) -> list[Row]:
+def _asked(rows: Connection, sql: str) -> list[SqlRow]:
     """Return the rows of a query; none if they cannot be read, which the finding about the pages reports."""
     try:
         return rows.all(sql)

@@ -49,7 +49,7 @@ ROOM = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedFile:
     """A store's file, open and sound as far as it was checked."""
 
     raw: sqlite3.Connection
@@ -62,7 +62,7 @@ class Opened:
     notices: tuple[str, ...]
 
 
-def open_file(path: Path, *, vfs: str = "") -> Opened:
+def open_file(path: Path, *, vfs: str = "") -> OpenedFile:
     """Open the file, or create it. `vfs` selects another of SQLite's ways to lock files.
 
     Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
@@ -74,7 +74,9 @@ def open_file(path: Path, *, vfs: str = "") -> Opened:
         identity = file_identity(path)
         raw, notices = _opened(path, identity, vfs=vfs)
         log_file, index_file = inode_of(Path(f"{path}-wal")), inode_of(Path(f"{path}-shm"))
-        return Opened(raw=raw, file=inode_of(path), log=log_file, index=index_file, identity=identity, notices=notices)
+        return OpenedFile(
+            raw=raw, file=inode_of(path), log=log_file, index=index_file, identity=identity, notices=notices
+        )
 
 
 def _opened(path: Path, identity: FileIdentity | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:

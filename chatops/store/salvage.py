@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
-from chatops.store.connection import Row, Value, bound, prepared, transaction
+from chatops.store.connection import SqlRow, Value, bound, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
 from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, MAGIC, application_id
@@ -170,7 +170,7 @@ class _Reader:
         self._at = columns.index(key)
         self.whole = True
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[SqlRow]:
         """Yield every row that can be read, each once."""
         first: Value = None
         for row in self._from_one_end(">", "ASC"):
@@ -179,7 +179,7 @@ class _Reader:
         if not self.whole:
             yield from self._from_one_end("<", "DESC", until=first)
 
-    def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[Row]:
+    def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[SqlRow]:
         """Yield rows up to a damaged place, or to the row `until`."""
         at: Value = None
         size = BATCH
@@ -187,7 +187,7 @@ class _Reader:
             begin = "" if at is None else f" AND {self._key} {sign} ?"
             sql = f"{self._select}{begin} ORDER BY {self._key} {order} LIMIT {size}"
             try:
-                found: list[Row] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
+                found: list[SqlRow] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
             except sqlite3.Error:
                 self.whole = False
                 if size == 1:

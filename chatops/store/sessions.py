@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.base import RunMark, SessionInfo
-from chatops.store.connection import Connection, Row, integer, number_or_zero, text, text_or
+from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
 from chatops.store.rules import AT_MOST_NAMED, ambiguous
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
     return text(newest[1])
 
 
-def _session(row: Row) -> SessionInfo:
+def _session(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
     return SessionInfo(
@@ -234,6 +234,6 @@ def _session(row: Row) -> SessionInfo:
     )
 
 
-def _mark(row: Row) -> RunMark:
+def _mark(row: SqlRow) -> RunMark:
     workflow, phase, step, result = (text_or(value, "") for value in row)
     return RunMark(workflow=workflow, phase=phase, step=step, result=result)

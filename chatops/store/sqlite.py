@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId, TurnId
     from chatops.domain.messages import Message
     from chatops.domain.usage import Usage
-    from chatops.engine.effects import Draft, TurnStep
+    from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.engine.inputs import DecideCall
     from chatops.engine.state import TurnState
     from chatops.engine.workflow.effects import WorkflowStep
@@ -227,7 +227,7 @@ class SqliteStore:
             return decisions.decisions(self._rows, session_id=session_id, limit=limit)
 
     # queued text
-    def queue_message(self, session_id: SessionId, text: str, *, draft: Draft | None = None) -> None:
+    def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
         with self._rows.write():
             sessions.queue_message(self._rows, sessions.full_id(self._rows, session_id), text)
             if draft is not None:

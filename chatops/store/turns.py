@@ -42,7 +42,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.store import decisions, grants, messages, runs, sessions
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
-from chatops.store.connection import Connection, Row, integer, real, real_or_none, text, text_or_none
+from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.turn_rules import carries_nothing, intents, title_from
 
 _RELOAD = "Load the session again: another chatops has continued it."
@@ -113,7 +113,7 @@ class _Checkpoint:
     writer: str
 
 
-def _repeats(checkpoint: _Checkpoint, stored: Row, *, nothing_new: bool) -> bool:
+def _repeats(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> bool:
     """Return True if this very step is stored already. Raises ConflictError if another one has its number."""
     seq, writer, mark, body, _ = stored
     if seq != checkpoint.state.seq:
@@ -139,7 +139,7 @@ def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 
-def _must_follow(state: TurnState, stored: Row | None, *, active: str | None) -> None:
+def _must_follow(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
     """Raise ConflictError unless the step is the next one of the session's one unfinished turn."""
     if stored is not None and stored[4] != state.session_id:
         raise ConflictError(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
@@ -251,7 +251,7 @@ def _close_attempt(rows: Connection, closing: AttemptResult, *, now: float) -> N
         )
 
 
-def _journal_row(row: Row) -> JournalRow:
+def _journal_row(row: SqlRow) -> JournalRow:
     outcome = text_or_none(row[9])
     known = outcome in {member.value for member in Outcome}
     return JournalRow(

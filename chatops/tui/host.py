@@ -234,7 +234,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class FirstSession:
     """The result of opening the first session, once everything heavy is imported."""
 
     session: "SessionView"
@@ -247,5 +247,5 @@ class Opened:
     """True to show the session picker first (``chatops -r`` without an id)."""
 
 
-Opener = Callable[[], Awaitable[Opened]]
+Opener = Callable[[], Awaitable[FirstSession]]
 """Called after the first paint, which does not wait for registry, store and models."""

@@ -20,7 +20,7 @@ from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover
-from chatops.tui.host import ModelRow, Opened, RoleRow, SessionRow
+from chatops.tui.host import FirstSession, ModelRow, RoleRow, SessionRow
 from chatops.wiring.app import App
 from chatops.wiring.background import Background
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
@@ -36,7 +36,7 @@ HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
 
-async def open_for_tui(options: Options, *, session: SessionId | None, last: bool, pick: bool) -> Opened:
+async def open_for_tui(options: Options, *, session: SessionId | None, last: bool, pick: bool) -> FirstSession:
     """Open the session for the terminal app. Everything heavy runs in a thread, so that the UI stays responsive.
 
     `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
@@ -71,7 +71,7 @@ class TuiHost(HostRuns, HostTexts):
         """The application that this host answers from. The caller of the terminal app closes it."""
         return self._app
 
-    async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> Opened:
+    async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> FirstSession:
         """Return the first session of this run, and the notices for the start."""
         app = self._app
         if last and session is None:
@@ -83,7 +83,7 @@ class TuiHost(HostRuns, HostTexts):
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
-        return Opened(session=chat, host=self, notices=notices, pending_elsewhere=waiting, choose_session=pick)
+        return FirstSession(session=chat, host=self, notices=notices, pending_elsewhere=waiting, choose_session=pick)
 
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         try:

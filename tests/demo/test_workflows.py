@@ -9,7 +9,7 @@ import pytest
 
 from chatops.config.workflow_files import packaged_workflows
 from chatops.config.workflow_read import read_workflow
-from chatops.demo.plan import Answer
+from chatops.demo.plan import DemoReply
 from chatops.demo.workflows import cannot_play, play
 from chatops.domain.canonical import canonical
 from chatops.domain.ids import SessionId, TurnId
@@ -64,7 +64,7 @@ class Stage:
         tools = [{"type": "function", "function": {"name": name}} for name in self.tools]
         return {"messages": [{"role": "system", "content": system}, *self.messages], "tools": tools, **more}
 
-    def next(self) -> Answer:
+    def next(self) -> DemoReply:
         """What the demo does now. It goes by the request alone, so asking twice changes nothing."""
         first, second = play(self.body()), play(json.loads(json.dumps(self.body())))
         assert first is not None and first == second

@@ -16,7 +16,7 @@ from chatops.domain.events import Status as NodeStatus
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import CANNOT_WAIT, NO_USER, OnApproval, ask, go_on, show_end
@@ -76,7 +76,7 @@ class Scripted(Session):
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:
         self.sent.append(text)
         return True
 

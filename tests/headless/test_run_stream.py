@@ -19,7 +19,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import attempt_id, opened
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput
 from chatops.headless.report import output_value, run_report
-from chatops.headless.stream import Line, Tree
+from chatops.headless.stream import EventLine, Tree
 from tests.store import runkit as run
 from tests.support.turns import asked
 
@@ -39,7 +39,7 @@ OVER = WorkflowFinished(id=run.SESSION, parent_id="", status=Status.ERROR, resul
 STOPPED = TurnFinished(id=TURN, parent_id=run.SESSION, status=Status.ERROR, result=TurnStatus.CANCELLED, answer="")
 
 
-def lines(*events: object) -> list[Line]:
+def lines(*events: object) -> list[EventLine]:
     tree = Tree()
     return [line for event in events for line in tree.lines(Published(at=1.0, event=event))]  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.usage import Usage, total
-from chatops.engine.effects import Draft, TurnStep
+from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
@@ -210,7 +210,7 @@ class MemoryStore:
             return rows[max(0, len(rows) - limit) :]
 
     # queued text
-    def queue_message(self, session_id: SessionId, text: str, *, draft: Draft | None = None) -> None:
+    def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
         """See `Store.queue_message`."""
         with self._write() as memory:
             memory.texts.append((sessions.full_id(memory, session_id), text))

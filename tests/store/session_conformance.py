@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo, Store
 from tests.store import storekit as kit
@@ -259,7 +259,7 @@ class SessionConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         store.set_setting("draft", "one")
-        left = Draft(setting="draft", text="typed on")
+        left = ComposerDraft(setting="draft", text="typed on")
         store.queue_message(session.id, "one", draft=left)
         assert (store.queued_messages(session.id), store.setting("draft")) == (("one",), "typed on")
         with pytest.raises(NoSuchSessionError):

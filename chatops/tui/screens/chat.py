@@ -55,7 +55,7 @@ from chatops.tui.textual_internals import LateClickHook
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
-    from chatops.tui.host import Host, Opened
+    from chatops.tui.host import FirstSession, Host
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
@@ -184,7 +184,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 await asyncio.wait_for(self._sending.outbox.used.wait(), FIRST_KEYS_S)
         await self._drawing.mount()
 
-    def show_first(self, opened: "Opened") -> None:
+    def show_first(self, opened: "FirstSession") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
         self.composer.set_history(opened.host.history())
         self._switcher.show(opened.session, opened.host)

@@ -13,7 +13,7 @@ from chatops.tui.composer.composer import Composer
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
-    from chatops.engine.effects import Draft
+    from chatops.engine.effects import ComposerDraft
     from chatops.runtime.view import SessionView
     from chatops.tui.host import Host
 
@@ -83,7 +83,7 @@ class Drafts:
             self._composer.set_timer(KEEP_S, self.keep)
 
     @contextmanager
-    def until_stored(self, text: str) -> Iterator["Callable[[], Draft | None]"]:
+    def until_stored(self, text: str) -> Iterator["Callable[[], ComposerDraft | None]"]:
         """Treat `text` as part of the open session's draft within this block, until the session stores it.
 
         Yields a function that the session calls when it is about to store the message. It returns the draft without the
@@ -94,7 +94,7 @@ class Drafts:
         sent = _Sent(session, text)
         self._sending.append(sent)
 
-        def leave() -> "Draft | None":
+        def leave() -> "ComposerDraft | None":
             sent.storing = True
             return self._left(host, session, text, followed=followed)
 
@@ -108,9 +108,9 @@ class Drafts:
             self._sending.remove(sent)
         self.keep()
 
-    def _left(self, host: "Host", session: "SessionView", text: str, *, followed: bool) -> "Draft | None":
+    def _left(self, host: "Host", session: "SessionView", text: str, *, followed: bool) -> "ComposerDraft | None":
         """Return the draft of `session` without its sent message `text`; None if none is stored."""
-        from chatops.engine.effects import Draft
+        from chatops.engine.effects import ComposerDraft
 
         if self._open is None or session is not self._open[1]:
             # The session was left since. What was typed in it is stored.
@@ -123,7 +123,7 @@ class Drafts:
         else:
             place, rest = self._stored_under, self._text(session)
             self._stored_text = rest
-        return Draft(setting=host.draft_setting(place[0], followed=place[1]), text=rest)
+        return ComposerDraft(setting=host.draft_setting(place[0], followed=place[1]), text=rest)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""

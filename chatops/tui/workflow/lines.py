@@ -11,7 +11,7 @@ from chatops.domain.wording import plural
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
-from chatops.tui.workflow.view import Check, RunView, StepMark, StepView
+from chatops.tui.workflow.view import RunView, StepCheck, StepMark, StepView
 
 SpanTone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
 HINTS = ("ctrl+l outputs, ctrl+t folds", "ctrl+t folds")
@@ -28,10 +28,10 @@ class Span:
     step: int | None = None
 
 
-Line = tuple[Span, ...]
+StyledLine = tuple[Span, ...]
 
 
-def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
+def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
     """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
     parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []
@@ -50,7 +50,7 @@ def folded(view: RunView, *, width: int, signs: Symbols) -> list[Line]:
     return [_spread(left, end, width=width, signs=signs)]
 
 
-def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Line]:
+def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[StyledLine]:
     """Return at most `height` lines over the whole width."""
     at = f" {signs.dot} step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
@@ -63,7 +63,7 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Lin
     return [*lines, *_window(steps, view, room=height - len(lines), width=width, signs=signs)]
 
 
-def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Line]:
+def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[StyledLine]:
     """Return at most `height` lines for a column at the side."""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
@@ -84,7 +84,9 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int, signs: Symbols) -> list[Line]:
+def _window(
+    steps: Sequence[list[StyledLine]], view: RunView, *, room: int, width: int, signs: Symbols
+) -> list[StyledLine]:
     """Return the steps in `room` lines: the present one in full first, then its neighbours."""
     if sum(len(one) for one in steps) <= room:
         return [line for one in steps for line in one]
@@ -110,7 +112,7 @@ def _window(steps: Sequence[list[Line]], view: RunView, *, room: int, width: int
     return lines
 
 
-def _above_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[Line]:
+def _above_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[StyledLine]:
     left = [*_title(step, signs, here=here)]
     facts = [*_attempt(step), *(_progress(step) if here else ())]
     if facts:
@@ -125,7 +127,7 @@ def _above_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> li
     return lines + [_cut(line, width=width, signs=signs) for line in _reason(step, width=width, most=1, signs=signs)]
 
 
-def _beside_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[Line]:
+def _beside_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[StyledLine]:
     time = clock(step.seconds) if step.seconds is not None else ""
     lines = [_spread(_title(step, signs, here=here), time, width=width, signs=signs)]
     facts = [*_attempt(step), *(_progress(step) if here else ())]
@@ -166,7 +168,7 @@ def _validations(step: StepView) -> str:
     return f"{step.passed}/{len(step.validations)} validated{failing}"
 
 
-def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[Line]:
+def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[StyledLine]:
     """Return why the step, or its last attempt, was not accepted."""
     if not step.detail or step.mark is StepMark.DONE:
         return []
@@ -178,7 +180,7 @@ def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[Li
     return [(Span(f"    {part}", tone),) for part in parts]
 
 
-def _checks(label: str, checks: Sequence[Check], *, width: int, signs: Symbols) -> Line:
+def _checks(label: str, checks: Sequence[StepCheck], *, width: int, signs: Symbols) -> StyledLine:
     spans = [Span(f"    {label}", "muted")]
     for one in checks:
         spans.append(Span("  "))
@@ -186,14 +188,14 @@ def _checks(label: str, checks: Sequence[Check], *, width: int, signs: Symbols) 
     return _cut(tuple(spans), width=width, signs=signs)
 
 
-def _check(check: Check, signs: Symbols, *, label: str = "") -> Iterator[Span]:
+def _check(check: StepCheck, signs: Symbols, *, label: str = "") -> Iterator[Span]:
     yield Span(f"{_sign(check.mark, signs)} ", _tone(check.mark))
     yield Span(f"{label}{one_line(check.name)}", "muted" if check.mark is StepMark.WAITING else "plain")
     if check.about:
         yield Span(f" {one_line(check.about)}", "muted")
 
 
-def _problem(view: RunView, *, width: int) -> list[Line]:
+def _problem(view: RunView, *, width: int) -> list[StyledLine]:
     if not view.problem:
         return []
     parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
@@ -234,7 +236,7 @@ def _joined(parts: Sequence[str], signs: Symbols) -> str:
     return f" {signs.dot} ".join(parts)
 
 
-def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, signs: Symbols) -> Line:
+def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, signs: Symbols) -> StyledLine:
     """Return a line with `left`, and `right` at its end.
 
     `left` is cut if needed. With too little room, `right` is omitted.
@@ -248,7 +250,7 @@ def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, si
     return _cut(spans, width=width, signs=signs)
 
 
-def _cut(line: Line, *, width: int, signs: Symbols) -> Line:
+def _cut(line: StyledLine, *, width: int, signs: Symbols) -> StyledLine:
     """Return the line in `width` cells, with an ellipsis if it was cut."""
     if sum(cell_len(one.text) for one in line) <= width:
         return line

@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.theme import Symbols, symbols_for
-from chatops.tui.workflow.lines import Line, SpanTone, above, beside, folded
+from chatops.tui.workflow.lines import SpanTone, StyledLine, above, beside, folded
 from chatops.tui.workflow.view import RunView
 
 WIDE, TALL = 118, 22
@@ -84,7 +84,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
         super().__init__(id=id)
         self._look = look
         self._opened: bool | None = None
-        self._lines: list[Line] = []
+        self._lines: list[StyledLine] = []
         self._clock: Timer | None = None
         """Set only while the run works, so that a waiting run costs nothing."""
 
@@ -131,7 +131,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
             self._lines = lines
             self.refresh(layout=taller)
 
-    def _laid_out(self, view: RunView, shape: PanelShape, *, width: int, height: int) -> list[Line]:
+    def _laid_out(self, view: RunView, shape: PanelShape, *, width: int, height: int) -> list[StyledLine]:
         match shape:
             case PanelShape.LINE:
                 return folded(view, width=width, signs=self._signs)
@@ -144,7 +144,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
         """Return the lines in the colours of the theme."""
         return Content("\n").join(Content("").join(self._styled(line)) for line in self._lines)
 
-    def _styled(self, line: Line) -> list[Content]:
+    def _styled(self, line: StyledLine) -> list[Content]:
         return [Content.styled(span.text, self._style(span.tone)) for span in line]
 
     def _style(self, tone: SpanTone) -> Style:

@@ -43,7 +43,7 @@ class StepMark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class StepCheck:
     """A validation or a gate of the present attempt."""
 
     name: str
@@ -66,8 +66,8 @@ class StepView:
     iteration: int = 0
     """0 unless a model is at work."""
     iterations: int = 0
-    validations: tuple[Check, ...] = ()
-    gates: tuple[Check, ...] = ()
+    validations: tuple[StepCheck, ...] = ()
+    gates: tuple[StepCheck, ...] = ()
     tokens: int | None = None
     seconds: float | None = None
     detail: str = ""
@@ -84,7 +84,7 @@ class StepView:
         return sum(1 for one in self.validations if one.mark is StepMark.DONE)
 
     @property
-    def failing(self) -> tuple[Check, ...]:
+    def failing(self) -> tuple[StepCheck, ...]:
         """Validations that were called and do not hold."""
         return tuple(one for one in self.validations if one.mark is StepMark.FAILED)
 
@@ -262,38 +262,38 @@ def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
     return min(turn.counters.rounds + now, most), most
 
 
-def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[Check, ...]:
+def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...]:
     if turn is None or turn.contract is None:
-        return tuple(Check(name=one.tool, mark=StepMark.WAITING) for one in spec.validations)
+        return tuple(StepCheck(name=one.tool, mark=StepMark.WAITING) for one in spec.validations)
     return tuple(_validation(one) for one in validation_states(turn.contract, turn.messages, turn.grant))
 
 
-def _validation(standing: ValidationState) -> Check:
+def _validation(standing: ValidationState) -> StepCheck:
     about = [f"{name}={value}" for name, value in standing.subject]
     if standing.status is ValidationStatus.STALE:
         about.append(f"stale after {standing.changed_by}")
-    return Check(name=standing.tool, mark=_STANDS[standing.status], about=", ".join(about))
+    return StepCheck(name=standing.tool, mark=_STANDS[standing.status], about=", ".join(about))
 
 
-def _all_passed(spec: StepSpec) -> tuple[Check, ...]:
-    return tuple(Check(name=one.tool, mark=StepMark.DONE) for one in spec.validations)
+def _all_passed(spec: StepSpec) -> tuple[StepCheck, ...]:
+    return tuple(StepCheck(name=one.tool, mark=StepMark.DONE) for one in spec.validations)
 
 
 def _gates(
     spec: StepSpec, records: Sequence[AttemptRecord], attempt: int, *, answered: bool = False
-) -> tuple[Check, ...]:
+) -> tuple[StepCheck, ...]:
     """Return the gates of the present attempt.
 
     `answered`: the contract has accepted the answer, so pattern gates have passed.
     """
     tried = {one.gate: one.status for one in records if one.gate and one.attempt == attempt}
-    shown: list[Check] = []
+    shown: list[StepCheck] = []
     for gate in spec.gates:
         if isinstance(gate, PatternGate):
             mark = StepMark.DONE if answered else StepMark.WAITING
         else:
             mark = _gate_mark(tried.get(gate.name))
-        shown.append(Check(name=gate.name, mark=mark))
+        shown.append(StepCheck(name=gate.name, mark=mark))
     return tuple(shown)
 
 

@@ -9,7 +9,7 @@ from chatops.domain.errors import ChatopsError, SessionBusyError
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId
 from chatops.domain.usage import Usage
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Review
@@ -46,7 +46,7 @@ class RunSession(FakeSession):
             usage=used,
         )
 
-    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:
         self.submitted.append(text)
         if self.played.turn is not None:
             self.change(queued=(*self.now.queued, text))

@@ -31,14 +31,14 @@ from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.domain.usage import Usage
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.tui.host import ModelRow, Opened, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
+from chatops.tui.host import FirstSession, ModelRow, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
@@ -235,7 +235,7 @@ class FakeSession(Session):
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    async def submit(self, text: str, *, draft: Callable[[], Draft | None] | None = None) -> bool:
+    async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:
         await asyncio.sleep(0)
         if self.refuse:
             raise self.refuse
@@ -454,7 +454,7 @@ class FakeHost:
 def opener(session: FakeSession, host: FakeHost | None = None, **more: object) -> Callable[[], object]:
     """What the app awaits after the first paint."""
 
-    async def opened() -> Opened:
-        return Opened(session=session, host=host or FakeHost(), **more)  # type: ignore[arg-type]
+    async def opened() -> FirstSession:
+        return FirstSession(session=session, host=host or FakeHost(), **more)  # type: ignore[arg-type]
 
     return opened

@@ -14,7 +14,7 @@ from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.host import Opened, Opener, SessionRow
+from chatops.tui.host import FirstSession, Opener, SessionRow
 from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
@@ -305,9 +305,9 @@ async def test_keys_from_before_the_first_frame_are_keys_of_the_message_in_their
 async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can_be_seen() -> None:
     session, host, gate = FakeSession(), FakeHost(), asyncio.Event()
 
-    async def slowly() -> Opened:
+    async def slowly() -> FirstSession:
         await gate.wait()
-        return Opened(session=session, host=host)
+        return FirstSession(session=session, host=host)
 
     app = ChatopsApp(slowly)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -328,10 +328,10 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can
 async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_as_its_draft() -> None:
     session, host, never = FakeSession(), FakeHost(drafts={SESSION: "before"}), asyncio.Event()
 
-    async def opened() -> Opened:
-        return Opened(session=session, host=host)
+    async def opened() -> FirstSession:
+        return FirstSession(session=session, host=host)
 
-    async def slowly() -> Opened:
+    async def slowly() -> FirstSession:
         await never.wait()
         return await opened()
 
@@ -350,7 +350,7 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
 async def test_a_start_that_fails_is_a_sentence_with_the_next_step() -> None:
     gate = asyncio.Event()
 
-    async def broken() -> Opened:
+    async def broken() -> FirstSession:
         await gate.wait()
         raise ConfigError("model_registry.json, line 3: a comma is missing.", advice="Run chatops registry check.")
 
@@ -436,9 +436,9 @@ async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_let
         waits=SessionId("20261120-091000-a1b2"),
     )
 
-    async def slowly() -> Opened:
+    async def slowly() -> FirstSession:
         await gate.wait()
-        return Opened(session=session, host=host)
+        return FirstSession(session=session, host=host)
 
     app = ChatopsApp(slowly)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -5,7 +5,7 @@ from threading import Event
 from typing import cast
 
 from chatops.domain.ids import SessionId
-from chatops.engine.effects import Draft
+from chatops.engine.effects import ComposerDraft
 from chatops.runtime.view import SessionView
 from chatops.runtime.worker import WorkerThread
 from chatops.tui.composer.composer import Composer
@@ -142,7 +142,7 @@ def test_a_message_stored_after_a_switch_of_sessions_is_no_draft() -> None:
         window.drafts.recall()
         window.types("elsewhere")
         assert window.host.drafts[OTHER] == "elsewhere"
-        assert leave() == Draft(setting=ONE, text="typed on")
+        assert leave() == ComposerDraft(setting=ONE, text="typed on")
     assert window.host.drafts == {ONE: "sent\n\ntyped on", OTHER: "elsewhere"}, "the commit leaves the rest"
 
 
@@ -152,7 +152,7 @@ def test_the_draft_is_left_by_a_message_in_the_commit_that_stores_it() -> None:
     with window.drafts.until_stored("sent") as leave:
         window.types("typed on")
         assert window.host.drafts == {ONE: "sent\n\ntyped on"}
-        assert leave() == Draft(setting=ONE, text="typed on")
+        assert leave() == ComposerDraft(setting=ONE, text="typed on")
         window.types("typed on and on")
         assert window.host.drafts == {ONE: "typed on and on"}, "stored after the commit"
     window.drafts.keep()

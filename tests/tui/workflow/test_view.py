@@ -8,9 +8,9 @@ from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, V
 from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
-from chatops.tui.workflow.lines import Line, above, beside, clock, folded
+from chatops.tui.workflow.lines import StyledLine, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
-from chatops.tui.workflow.view import Check, RunView, StepClock, StepMark, StepView, kept, recalled, view_of
+from chatops.tui.workflow.view import RunView, StepCheck, StepClock, StepMark, StepView, kept, recalled, view_of
 from tests.support.runs import RUN, Played, flow, step
 
 BY_ID = Validation(tool="validate_full", subject=(Subject(argument="id", pointer="/id"),))
@@ -65,14 +65,14 @@ def test_iterations_count_up_to_the_closing_call() -> None:
 def test_validations_are_named_with_how_they_stand() -> None:
     played = at_configure()
     assert seen(played).steps[1].validations == (
-        Check(name="validate_minimal", mark=StepMark.WAITING),
-        Check(name="validate_full", mark=StepMark.WAITING),
+        StepCheck(name="validate_minimal", mark=StepMark.WAITING),
+        StepCheck(name="validate_full", mark=StepMark.WAITING),
     )
     played.calls("validate_minimal")
     played.calls("validate_full", BAD, id="a")
     now = seen(played).steps[1]
     assert (now.passed, len(now.validations)) == (1, 2)
-    assert now.failing == (Check(name="validate_full", mark=StepMark.FAILED, about='id="a"'),)
+    assert now.failing == (StepCheck(name="validate_full", mark=StepMark.FAILED, about='id="a"'),)
     played.calls("configure")
     stale = seen(played).steps[1].failing
     assert [one.name for one in stale] == ["validate_minimal", "validate_full"]
@@ -234,11 +234,11 @@ def test_times_and_counts_in_words() -> None:
 # its lines
 
 
-def text(lines: list[Line]) -> str:
+def text(lines: list[StyledLine]) -> str:
     return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
 
 
-def shapes(view: RunView, *, width: int, height: int, signs: Symbols = UNICODE) -> dict[str, list[Line]]:
+def shapes(view: RunView, *, width: int, height: int, signs: Symbols = UNICODE) -> dict[str, list[StyledLine]]:
     return {
         "folded": folded(view, width=width, signs=signs),
         "above": above(view, width=width, height=height, signs=signs),
