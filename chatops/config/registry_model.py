@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from pydantic.config import JsonDict
 
 from chatops.domain.rights import LevelWord, VerdictWord
-from chatops.policy.registry import GitAccess, SandboxRequirement
 
+RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
+"""Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rounds = Annotated[int, Field(ge=1, le=99)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -109,10 +110,16 @@ class RuleEntry(Strict):
     """``read``: a command that the rule allows gets the workspace read-only in the sandbox."""
 
 
+class RoleSandboxEntry(Strict):
+    """The sandbox level that a role needs. It can only raise what the registry requires."""
+
+    require: RequiredLevel = "none"
+
+
 class RoleEntry(Lenient):
     """A role; without an optional key it behaves as if the key did not exist."""
 
-    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds"})
+    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox"})
 
     primary: Name = "default"
     backup_1: Name | None = None
@@ -125,6 +132,7 @@ class RoleEntry(Lenient):
     max_rounds: Rounds | None = None
     rules: list[RuleEntry] = Field(default_factory=list)
     responder: str = ""
+    sandbox: RoleSandboxEntry = Field(default_factory=RoleSandboxEntry)
 
 
 class UserEntry(Strict):
@@ -146,12 +154,14 @@ class ToolEntry(Strict):
 
 
 class SandboxEntry(Strict):
-    """Limits of what commands may reach."""
+    """Limits of what commands may see, write and reach."""
 
-    require: SandboxRequirement = "none"
+    require: RequiredLevel = "none"
     network: bool = False
     read: list[str] = Field(default_factory=list)
-    git: GitAccess = "protect"
+    write: list[str] = Field(default_factory=list)
+    git: Literal["protect", "writable"] = "protect"
+    env: list[Name] = Field(default_factory=list)
 
 
 class RegistryFile(Lenient):

@@ -12,7 +12,9 @@ from chatops.config.registry_model import (
     Lenient,
     ModelEntry,
     RegistryFile,
+    RequiredLevel,
     RoleEntry,
+    RoleSandboxEntry,
     RuleEntry,
     SandboxEntry,
     Strict,
@@ -23,6 +25,7 @@ from chatops.config.registry_model import (
 from chatops.domain.decisions import AnyArguments
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
 from chatops.policy.patterns import parse_rule, pattern_from_list
 from chatops.policy.registry import (
@@ -33,7 +36,6 @@ from chatops.policy.registry import (
     Price,
     Registry,
     RoleSpec,
-    SandboxSpec,
     Timeouts,
     ToolSetting,
     UserSpec,
@@ -240,6 +242,7 @@ class _Reader:
             max_rounds=entry.max_rounds,
             rules=tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(entry.rules)),
             responder=entry.responder,
+            require=_required(entry.sandbox.require),
         )
 
     def _listed(self, tools: list[str], path: Path) -> tuple[str, ...]:
@@ -329,6 +332,8 @@ def _siblings(path: Path) -> list[str]:
     model: type[Strict] = ToolEntry
     if "sandbox" in parts[:1]:
         model = SandboxEntry
+    elif "roles" in parts[:1] and "sandbox" in parts[2:3]:
+        model = RoleSandboxEntry
     elif "users" in parts[:1]:
         model = UserEntry
     elif "rules" in parts:
@@ -337,7 +342,18 @@ def _siblings(path: Path) -> list[str]:
 
 
 def _sandbox(entry: SandboxEntry) -> SandboxSpec:
-    return SandboxSpec(require=entry.require, network=entry.network, read=tuple(entry.read), git=entry.git)
+    return SandboxSpec(
+        require=_required(entry.require),
+        network=entry.network,
+        git=entry.git,
+        read=tuple(entry.read),
+        write=tuple(entry.write),
+        env=tuple(entry.env),
+    )
+
+
+def _required(word: RequiredLevel) -> SandboxLevel:
+    return SandboxLevel.BASIC if word == "bubblewrap" else SandboxLevel[word.upper()]
 
 
 def _level(word: str) -> AccessLevel:

@@ -18,6 +18,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import RoundId
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import (
     CallFacts,
     Exposure,
@@ -259,6 +260,16 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
     )
 
 
+def sandbox_of(draft: Draft) -> SandboxSpec:
+    """Return the limits of the round's calls: the stricter of the grant they were proposed under and that in force."""
+    return in_round(draft).proposed_under.confined(draft.state.grant.sandbox).sandbox or NARROWEST
+
+
+def inspect(draft: Draft, call: ToolCall) -> None:
+    """Have a call inspected under the limits that it would run under."""
+    draft.effects.append(InspectCall(call=call, sandbox=sandbox_of(draft)))
+
+
 def schedule(draft: Draft) -> None:
     """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
     if not isinstance(draft.state.phase, InRound):
@@ -271,7 +282,7 @@ def schedule(draft: Draft) -> None:
                 draft.put_call(index, replace(one, status=replace(status, fresh=False)))
             case Deferred() if settled_before(draft, index):
                 draft.put_call(index, replace(one, status=Inspecting()))
-                draft.effects.append(InspectCall(call=one.call))
+                inspect(draft, one.call)
             case _:
                 pass
 
@@ -297,7 +308,16 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     started = under(status, Started, facts=facts, digest=bound, attempt=attempt)
     draft.put_call(index, replace(one, status=started))
     exposure = _exposure(draft, one, facts, status.verdict)
-    draft.effects.append(RunTool(call=one.call, facts=facts, attempt=attempt, digest=bound, exposure=exposure))
+    draft.effects.append(
+        RunTool(
+            call=one.call,
+            facts=facts,
+            attempt=attempt,
+            digest=bound,
+            exposure=exposure,
+            sandbox=sandbox_of(draft),
+        )
+    )
     draft.events.append(
         ToolStarted(
             id=one.call.id,
@@ -323,7 +343,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
         start(draft, index, status.facts, status)
         return
     draft.put_call(index, replace(one, status=under(status, Rechecking)))
-    draft.effects.append(InspectCall(call=one.call))
+    inspect(draft, one.call)
 
 
 def settled_before(draft: Draft, index: int) -> bool:

@@ -8,7 +8,7 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import Interruption, Outcome, ResultFacts, ResultSource, ToolResult
 from chatops.engine import calls, feedback, sequence
 from chatops.engine.draft import Draft
-from chatops.engine.effects import DecisionRecord, InspectCall
+from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import (
     AwaitingDecision,
     BeforeEdit,
@@ -42,7 +42,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             )
             call = replace(one.call, arguments=arguments, repairs=(), problem="")
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
-            draft.effects.append(InspectCall(call=call))
+            calls.inspect(draft, call)
         case Rejected(reason=reason) if status.outcome_unknown:
             _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
         case Rejected(reason=reason):

@@ -8,6 +8,7 @@ from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
 from chatops.engine.state import TurnState
 from chatops.policy.workflow import PatternGate
@@ -45,6 +46,8 @@ class InspectCall:
     """Parse, validate and resolve a call. Answered by InspectionInput."""
 
     call: ToolCall
+    sandbox: SandboxSpec = NARROWEST
+    """Limits of the command that the call runs."""
     kind: Literal["inspect_call"] = "inspect_call"
 
 
@@ -57,6 +60,8 @@ class RunTool:
     attempt: int
     digest: str
     exposure: Exposure = Exposure.WHOLE
+    sandbox: SandboxSpec = NARROWEST
+    """The limits under which the call was inspected."""
     kind: Literal["run_tool"] = "run_tool"
 
 

@@ -11,6 +11,7 @@ from chatops.domain.decisions import Decision, Principal, RememberedGrant
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.grant import Grant
@@ -126,6 +127,8 @@ class NarrowGrant:
     layers: tuple[Layer, ...]
     answers: tuple[ApprovalRule, ...] | None = None
     """The rules that may still answer an ask; None: all of them."""
+    sandbox: SandboxSpec | None = None
+    """Limits of commands that hold from now on, in addition to those of the turn."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
 
 

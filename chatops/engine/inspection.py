@@ -15,7 +15,6 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
 from chatops.engine import calls, feedback, sequence, validations
 from chatops.engine.draft import Draft
-from chatops.engine.effects import InspectCall
 from chatops.engine.rounds import MAX_SAME
 from chatops.engine.state import (
     BeforeEdit,
@@ -57,7 +56,7 @@ def triage(draft: Draft, index: int) -> None:
     if waits:
         draft.put_call(index, replace(phase.calls[index], status=Deferred()))
     else:
-        draft.effects.append(InspectCall(call=call))
+        calls.inspect(draft, call)
     return None
 
 

@@ -45,7 +45,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Outcome, ToolResult
 from chatops.engine import acceptance, calls, feedback, rounds, sequence
 from chatops.engine.draft import Draft
-from chatops.engine.effects import InspectCall, ReconcileTool
+from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
 from chatops.engine.state import (
     AwaitingDecision,
@@ -167,7 +167,7 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
     one = draft.calls()[index]
     match one.status:
         case Inspecting() | Rechecking():
-            draft.effects.append(InspectCall(call=one.call))
+            calls.inspect(draft, one.call)
         case Started() as status:
             _recover_started(draft, index, status, known.get((one.call.id, status.attempt)))
         case Reconciling() as status:

@@ -205,9 +205,9 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _retried(draft, grant)
         case SwitchRole():
             _role_switched(draft, event)
-        case NarrowGrant(layers=layers, answers=answers):
+        case NarrowGrant(layers=layers, answers=answers, sandbox=sandbox):
             if not isinstance(state.phase, Finished):
-                draft.set_grant(state.grant.narrowed(*layers).answered_by(answers))
+                draft.set_grant(state.grant.narrowed(*layers).answered_by(answers).confined(sandbox))
                 _show_denials(draft, state)
         case RevokeGrants(grants=gone):
             draft.forget(gone)

@@ -48,8 +48,10 @@ from dataclasses import dataclass, replace
 from chatops.domain.decisions import AnyArguments, RememberedGrant
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.matching import covers, matches, undecided
+from chatops.policy.sandbox import stricter, under
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
 
 
@@ -70,10 +72,20 @@ class Grant:
     responder: ModelTarget | None = None
     """Model that writes the final answer after a round of tools, if the role names one."""
     max_rounds: int = 10
+    sandbox: SandboxSpec | None = None
+    """Limits of commands, see `policy.sandbox`; None: stored by a version without them."""
+    ceiling: SandboxSpec | None = None
+    """Limits that no decision of the user can exceed: those of the site; None: it sets none."""
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the spec of a tool on offer, or None if it is not on offer."""
         return next((spec for spec in self.tools if spec.name == name), None)
+
+    def confined(self, sandbox: SandboxSpec | None) -> "Grant":
+        """Return this grant with the stricter of both limits of commands; None adds none."""
+        if sandbox is None or self.sandbox is None:
+            return replace(self, sandbox=self.sandbox or sandbox)
+        return replace(self, sandbox=stricter(self.sandbox, sandbox))
 
     def narrowed(self, *layers: Layer) -> "Grant":
         """Return this grant with further layers: the only way to change what it permits."""
@@ -93,8 +105,9 @@ class Grant:
             level=min(self.level, now.level),
             tools=tuple(spec for spec in now.tools if spec.name in offered),
             max_rounds=min(self.max_rounds, now.max_rounds),
+            ceiling=under(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
         )
-        return both.narrowed(*self.layers)
+        return both.confined(self.sandbox).narrowed(*self.layers)
 
     def permits(self, tool: str) -> Judgement:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.policy.verdicts import Rule
 from chatops.policy.workflow import Definition
 
@@ -113,6 +113,8 @@ class RoleSpec:
     max_rounds: int | None = None
     rules: tuple[Rule, ...] = ()
     responder: str = ""
+    require: SandboxLevel = SandboxLevel.NONE
+    """Sandbox level that commands of the role need, on top of what the registry requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,25 +140,6 @@ class ToolSetting:
     """For ``web_fetch``: ports besides 80 and 443 that it may connect to."""
 
 
-SandboxRequirement = Literal["none", "bubblewrap"]
-"""Sandbox that may be required: none, or bubblewrap, which is the only level."""
-GitAccess = Literal["protect", "writable"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSpec:
-    """Limits of what commands may reach.
-
-    `require`: ``none``, or ``bubblewrap`` to refuse commands where bubblewrap does not work. `git`: ``protect`` makes
-    the workspace's ``.git`` read-only inside. `read`: further absolute paths that may be read.
-    """
-
-    require: SandboxRequirement = "none"
-    network: bool = False
-    read: tuple[str, ...] = ()
-    git: GitAccess = "protect"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """One registry file as values. Mappings are tuples of specs with unique names, in file order."""
@@ -171,7 +154,7 @@ class Registry:
     """None: the file has no `users` key."""
     tools: tuple[tuple[str, ToolSetting], ...] = ()
     sandbox: SandboxSpec | None = None
-    """None: the file has no `sandbox` key. Use `policy.resolve.sandbox`, which combines both registries."""
+    """None: the file has no `sandbox` key. Use `policy.resolve.sandbox_layers`, which combines both registries."""
     max_rounds: int | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False

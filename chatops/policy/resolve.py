@@ -13,10 +13,12 @@ from chatops.domain.decisions import AnyArguments
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
-from chatops.policy.registry import Registry, RoleSpec, SandboxSpec, ToolSetting, UserSpec
+from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
+from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 from chatops.policy.workflow import StepPlace, binding_layers
 
@@ -122,12 +124,13 @@ def resolve_grant(
     extra_layers: Sequence[Layer] = (),
     at: StepPlace | None = None,
     default_rounds: int = DEFAULT_MAX_ROUNDS,
+    command_line: SandboxSpec = NARROWEST,
 ) -> Grant:
     """Return the grant of `role` for `user`.
 
     `specs` are all tools that exist here, with their built-in levels and verdicts. `approvals` are rules in the syntax
     of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
-    limit is set.
+    limit is set. `command_line` is what its options let commands see and write.
 
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
@@ -145,6 +148,7 @@ def resolve_grant(
         *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
         *extra_layers,
     ]
+    limits = sandbox_layers(registries, role=role, command_line=command_line)
     grant = Grant(
         role=role,
         level=level,
@@ -158,6 +162,8 @@ def resolve_grant(
             *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
+        sandbox=resolve(limits),
+        ceiling=limits.site,
     )
     return grant.narrowed(*layers)
 
@@ -351,26 +357,20 @@ def effective_verdict(spec: ToolSpec, *, registries: Registries) -> Verdict:
     return meet([base, _setting(own, spec.name).verdict or Verdict.ALLOW])
 
 
-def sandbox(registries: Registries) -> SandboxSpec:
-    """Return the `sandbox` settings that both registries allow.
+def sandbox_layers(
+    registries: Registries, *, role: str | None = None, command_line: SandboxSpec = NARROWEST
+) -> SandboxLayers:
+    """Return what the registries and `role` say about the sandbox. None, or an unknown role, demands no level.
 
-    A site registry without the key sets nothing. With it, its defaults count too. A sandbox is required if either
-    registry requires one. There is network if both allow it. ``.git`` is protected if either protects it. Readable are
-    only folders that both name or contain (compared lexically, links are not followed).
+    A site registry without the key `sandbox` sets no ceiling. With the key, its defaults count too.
     """
     site, own = registries
-    ceiling = site.sandbox if site is not None else None
-    wanted = own.sandbox or SandboxSpec()
-    return wanted if ceiling is None else stricter(ceiling, wanted)
-
-
-def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
-    """Return the stricter of both in every setting."""
-    return SandboxSpec(
-        require="bubblewrap" if "bubblewrap" in (one.require, other.require) else "none",
-        network=one.network and other.network,
-        read=tuple(dict.fromkeys(path for path in _both(one.read, other.read) if path)),
-        git="protect" if "protect" in (one.git, other.git) else "writable",
+    roles = [found for registry in registries if registry and role and (found := registry.role(role))]
+    return SandboxLayers(
+        registry=own.sandbox or NARROWEST,
+        command_line=command_line,
+        role=max((found.require for found in roles), default=SandboxLevel.NONE),
+        site=site.sandbox if site is not None else None,
     )
 
 
@@ -386,24 +386,3 @@ def web_ports(registries: Registries) -> frozenset[int]:
 def _ports(registry: Registry | None) -> tuple[int, ...] | None:
     settings = registry.tools if registry is not None else ()
     return next((setting.ports for name, setting in settings if name == "web_fetch"), None)
-
-
-def _both(first: tuple[str, ...], second: tuple[str, ...]) -> list[str]:
-    return [_narrower(one, other) for one in second for other in first]
-
-
-def _narrower(one: str, other: str) -> str:
-    """Return the one of two absolute paths that is inside the other; empty if neither is or one cannot be compared."""
-    if _inside(one, other):
-        return one
-    return other if _inside(other, one) else ""
-
-
-def _inside(path: str, folder: str) -> bool:
-    parts, around = _parts(path), _parts(folder)
-    return parts is not None and around is not None and parts[: len(around)] == around
-
-
-def _parts(path: str) -> list[str] | None:
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    return parts if path.startswith("/") and ".." not in parts else None

@@ -32,6 +32,7 @@ from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
@@ -94,8 +95,8 @@ class Performer:
                 self._begin(number, self._ask(self._asking, request))
             case CheckAnswer(round_id=number):
                 self._begin(f"{number}.check", self._check(effect))
-            case InspectCall(call=call):
-                self._begin(f"{call.id}.inspect", self._inspect(call))
+            case InspectCall(call=call, sandbox=sandbox):
+                self._begin(f"{call.id}.inspect", self._inspect(call, sandbox))
             case RunTool():
                 self._begin(effect.call.id, self._run(effect))
             case ReconcileTool():
@@ -151,20 +152,20 @@ class Performer:
             )
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
-    async def _inspect(self, call: ToolCall) -> None:
+    async def _inspect(self, call: ToolCall, sandbox: SandboxSpec) -> None:
         tool = self._tools.get(call.name)
         if tool is None:
             missing = Problem(path="", message="this tool no longer exists")
             facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
-            facts = await self._facts(tool, call)
+            facts = await self._facts(tool, call, sandbox)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
         self._deliver(InspectionInput(call_id=call.id, facts=facts))
 
-    async def _facts(self, tool: Tool, call: ToolCall) -> CallFacts:
-        context = self._context(call.id, 1, tool, _ignore)
+    async def _facts(self, tool: Tool, call: ToolCall, sandbox: SandboxSpec) -> CallFacts:
+        context = replace(self._context(call.id, 1, tool, _ignore), sandbox=sandbox)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
@@ -210,7 +211,7 @@ class Performer:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
         context = self._context(call.id, effect.attempt, tool, output)
-        return await attempt(tool, effect.facts, replace(context, exposure=effect.exposure))
+        return await attempt(tool, effect.facts, replace(context, exposure=effect.exposure, sandbox=effect.sandbox))
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call = effect.call

@@ -439,7 +439,9 @@ class Session(SessionView):
             return
         if text := " ".join([*notices, *news.notices]):
             self.notify(text)
-        self._runner.deliver(NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers))
+        self._runner.deliver(
+            NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers, sandbox=turns.grant.sandbox)
+        )
 
     def _keep_replaced(self) -> None:
         """Keep the grant in force until the user reloads the registry, to say then what has changed."""

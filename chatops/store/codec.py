@@ -38,7 +38,7 @@ STATE_VERSIONS: dict[int, str] = {
     6: "That the store was copied since the calls of a round were proposed.",
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
-    " what tools do, facts about results, why a round got no reply.",
+    " what tools do, facts about results, why a round got no reply; limits of commands.",
 }
 """Contents of each version of a stored TurnState."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec
 
 
@@ -25,6 +26,13 @@ class ToolContext:
     """Resolved files and folders that no tool may touch (chatops' own state, credentials)."""
     exposure: Exposure = Exposure.WHOLE
     """Part of the workspace that a command of this call sees in the sandbox."""
+    sandbox: SandboxSpec = NARROWEST
+    """Limits of a command of this call."""
+    source: Path | None = None
+    """Folder that a sandboxed command sees at the workspace's place, such as a copy of it; None: the workspace itself.
+    It runs at level hard or not at all."""
+    mounts: tuple[Mount, ...] = ()
+    """Further paths that a command sees in the workspace, mounted after it."""
     output: Callable[[str], None] = lambda text: None
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.tools.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.python import python_tools
-from chatops.tools.sandbox import ShellSettings
 from chatops.tools.scratch import scratch_tools
 from chatops.tools.search import file_search
 from chatops.tools.shell import shell_tools
@@ -21,7 +21,8 @@ class CatalogSettings:
     """Settings of the built-in tools. `environ` is searched for search backends and is not kept."""
 
     scratch_dir: Path
-    shell: ShellSettings = field(default_factory=ShellSettings)
+    best: SandboxLevel = SandboxLevel.HARD
+    """Highest sandbox level to use."""
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,8 +84,8 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Sequence[Tool]
         file_search,
         file_write,
         file_edit,
-        *shell_tools(settings.shell),
-        *python_tools(settings.shell),
+        *shell_tools(settings.best),
+        *python_tools(settings.best),
         *web_tools(settings.web),
         *scratch_tools(settings.scratch_dir),
     ]

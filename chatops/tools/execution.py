@@ -21,22 +21,15 @@ from types import MappingProxyType
 
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place, world_problem
+from chatops.tools.mount_point import mount_point
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import (
-    SandboxLevel,
-    SandboxMode,
-    SandboxSetupError,
-    ShellSettings,
-    is_visible,
-    level_for,
-    mount_point,
-    sandboxed_command,
-)
+from chatops.tools.sandbox import Confinement, SandboxSetupError, confinement, is_visible, sandboxed_command
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -66,25 +59,22 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class SandboxFailures:
-    """Sandbox failures by session, command and folder, kept while the app runs."""
+    """Sandbox failures by session, command and folder, kept while the app runs. `best`: the highest level to use."""
 
-    settings: ShellSettings
+    best: SandboxLevel = SandboxLevel.HARD
     _failures: dict[_Command, str] = field(default_factory=dict)
 
-    def level(self, command: str, *, cwd: Path, context: ToolContext) -> SandboxLevel:
-        """Return the level that `command` would run at. May run the sandbox's probe: call it in a thread."""
-        level = level_for(self.settings, workspace=context.workspace)
+    def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
+        """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""
+        found = confinement(
+            context.sandbox, workspace=context.workspace, best=self.best, replaced=context.source is not None
+        )
         reason = self._failures.get((context.session_id, command, str(cwd)))
-        if reason is None or not level.program or not self.may_run_unsandboxed:
-            return level
-        return SandboxLevel(
+        if reason is None or not found.program or not _may_run_unsandboxed(context):
+            return found
+        return Confinement(
             description=f"off (it could not be set up for this command: {reason})", needs_user=NO_SANDBOX
         )
-
-    @property
-    def may_run_unsandboxed(self) -> bool:
-        """True if the user may allow a command outside the sandbox here."""
-        return self.settings.sandbox is not SandboxMode.REQUIRE
 
     def record(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
         """Record that the sandbox could not be set up for this call."""
@@ -98,12 +88,17 @@ class SandboxFailures:
         return (context.session_id, facts.command, facts.cwd)
 
 
+def _may_run_unsandboxed(context: ToolContext) -> bool:
+    """Return True if the user may allow a command of this call outside the sandbox."""
+    return not context.sandbox.require and context.source is None
+
+
 def inspect_program(
     text: str, *, field: str, cwd: str, facts: CallFacts, context: ToolContext, failures: SandboxFailures
-) -> tuple[CallFacts, SandboxLevel | None]:
-    """Return the facts of a call that runs `text`, the argument `field`, in the folder `cwd`, and its sandbox level.
+) -> tuple[CallFacts, Confinement | None]:
+    """Return the facts of a call that runs `text`, the argument `field`, in the folder `cwd`, and its confinement.
 
-    The level is None if the call cannot run. May run the sandbox's probe: call it in a thread.
+    The confinement is None if the call cannot run. May run the sandbox's probe: call it in a thread.
     """
     if problem := unfit(text):
         return replace(facts, problems=(Problem(path=field, message=problem),)), None
@@ -137,9 +132,9 @@ def unfit(text: str) -> str:
     return ""
 
 
-def search_path(level: SandboxLevel) -> str:
-    """Return the PATH of programs that run at `level`."""
-    return os.pathsep.join(level.path) or clean_environment(os.environ)["PATH"]
+def search_path(confined: Confinement) -> str:
+    """Return the PATH of programs that run `confined`."""
+    return os.pathsep.join(confined.path) or clean_environment(os.environ)["PATH"]
 
 
 def seconds_left(context: ToolContext) -> float:
@@ -164,13 +159,13 @@ async def run_confined(
     Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
     approved.
     """
-    settings = failures.settings
     level = await in_thread(failures.level, facts.command, cwd=Path(facts.cwd), context=context)
     if level.refusal or level.description != facts.sandbox:
         raise ToolFailedError(
             f"The sandbox has changed since the approval: {level.description}. The command was not run."
         )
-    environment = {**clean_environment(os.environ), "PATH": search_path(level), **environment}
+    given = {name: os.environ[name] for name in context.sandbox.env if name in os.environ}
+    environment = {**given, **clean_environment(os.environ), "PATH": search_path(level), **environment}
     cwd = Path(facts.cwd)
     call = attempt_name(context.call_id, context.attempt)
     if level.program:
@@ -179,14 +174,11 @@ async def run_confined(
             command = await in_thread(
                 sandboxed_command,
                 argv,
-                level=level,
-                settings=settings,
-                workspace=context.workspace,
-                protected=context.protected,
+                confined=level,
+                context=context,
                 cwd=cwd,
                 environment=environment,
                 call=call,
-                read_only=context.exposure is Exposure.READ_ONLY,
                 masked=masked,
             )
         except SandboxSetupError as error:
@@ -196,7 +188,7 @@ async def run_confined(
     failures.forget(facts, context)
     started = time.monotonic()
     try:
-        with mount_point(context.workspace) if level.program else nullcontext():
+        with mount_point(context.source or context.workspace) if level.program else nullcontext():
             ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
@@ -206,15 +198,13 @@ async def run_confined(
     duration = int((time.monotonic() - started) * 1000)
     cause = ""
     if level.program and ended.code:
-        cause = likely_cause(
-            ended.output.text(), code=ended.code, argv=argv, command=command, settings=settings, context=context
-        )
+        cause = likely_cause(ended.output.text(), code=ended.code, argv=argv, command=command, context=context)
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
 
 
 def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures) -> ToolFailedError:
     failures.record(facts, context, reason=reason)
-    return ToolFailedError(_no_sandbox(reason, may_run_unsandboxed=failures.may_run_unsandboxed))
+    return ToolFailedError(_no_sandbox(reason, may_run_unsandboxed=_may_run_unsandboxed(context)))
 
 
 def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
@@ -244,15 +234,14 @@ def _ending(ended: Ended, *, seconds: float) -> Ending:
     return exit_of(ended.code)
 
 
-def likely_cause(
-    output: str, *, code: int, argv: tuple[str, ...], command: Command, settings: ShellSettings, context: ToolContext
-) -> str:
+def likely_cause(output: str, *, code: int, argv: tuple[str, ...], command: Command, context: ToolContext) -> str:
     """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
 
     `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
     """
+    spec = context.sandbox
     refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(".git" in line for line in refused) and settings.git_protect:
+    if any(".git" in line for line in refused) and spec.git == "protect":
         return _key(".git is read-only in the sandbox", '"git": "writable"')
     if refused and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
@@ -260,10 +249,10 @@ def likely_cause(
         return "the sandbox allows writing only in the workspace"
     if hidden := _masked(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}"
-    missing = _unseen(argv, command=command, settings=settings, workspace=context.workspace)
+    missing = _unseen(argv, command=command, spec=spec, workspace=context.workspace)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
-    if not settings.network and _NETWORK.search(output):
+    if not spec.network and _NETWORK.search(output):
         return _key("the sandbox has no network", '"network": true')
     return ""
 
@@ -281,7 +270,7 @@ def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
 
 
-def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings, workspace: Path) -> list[str]:
+def _unseen(argv: tuple[str, ...], *, command: Command, spec: SandboxSpec, workspace: Path) -> list[str]:
     """Return the environments that the program needs and the sandbox does not show."""
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
     found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
@@ -290,7 +279,7 @@ def _unseen(argv: tuple[str, ...], *, command: Command, settings: ShellSettings,
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
     places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    unseen = (place for place in places if not is_visible(place, settings=settings, workspace=workspace))
+    unseen = (place for place in places if not is_visible(place, spec=spec, workspace=workspace))
     return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
 
 

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.execution import SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.sandbox import SandboxLevel, ShellSettings, program_is_visible
+from chatops.tools.sandbox import Confinement, program_is_visible
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 """Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
@@ -24,9 +25,9 @@ not lost. The code follows as one argument, so that no file with it is left on t
 _NO_PYTHON = "No python3 was found to run the code with."
 
 
-def python_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module, run as `settings` say."""
-    failures = SandboxFailures(settings)
+def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
+    """Return the tools of this module. `best` is the highest sandbox level to use."""
+    failures = SandboxFailures(best)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments, facts, context, failures)
@@ -60,7 +61,7 @@ def _inspect(
     )
     if level is None:
         return facts
-    program = _python(level, settings=failures.settings, workspace=context.workspace)
+    program = _python(level, spec=context.sandbox, workspace=context.workspace)
     return replace(
         facts,
         refusal=facts.refusal or ("" if program else _NO_PYTHON),
@@ -69,12 +70,12 @@ def _inspect(
     )
 
 
-def _python(level: SandboxLevel, *, settings: ShellSettings, workspace: Path) -> str:
-    """Return the first ``python3`` on PATH that is visible at `level`, or this interpreter; empty if neither is."""
+def _python(level: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
+    """Return the first ``python3`` on PATH that the sandbox shows, or this interpreter; empty if neither is visible."""
     folders = search_path(level).split(os.pathsep)
     found = [shutil.which("python3", path=folder) for folder in folders]
     for program in (*found, sys.executable):
-        if program and (not level.program or program_is_visible(program, settings=settings, workspace=workspace)):
+        if program and (not level.program or program_is_visible(program, spec=spec, workspace=workspace)):
             return program
     return ""
 

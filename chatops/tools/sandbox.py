@@ -2,14 +2,15 @@
 
 Theory of operation
 
-Levels. `level_for` turns the settings into a `SandboxLevel` before the user sees a call:
+Limits. Each call has its own: `ToolContext.sandbox`, a `SandboxSpec`. `policy.sandbox` tells how registry, site, role
+and session make it. `ToolContext.source` puts another folder at the workspace's place, such as a copy of it, and
+`ToolContext.mounts` adds to that. All of them are parameters: there is one way into the sandbox.
 
-- ``off``: no sandbox.
-- ``auto``: bwrap where it works; otherwise no sandbox, and `SandboxLevel.description` says why.
-- ``require``: bwrap where it works; otherwise commands are refused.
+Levels. `confinement` turns the limits into a `Confinement` before the user sees a call: bwrap where it works; otherwise
+no sandbox, and `Confinement.description` says why. Where the limits require a level, commands are refused instead.
 
 An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
-no sandbox if the workspace is ``/``. `SandboxLevel.description` is a part of what the user approves:
+no sandbox if the workspace is ``/``. `Confinement.description` is a part of what the user approves:
 `execution.run_confined` runs nothing if it has changed since. A sandbox that cannot be set up for one command
 (`SandboxSetupError`, or bwrap ends before the command starts) is an error and never a fallback to an unsandboxed run;
 see `execution` for how the user may allow one.
@@ -19,9 +20,9 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 - new namespaces of every kind, no capabilities, no nested user namespaces; the network is shared only by setting
 - system programs read-only; fresh ``/dev``, ``/proc``, ``/tmp``, ``/run`` and ``/var/tmp``
 - an empty folder over each home folder, unless it is the workspace or lies in it
-- the paths of the setting ``read``, and with network the folders of the name service, read-only
+- the paths of `read`, and with network the folders of the name service, read-only; those of `write`
 - the workspace, writable; read-only for a rule with ``"workspace": "read"`` (`Exposure.READ_ONLY`)
-- ``.git`` read-only (setting ``git_protect``), ``.chatops`` read-only
+- ``.git`` read-only (`git`: protect), ``.chatops`` read-only
 - empty covers over what a command must not reach
 
 Covers. Protected paths and the usual credential files are covered wherever they are visible. Sockets, pipes and devices
@@ -33,28 +34,27 @@ way to a mount point, because bwrap would create the mount point at the link's t
 sandbox.
 
 The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot create
-it. That needs a mount point in the workspace. `mount_point` makes one that is recognised by its mode (01555), and holds
-a shared lock (flock) on it while a command runs. `remove_mount_point` removes it only with an exclusive lock, so the
-last process does, or the next one after a kill.
+it; see `mount_point`.
 
 Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports how
 many processes are left. So no command starts after its app has died; see `process.Command`.
 """
 
-import fcntl
 import logging
 import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from chatops.domain.sandbox import Mount, SandboxLevel, SandboxSpec
+from chatops.domain.tools import Exposure
+from chatops.tools.base import ToolContext
 from chatops.tools.confine import SETTINGS_FOLDER, home_folders, home_secrets
+from chatops.tools.mount_point import is_mount_point
 from chatops.tools.output import visible
 from chatops.tools.process import Command
 from chatops.tools.supervisor import MAX_FILE
@@ -69,9 +69,6 @@ _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
 _MOST_COVERED = 1_000
 """Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
-_MOUNT_POINT = stat.S_ISVTX | 0o555
-"""Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
-_TRIES = 3
 _WATCH = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
@@ -92,35 +89,14 @@ class SandboxSetupError(Exception):
     """The sandbox cannot be set up for a command; the text says why, as a clause."""
 
 
-class SandboxMode(StrEnum):
-    """Sandbox setting."""
-
-    AUTO = "auto"
-    """Use the sandbox if it works; say so if it does not."""
-    OFF = "off"
-    REQUIRE = "require"
-    """Refuse commands if the sandbox does not work."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSettings:
-    """Settings for commands.
+class Confinement:
+    """How a command would be confined. `program` is the path of bwrap, empty if the command runs unsandboxed."""
 
-    `read`: further absolute paths that they may read. `network`: whether they have any.
-    """
-
-    sandbox: SandboxMode = SandboxMode.AUTO
-    network: bool = False
-    read: tuple[str, ...] = ()
-    git_protect: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxLevel:
-    """Confinement of a command. `program` is the path of bwrap, empty if the command runs unsandboxed."""
-
+    level: SandboxLevel = SandboxLevel.NONE
     program: str = ""
     description: str = ""
+    """Level and limits in words, complete: an approval is bound to it."""
     network: bool = True
     refusal: str = ""
     path: tuple[str, ...] = field(default=())
@@ -129,27 +105,41 @@ class SandboxLevel:
     """See `CallFacts.needs_user`."""
 
 
-def level_for(settings: ShellSettings, *, workspace: Path) -> SandboxLevel:
-    """Return the level that commands would run at, with the reason if there is no sandbox.
+def confinement(
+    spec: SandboxSpec, *, workspace: Path, best: SandboxLevel = SandboxLevel.HARD, replaced: bool = False
+) -> Confinement:
+    """Return how commands would be confined under `spec`, with the reason if there is no sandbox.
+
+    `best` is the highest level that may be used. `replaced`: the workspace is replaced by another folder, which only
+    level hard can do.
 
     May run the probe: call it in a thread.
     """
-    if settings.sandbox is SandboxMode.OFF:
-        return SandboxLevel(description="off (switched off in the settings)")
-    reason = "the workspace is the whole file system" if workspace == Path("/") else ""
+    if best is SandboxLevel.NONE:
+        reason = "switched off in the settings"
+    else:
+        reason = "the workspace is the whole file system" if workspace == Path("/") else ""
     program, fault = ("", reason) if reason else probe()
     if fault:
-        required = settings.sandbox is SandboxMode.REQUIRE
-        refusal = f"The settings require a sandbox, and it does not work: {fault}." if required else ""
-        return SandboxLevel(description=f"off ({fault})", refusal=refusal)
+        needed = SandboxLevel.HARD if replaced else spec.require
+        refusal = f"The settings require a sandbox, and it does not work: {fault}." if needed else ""
+        return Confinement(description=f"off ({fault})", refusal=refusal)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
-    guarded = settings.git_protect and not (workspace / ".git").is_symlink()
+    guarded = spec.git == "protect" and not (workspace / ".git").is_symlink()
     git = "its .git read-only" if guarded else "its .git too"
-    network = "network" if settings.network else "no network"
-    reads = f", may read {', '.join(settings.read)}" if settings.read else ""
-    description = f"bubblewrap: workspace writable, {git}, no home, {network}{reads}"
-    return SandboxLevel(program=program, description=description, network=settings.network, path=_search_path(settings))
+    network = "network" if spec.network else "no network"
+    lists = (("may read", spec.read), ("may write", spec.write), ("gets", spec.env))
+    more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
+    where = "a copy of the workspace" if replaced else "workspace"
+    description = f"bubblewrap: {where} writable, {git}, no home, {network}{more}"
+    return Confinement(
+        level=SandboxLevel.HARD,
+        program=program,
+        description=description,
+        network=spec.network,
+        path=_search_path(spec),
+    )
 
 
 @cache
@@ -175,42 +165,43 @@ def probe() -> tuple[str, str]:
 def sandboxed_command(
     argv: tuple[str, ...],
     *,
-    level: SandboxLevel,
-    settings: ShellSettings,
-    workspace: Path,
-    protected: tuple[Path, ...],
+    confined: Confinement,
+    context: ToolContext,
     cwd: Path,
     environment: Mapping[str, str],
     call: str,
-    read_only: bool = False,
     masked: bool = False,
 ) -> Command:
-    """Return a command that runs `argv` in the sandbox of `level`.
+    """Return a command that runs `argv` as `confined` says, under the limits of `context`.
 
-    `call` as in `Command`. `read_only`: the workspace cannot be written. `masked`: files that may hold secrets are
-    hidden.
+    `call` as in `Command`. `masked`: files that may hold secrets are hidden.
 
     Lists all visible user folders: call it in a thread.
 
     Raises SandboxSetupError.
     """
-    read = tuple(path for path in settings.read if not _is_special(path))
-    names = _NAME_SERVICE if settings.network else ()
+    spec, workspace = context.sandbox, context.workspace
+    view = _View(workspace=workspace, source=context.source or workspace)
+    read = tuple(path for path in spec.read if not _is_special(path))
+    write = tuple(path for path in spec.write if os.path.isdir(path))
+    names = _NAME_SERVICE if spec.network else ()
     rest = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         rest += ["--setenv", name, value]
     outer = (
-        level.program,
-        *_isolation(network=settings.network),
+        confined.program,
+        *_isolation(network=spec.network),
         *_system(),
         *_homes(workspace),
         *(part for path in read for part in ("--ro-bind-try", path, path)),
         *(part for path in names for part in ("--ro-bind-try", path, path)),
-        "--ro-bind" if read_only else "--bind",
+        *(part for path in write for part in ("--bind", path, path)),
+        "--ro-bind" if context.exposure is Exposure.READ_ONLY else "--bind",
+        str(view.source),
         str(workspace),
-        str(workspace),
-        *_guarded(workspace, git=settings.git_protect, protected=protected, read=read),
-        *_covered(workspace, protected=protected, read=(*read, *names), masked=masked),
+        *_guarded(view, git=spec.git == "protect", protected=context.protected, read=(*read, *write)),
+        *_further(view, context.mounts),
+        *_covered(view, protected=context.protected, read=(*read, *names, *write), masked=masked),
         *rest,
         "--",
         "/bin/sh",
@@ -226,15 +217,15 @@ def sandboxed_command(
     )
 
 
-def program_is_visible(path: str, *, settings: ShellSettings, workspace: Path) -> bool:
+def program_is_visible(path: str, *, spec: SandboxSpec, workspace: Path) -> bool:
     """Return True if a program is visible in the sandbox, both at `path` and at the end of its links."""
     places = (Path(path), Path(os.path.realpath(path)))
-    return all(is_visible(place, settings=settings, workspace=workspace) for place in places)
+    return all(is_visible(place, spec=spec, workspace=workspace) for place in places)
 
 
-def is_visible(place: Path, *, settings: ShellSettings, workspace: Path) -> bool:
+def is_visible(place: Path, *, spec: SandboxSpec, workspace: Path) -> bool:
     """Return True if `place` itself lies in what the sandbox shows."""
-    return any(place.is_relative_to(root) for root in (*_SYSTEM, *_LINKS, *settings.read, str(workspace)))
+    return any(place.is_relative_to(root) for root in (*_SYSTEM, *_LINKS, *spec.read, *spec.write, str(workspace)))
 
 
 def _isolation(*, network: bool) -> list[str]:
@@ -264,45 +255,76 @@ def _homes(workspace: Path) -> list[str]:
     return args
 
 
-def _guarded(workspace: Path, *, git: bool, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
-    """Make ``.git`` read-only and cover protected paths in what the sandbox shows of the disk."""
-    roots = (workspace, *(Path(path) for path in (*read, *_SYSTEM, *_LINKS)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """The workspace's place in the sandbox, and the folder of this machine that is mounted there."""
+
+    workspace: Path
+    source: Path
+
+    def shown(self, path: Path) -> Path:
+        """Return the place in the sandbox of a path of this machine."""
+        return self.workspace / path.relative_to(self.source) if path.is_relative_to(self.source) else path
+
+
+def _further(view: _View, mounts: tuple[Mount, ...]) -> list[str]:
+    """Mount further paths. The place of one in the workspace has to exist in its source, and not behind a link."""
     args: list[str] = []
-    store = workspace / ".git"
-    if git and store.exists() and not store.is_symlink():
-        args += ["--ro-bind", str(store), str(store)]
-    args += _settings(workspace / SETTINGS_FOLDER)
-    for path in (*protected, *home_secrets()):
-        root = next((root for root in roots if path != workspace and path.is_relative_to(root)), None)
-        args += [] if root is None else _cover(path, root=root)
+    for mount in mounts:
+        target = Path(mount.target)
+        if target.is_relative_to(view.workspace):
+            parts = target.relative_to(view.workspace).parts
+            mode = _mode_below(view.source, parts)
+            if not mode or stat.S_ISLNK(mode):
+                raise SandboxSetupError(f"there is no place for {visible(str(target))}, or a link on the way to it")
+        args += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
     return args
 
 
-def _covered(workspace: Path, *, protected: tuple[Path, ...], read: tuple[str, ...], masked: bool) -> list[str]:
+def _guarded(view: _View, *, git: bool, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
+    """Make ``.git`` read-only and cover protected paths in what the sandbox shows of the disk."""
+    source = view.source
+    roots = (source, *(Path(path) for path in (*read, *_SYSTEM, *_LINKS)))
+    args: list[str] = []
+    store = source / ".git"
+    if git and store.exists() and not store.is_symlink():
+        args += ["--ro-bind", str(store), str(view.shown(store))]
+    args += _settings(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
+    for path in (*protected, *home_secrets()):
+        inside = path.is_relative_to(view.workspace)
+        place = source / path.relative_to(view.workspace) if inside else path
+        root = next((root for root in roots if place != source and place.is_relative_to(root)), None)
+        args += [] if root is None else _cover(place, root=root, view=view)
+    return args
+
+
+def _covered(view: _View, *, protected: tuple[Path, ...], read: tuple[str, ...], masked: bool) -> list[str]:
     """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
 
     A read-only bind does not keep a command from talking through a socket, pipe or device.
     """
-    skipped = frozenset((*protected, *home_secrets()))
+    hidden = (*protected, *home_secrets())
+    inside = (path.relative_to(view.workspace) for path in hidden if path.is_relative_to(view.workspace))
+    skipped = frozenset((*hidden, *(view.source / path for path in inside)))
     find = Find.SECRETS if masked else Find.NOTHING
     args: list[str] = []
-    for root in (workspace, *(Path(path) for path in read if not Path(path).is_relative_to(workspace))):
+    for root in (view.source, *(Path(path) for path in read if not Path(path).is_relative_to(view.workspace))):
         try:
-            found = survey(root, workspace=workspace, find=find, skipped=skipped)
+            found = survey(root, workspace=view.source, find=find, skipped=skipped)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
         for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
-            args += _cover(path, root=root)
+            args += _cover(path, root=root, view=view)
     for path in _listening(_SYSTEM):
-        args += _cover(path, root=Path("/"))
+        args += _cover(path, root=Path("/"), view=view)
     if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
     return args
 
 
-def _cover(path: Path, *, root: Path) -> list[str]:
+def _cover(path: Path, *, root: Path, view: _View) -> list[str]:
     """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
 
     No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
@@ -314,8 +336,8 @@ def _cover(path: Path, *, root: Path) -> list[str]:
     if stat.S_ISLNK(mode):
         raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
     if stat.S_ISDIR(mode):
-        return ["--tmpfs", str(path), "--remount-ro", str(path)]
-    return ["--ro-bind", "/dev/null", str(path)] if mode else []
+        return ["--tmpfs", str(view.shown(path)), "--remount-ro", str(view.shown(path))]
+    return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
 
 
 def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
@@ -359,84 +381,18 @@ def _is_special(path: str) -> bool:
     return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
 
 
-def _settings(folder: Path) -> list[str]:
+def _settings(folder: Path, *, shown: Path) -> list[str]:
     """Mount the settings folder read-only; without one mount an empty folder, so that none can be made."""
-    if folder.is_dir() and not folder.is_symlink() and not _is_mount_point(folder):
-        return ["--ro-bind", str(folder), str(folder)]
-    if not _is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
+    if folder.is_dir() and not folder.is_symlink() and not is_mount_point(folder):
+        return ["--ro-bind", str(folder), str(shown)]
+    if not is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
         return []
-    return ["--tmpfs", str(folder), "--remount-ro", str(folder)]
+    return ["--tmpfs", str(shown), "--remount-ro", str(shown)]
 
 
-@contextmanager
-def mount_point(workspace: Path) -> Iterator[None]:
-    """Hold an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
-
-    bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
-    locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
-    """
-    folder = workspace / SETTINGS_FOLDER
-    held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)
-        remove_mount_point(workspace)
-
-
-def _hold(folder: Path) -> int | None:
-    """Create and lock the mount point; return its descriptor, or None if the folder is not ours."""
-    try:
-        os.mkdir(folder)
-        os.chmod(folder, _MOUNT_POINT)
-    except OSError:
-        pass
-    if not _is_mount_point(folder):
-        return None
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
-            return descriptor
-    except OSError:
-        pass
-    os.close(descriptor)
-    return None
-
-
-def remove_mount_point(workspace: Path) -> None:
-    """Remove the folder of `mount_point` if no process needs it; leave anything else."""
-    folder = workspace / SETTINGS_FOLDER
-    if not _is_mount_point(folder):
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rmdir(folder)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def _is_mount_point(folder: Path) -> bool:
-    try:
-        status = os.lstat(folder)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == _MOUNT_POINT
-
-
-def _search_path(settings: ShellSettings) -> tuple[str, ...]:
+def _search_path(spec: SandboxSpec) -> tuple[str, ...]:
     """Return the entries of PATH that are visible in the sandbox, and the usual ones."""
-    roots = (*_SYSTEM, *_LINKS, *settings.read)
+    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write)
     entries = os.environ.get("PATH", "").split(os.pathsep)
     seen = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
     return tuple(dict.fromkeys([*seen, "/usr/local/bin", "/usr/bin", "/bin"]))

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.policy.argv import Expand, simple_words
 from chatops.policy.grammar import differs
@@ -27,7 +28,6 @@ from chatops.tools.function import FunctionTool, tool
 from chatops.tools.loaded_files import loaded_files
 from chatops.tools.output import visible
 from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
-from chatops.tools.sandbox import ShellSettings
 from chatops.tools.survey import Find, sensitive, survey
 from chatops.tools.threads import in_thread
 
@@ -40,9 +40,9 @@ _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
 
 
-def shell_tools(settings: ShellSettings) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module, run as `settings` say."""
-    failures = SandboxFailures(settings)
+def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
+    """Return the tools of this module. `best` is the highest sandbox level to use."""
+    failures = SandboxFailures(best)
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments, facts, context, failures)

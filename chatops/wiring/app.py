@@ -20,11 +20,13 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.registry import RoleSpec, SandboxSpec
+from chatops.policy.registry import RoleSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import Registries, sandbox, stricter, web_ports
+from chatops.policy.resolve import Registries, sandbox_layers, web_ports
+from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
@@ -171,7 +173,7 @@ class App:
 
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
-        return Toolbox(self.sandbox, self.web_ports, data=self.paths.data, environ=os.environ, further=self._tools)
+        return Toolbox(self.web_ports, data=self.paths.data, environ=os.environ, further=self._tools)
 
     @cached_property
     def personas(self) -> Personas:
@@ -323,9 +325,9 @@ class App:
         self.settings.get(DEFAULT_MODEL_KEY)
 
     def sandbox(self) -> SandboxSpec:
-        """Return what commands may reach, according to the registry in force and a changed one."""
-        now, coming = sandbox(self._registries()), self._coming()
-        return now if coming is None else stricter(now, sandbox(coming))
+        """Return the limits of commands without any role, according to the registry in force and a changed one."""
+        now, coming = resolve(sandbox_layers(self._registries())), self._coming()
+        return now if coming is None else stricter(now, resolve(sandbox_layers(coming)))
 
     def web_ports(self) -> frozenset[int]:
         """Return the ports that web_fetch may connect to besides the web's own, according to both registries."""
@@ -334,11 +336,9 @@ class App:
 
     def sandbox_note(self) -> str:
         """Return how commands are confined here, in a few words. May run a probe: call it off the event loop."""
-        from chatops.tools.sandbox import level_for
-        from chatops.wiring.toolbox import catalog_settings
+        from chatops.tools.sandbox import confinement
 
-        shell = catalog_settings(self.sandbox(), data=self.paths.data, environ={}).shell
-        level = level_for(shell, workspace=self.workspace)
+        level = confinement(self.sandbox(), workspace=self.workspace)
         return f"sandbox: {level.description}" + ("; commands are refused" if level.refusal else "")
 
     async def aclose(self) -> None:
@@ -361,7 +361,7 @@ class App:
 
     def _services(self, *, attended: bool) -> Services:
         from chatops.store.process import this_process
-        from chatops.tools.sandbox import remove_mount_point
+        from chatops.tools.mount_point import remove_mount_point
 
         remove_mount_point(self.workspace)
         return Services(
@@ -395,6 +395,7 @@ class App:
             attempt=attempt,
             timeout_s=self.rights.timeout_of(tool.spec),
             protected=self.protected_paths(),
+            sandbox=self.sandbox(),
             output=self.outputs.keeping(call_id, attempt, output),
         )
 

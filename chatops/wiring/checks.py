@@ -13,7 +13,7 @@ from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.policy.grant import Grant
-from chatops.policy.registry import Registry, SandboxSpec
+from chatops.policy.registry import Registry
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow import Definition, WorkflowSpec
@@ -33,9 +33,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    catalog = builtin_catalog(
-        catalog_settings(SandboxSpec(), data=paths.data, environ=environ), workflow_tools=component_tools()
-    )
+    catalog = builtin_catalog(catalog_settings(data=paths.data, environ=environ), workflow_tools=component_tools())
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (

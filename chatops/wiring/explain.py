@@ -5,7 +5,7 @@ The call is judged as it would be in a run: inspected in the same context, witho
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedGrant
@@ -56,7 +56,7 @@ async def explain_call(
     Raises ConfigError for arguments that are not a JSON object.
     """
     tool = tool_name(tool)
-    facts = await _facts(app, tool, arguments, session=session) if arguments is not None else None
+    facts = await _facts(app, grant, tool, arguments, session=session) if arguments is not None else None
     known = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
         return _unregistered(app, grant, tool, known)
@@ -84,7 +84,7 @@ def _unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explai
     )
 
 
-async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallFacts:
+async def _facts(app: App, grant: Grant, name: str, text: str, *, session: SessionId) -> CallFacts:
     try:
         value: JsonValue = json.loads(text)
         spelled = canonical(value)
@@ -96,4 +96,5 @@ async def _facts(app: App, name: str, text: str, *, session: SessionId) -> CallF
     if tool is None:
         return CallFacts(arguments=spelled)
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
-    return await tool.inspect(call, app.context(session, call.id, tool=tool))
+    context = app.context(session, call.id, tool=tool)
+    return await tool.inspect(call, replace(context, sandbox=grant.sandbox or context.sandbox))

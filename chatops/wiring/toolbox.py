@@ -6,41 +6,22 @@ from pathlib import Path
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, ToolSpec
-from chatops.policy.registry import SandboxSpec
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
-from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.web import WEB_PORTS, WebSettings
 
 
-def catalog_settings(
-    sandbox: SandboxSpec, *, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset()
-) -> CatalogSettings:
-    """Return what the catalog is built from.
-
-    If a registry requires a sandbox, commands are refused without one. `ports` are those that web_fetch may connect to
-    besides the web's own.
-    """
-    required = sandbox.require != "none"
-    shell = ShellSettings(
-        sandbox=SandboxMode.REQUIRE if required else SandboxMode.AUTO,
-        network=sandbox.network,
-        read=sandbox.read,
-        git_protect=sandbox.git != "writable",
-    )
+def catalog_settings(*, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset()) -> CatalogSettings:
+    """Return what the catalog is built from. `ports` are those that web_fetch may connect to besides the web's own."""
     web = WebSettings(ports=WEB_PORTS | ports)
-    return CatalogSettings(scratch_dir=data / "scratch", shell=shell, web=web, environ=environ)
+    return CatalogSettings(scratch_dir=data / "scratch", web=web, environ=environ)
 
 
 class Toolbox:
-    """The catalog according to the registry in force when a tool is looked up.
-
-    The sandbox is part of a call's facts, so an approved call asks again if its sandbox has changed in the meantime.
-    """
+    """The catalog according to the registry in force when a tool is looked up."""
 
     def __init__(
         self,
-        sandbox: Callable[[], SandboxSpec],
         ports: Callable[[], frozenset[int]],
         *,
         data: Path,
@@ -52,11 +33,11 @@ class Toolbox:
         Raises ConfigError if one has the name of another.
         """
         self._further = tuple(further)
-        self._sandbox, self._ports = sandbox, ports
+        self._ports = ports
         self._data = data
         self._environ = environ
-        self._built_for = (sandbox(), ports())
-        self._built = self._build(*self._built_for)
+        self._built_for = ports()
+        self._built = self._build(self._built_for)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
@@ -77,13 +58,13 @@ class Toolbox:
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:
-        reach = (self._sandbox(), self._ports())
-        if reach != self._built_for:
-            self._built_for, self._built = reach, self._build(*reach)
+        ports = self._ports()
+        if ports != self._built_for:
+            self._built_for, self._built = ports, self._build(ports)
         return self._built
 
-    def _build(self, sandbox: SandboxSpec, ports: frozenset[int]) -> Catalog:
-        settings = catalog_settings(sandbox, data=self._data, environ=self._environ, ports=ports)
+    def _build(self, ports: frozenset[int]) -> Catalog:
+        settings = catalog_settings(data=self._data, environ=self._environ, ports=ports)
         built = builtin_catalog(settings, workflow_tools=component_tools())
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES}
         for tool in self._further:

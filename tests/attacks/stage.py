@@ -20,12 +20,13 @@ from chatops.demo.tools import component_tools
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.patterns import suggest_exact, suggest_rule
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
-from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
+from chatops.tools.sandbox import probe
 from chatops.tools.web import WebSettings
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
@@ -282,7 +283,7 @@ class Stage:
         works = self.sandbox and not probe()[1]
         settings = CatalogSettings(
             scratch_dir=app.paths.data / "scratch",
-            shell=ShellSettings(sandbox=SandboxMode.REQUIRE if works else SandboxMode.OFF),
+            best=SandboxLevel.HARD if works else SandboxLevel.NONE,
             # The traps listen where there is room; their addresses have to be refused by themselves.
             web=WebSettings(
                 resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3, ports=range(1, 65_536)

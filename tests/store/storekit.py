@@ -9,6 +9,7 @@ from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
 from chatops.engine.inputs import DecideCall
@@ -60,6 +61,7 @@ def a_grant(role: str = "coder") -> Grant:
                 workspace_read=True,
             ),
         ),
+        sandbox=SandboxSpec(require=SandboxLevel.BASIC, hosts=("pypi.org",), git="commit", read=("/srv",), env=("CI",)),
     )
 
 

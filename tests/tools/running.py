@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools.sandbox import SandboxMode, probe
+from chatops.domain.sandbox import SandboxLevel
+from chatops.tools.sandbox import probe
 from tests.support.waiting import until
 
 SANDBOXED = not probe()[1]
 needs_sandbox = pytest.mark.skipif(not SANDBOXED, reason=f"no sandbox here: {probe()[1]}")
-MODES = [pytest.param(SandboxMode.AUTO, marks=needs_sandbox), SandboxMode.OFF]
+MODES = [pytest.param(SandboxLevel.HARD, marks=needs_sandbox), SandboxLevel.NONE]
 
 
 def marked() -> Iterator[str]:

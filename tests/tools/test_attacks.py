@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
-from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
 from tests.tools.toolkit import CANARY, World, attempt, cases, context_for, inspected
 
 PATHS = [case for case in cases("path_escape") if case["id"] not in {"PATH-041", "PATH-042"}]
@@ -18,8 +17,7 @@ RESOURCES = [
 
 
 def catalog(world: World) -> Catalog:
-    mode = SandboxMode.OFF if probe()[1] else SandboxMode.REQUIRE
-    return builtin_catalog(CatalogSettings(scratch_dir=world.base / "scratch", shell=ShellSettings(sandbox=mode)))
+    return builtin_catalog(CatalogSettings(scratch_dir=world.base / "scratch"))
 
 
 @pytest.fixture

@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 
 from chatops.tools.process import GO, READY, Command, clean_environment, run_command
-from chatops.tools.sandbox import ShellSettings, level_for, sandboxed_command
+from chatops.tools.sandbox import confinement, sandboxed_command
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
+from tests.tools.toolkit import context_for
 
 pytestmark = needs_sandbox
 
 
 def touching(workspace: Path) -> Command:
     """Makes a file in the workspace, inside the sandbox."""
-    settings = ShellSettings()
+    context = context_for(workspace)
     return sandboxed_command(
         ("touch", "made"),
-        level=level_for(settings, workspace=workspace),
-        settings=settings,
-        workspace=workspace,
-        protected=(),
+        confined=confinement(context.sandbox, workspace=workspace),
+        context=context,
         cwd=workspace,
         environment=clean_environment({}),
         call="test.1.1/1",

@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
-from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
+from chatops.tools.sandbox import probe
 from tests.support.waiting import PATIENCE, until, until_good
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
 
 
-def python(mode: SandboxMode, **more: object) -> FunctionTool:
-    return python_tools(ShellSettings(sandbox=mode, **more))[0]  # type: ignore[arg-type]
+def python(best: SandboxLevel) -> FunctionTool:
+    return python_tools(best)[0]
 
 
 @pytest.fixture(params=MODES)
@@ -131,7 +132,7 @@ async def test_code_gets_no_secrets_like_a_command(tmp_path: Path, monkeypatch: 
     for case in cases("secret_leak"):
         command = case["arguments"]["command"].replace("{HOME}", str(home))
         code = f"import subprocess\nsubprocess.run(['/bin/bash', '-c', {command!r}])"
-        result = await done(python(SandboxMode.AUTO), context_for(ws), {"code": code})
+        result = await done(python(SandboxLevel.HARD), context_for(ws), {"code": code})
         assert SECRET not in result.content, case["id"]
         tried += 1
     assert tried >= 10
@@ -155,27 +156,28 @@ async def test_the_sandbox_hides_home_protected_files_and_the_network(
         "open('/etc/x', 'w')",
         "import socket; socket.create_connection(('127.0.0.1', 22), timeout=1)",
     ):
-        result = await done(python(SandboxMode.AUTO), context, {"code": code})
+        result = await done(python(SandboxLevel.HARD), context, {"code": code})
         assert result.outcome is Outcome.FAILED, code
         assert SECRET not in result.content
-    facts = await inspected(python(SandboxMode.AUTO), context, {"code": "pass"})
+    facts = await inspected(python(SandboxLevel.HARD), context, {"code": "pass"})
     assert "no network" in facts.sandbox
     assert not facts.network
     assert sorted(path.name for path in ws.iterdir()) == [".git", "state"]
 
 
 async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    off = await inspected(python(SandboxMode.OFF), context_for(tmp_path), {"code": "pass"})
+    demanding = context_for(tmp_path, sandbox=SandboxSpec(require=SandboxLevel.BASIC))
+    off = await inspected(python(SandboxLevel.NONE), context_for(tmp_path), {"code": "pass"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
-    sandboxed = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "open('made', 'w')"})
+    sandboxed = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "open('made', 'w')"})
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
     try:
-        required = await inspected(python(SandboxMode.REQUIRE), context_for(tmp_path), {"code": "pass"})
+        required = await inspected(python(SandboxLevel.HARD), demanding, {"code": "pass"})
         assert "bubblewrap is not installed" in required.refusal
         stale = replace(sandboxed, sandbox="bubblewrap: as it was approved")
         with pytest.raises(ToolFailedError, match="sandbox has changed since the approval"):
-            await python(SandboxMode.AUTO).run(stale, context_for(tmp_path))
+            await python(SandboxLevel.HARD).run(stale, context_for(tmp_path))
     finally:
         probe.cache_clear()
     assert not (tmp_path / "made").exists()
@@ -187,10 +189,10 @@ async def test_a_python_that_the_sandbox_hides_is_not_used(tmp_path: Path, monke
     (hidden / "python3").symlink_to(sys.executable)
     (tmp_path / "ws").mkdir()
     monkeypatch.setenv("PATH", f"{hidden}:{os.environ['PATH']}")
-    outside = await inspected(python(SandboxMode.OFF), context_for(tmp_path / "ws"), {"code": "pass"})
+    outside = await inspected(python(SandboxLevel.NONE), context_for(tmp_path / "ws"), {"code": "pass"})
     assert outside.interpreter[0] == str(hidden / "python3")
     if not probe()[1]:
-        inside = await inspected(python(SandboxMode.AUTO), context_for(tmp_path / "ws"), {"code": "pass"})
+        inside = await inspected(python(SandboxLevel.HARD), context_for(tmp_path / "ws"), {"code": "pass"})
         assert inside.interpreter[0] != str(hidden / "python3")
 
 
@@ -201,17 +203,17 @@ async def test_without_a_python_the_call_is_refused_and_not_asked_about(
     probe()  # It looks for its own program, and only once.
     monkeypatch.setattr("chatops.tools.python.shutil.which", lambda name, path: None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
-    facts = await inspected(python(SandboxMode.AUTO), context_for(tmp_path), {"code": "pass"})
+    facts = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "pass"})
     assert "No python3 was found" in facts.refusal
     with pytest.raises(ToolFailedError):
-        await python(SandboxMode.AUTO).run(facts, context_for(tmp_path))
+        await python(SandboxLevel.HARD).run(facts, context_for(tmp_path))
 
 
 async def test_a_python_in_the_workspace_is_a_caution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    facts = await inspected(python(SandboxMode.OFF), context_for(tmp_path), {"code": "pass"})
+    facts = await inspected(python(SandboxLevel.NONE), context_for(tmp_path), {"code": "pass"})
     assert "program in the workspace" in facts.caution
 
 

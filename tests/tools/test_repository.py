@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import ArgvPattern, ExactArguments
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import Exposure
 from chatops.policy.matching import covers, matches
 from chatops.policy.patterns import suggest_exact, suggest_rule
 from chatops.tools import repository as judging
-from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, done, inspected
 
@@ -129,7 +129,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_rule_does_not_answer_for_a_hostile_repository(repository: Path, name: str) -> None:
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (shell,) = shell_tools(SandboxLevel.NONE)
     clean = await inspected(shell, context_for(repository), {"command": "git status"})
     assert matches(STATUS, clean) and not clean.caution
     HOSTILE[name](repository)
@@ -220,8 +220,8 @@ def test_a_workspace_cannot_lead_git_to_another_repository(
 @pytest.mark.parametrize(("url", "answered"), [("https://example.org/a", True), ("https://a:b@example.org/a", False)])
 async def test_a_rule_does_not_show_the_password_of_a_remote(repository: Path, url: str, answered: bool) -> None:
     git(repository, "remote", "add", "origin", url)
-    for mode in (SandboxMode.OFF, SandboxMode.AUTO):
-        (shell,) = shell_tools(ShellSettings(sandbox=mode))
+    for mode in (SandboxLevel.NONE, SandboxLevel.HARD):
+        (shell,) = shell_tools(mode)
         facts = await inspected(shell, context_for(repository), {"command": "git remote -v"})
         assert matches(ArgvPattern(words=("git", "remote", "*")), facts) is answered
 
@@ -236,7 +236,7 @@ async def test_a_search_by_rule_does_not_follow_a_link_in_place_of_a_folder(
     (repository / "d").rename(tmp_path / place)
     (tmp_path / place / "e" / "f").write_text("token\n")
     (repository / "d").symlink_to(tmp_path / place)
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (shell,) = shell_tools(SandboxLevel.NONE)
     context = context_for(repository, exposure=Exposure.MASKED)
     assert "token" not in (await done(shell, context, {"command": "git grep token"})).content
 
@@ -248,7 +248,7 @@ async def test_a_program_in_the_workspace_is_a_caution(repository: Path, monkeyp
         (folder / name).write_text("#!/bin/sh\ntouch PWNED\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (shell,) = shell_tools(SandboxLevel.NONE)
     facts = await inspected(shell, context_for(repository), {"command": "cat a"})
     assert "program in the workspace" in facts.caution
     assert not matches(ArgvPattern(words=("cat", "*")), facts)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.sandbox import SandboxSpec
 from chatops.tools.files import file_edit, file_write
-from chatops.tools.sandbox import SandboxMode, ShellSettings, mount_point, probe, remove_mount_point
+from chatops.tools.mount_point import mount_point, remove_mount_point
+from chatops.tools.sandbox import probe
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, done, inspected
 
@@ -30,7 +32,7 @@ async def test_a_command_cannot_make_or_change_it(tmp_path: Path, present: bool)
     if present:
         folder.mkdir()
         (folder / "settings.json").write_text("mine")
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE))
+    (shell,) = shell_tools()
     result = await done(shell, context_for(tmp_path), {"command": WRITE})
     assert "Read-only file system" in result.content
     assert not (tmp_path / "other").exists()
@@ -43,7 +45,7 @@ async def test_a_command_cannot_make_or_change_it(tmp_path: Path, present: bool)
 @pytest.mark.skipif(bool(probe()[1]), reason="there is no sandbox here")
 async def test_a_mount_point_of_a_killed_app_is_reused_and_removed(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE))
+    (shell,) = shell_tools()
     result = await done(shell, context_for(tmp_path), {"command": WRITE})
     assert "Read-only file system" in result.content
     assert not os.listdir(tmp_path)
@@ -67,7 +69,7 @@ def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
 
 def left_by_a_killed_process(workspace: Path) -> None:
     script = (
-        "import os, signal; from pathlib import Path; from chatops.tools.sandbox import mount_point\n"
+        "import os, signal; from pathlib import Path; from chatops.tools.mount_point import mount_point\n"
         f"with mount_point(Path({str(workspace)!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script], check=False)
@@ -76,10 +78,8 @@ def left_by_a_killed_process(workspace: Path) -> None:
 
 @pytest.mark.skipif(bool(probe()[1]), reason="there is no sandbox here")
 async def test_what_the_sandbox_may_read_is_part_of_what_is_approved(tmp_path: Path) -> None:
-    context = context_for(tmp_path)
-    (narrow,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE))
-    (wide,) = shell_tools(ShellSettings(sandbox=SandboxMode.REQUIRE, read=("/srv",)))
-    before = await inspected(narrow, context, {"command": "ls"})
-    after = await inspected(wide, context, {"command": "ls"})
+    (shell,) = shell_tools()
+    before = await inspected(shell, context_for(tmp_path), {"command": "ls"})
+    after = await inspected(shell, context_for(tmp_path, sandbox=SandboxSpec(read=("/srv",))), {"command": "ls"})
     assert before.sandbox != after.sandbox
     assert "/srv" in after.sandbox

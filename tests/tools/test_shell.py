@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.tools.function import FunctionTool
 from chatops.tools.process import clean_environment, harden_process
-from chatops.tools.sandbox import SandboxMode, ShellSettings, probe
+from chatops.tools.sandbox import probe
 from chatops.tools.shell import shell_tools
 from tests.support.waiting import PATIENCE, until, until_good
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
 
 
-def shell(mode: SandboxMode, **more: object) -> FunctionTool:
-    return shell_tools(ShellSettings(sandbox=mode, **more))[0]  # type: ignore[arg-type]
+def shell(best: SandboxLevel) -> FunctionTool:
+    return shell_tools(best)[0]
 
 
 @pytest.fixture(params=MODES)
@@ -177,7 +178,7 @@ async def test_the_sandbox_hides_home_other_processes_and_the_network(
     (ws / "state").mkdir()
     (ws / "state" / "db").write_text(SECRET, encoding="utf-8")
     context = context_for(ws, protected=(ws / "state",))
-    tool = shell(SandboxMode.AUTO)
+    tool = shell(SandboxLevel.HARD)
     for case in cases("secret_leak"):
         command = case["arguments"]["command"].replace("{HOME}", str(home))
         assert SECRET not in (await done(tool, context, {"command": command})).content, case["id"]
@@ -191,14 +192,15 @@ async def test_the_sandbox_hides_home_other_processes_and_the_network(
 async def test_the_sandbox_level_is_described_and_can_be_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    off = await inspected(shell(SandboxMode.OFF), context_for(tmp_path), {"command": "true"})
+    demanding = context_for(tmp_path, sandbox=SandboxSpec(require=SandboxLevel.BASIC))
+    off = await inspected(shell(SandboxLevel.NONE), context_for(tmp_path), {"command": "true"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
     try:
-        missing = await inspected(shell(SandboxMode.AUTO), context_for(tmp_path), {"command": "true"})
+        missing = await inspected(shell(SandboxLevel.HARD), context_for(tmp_path), {"command": "true"})
         assert missing.sandbox == "off (bubblewrap is not installed)"
-        required = await inspected(shell(SandboxMode.REQUIRE), context_for(tmp_path), {"command": "true"})
+        required = await inspected(shell(SandboxLevel.HARD), demanding, {"command": "true"})
         assert "bubblewrap is not installed" in required.refusal
     finally:
         probe.cache_clear()
@@ -207,7 +209,7 @@ async def test_the_sandbox_level_is_described_and_can_be_required(
 @needs_sandbox
 async def test_a_repository_behind_a_link_is_not_called_read_only(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
-    tool, context = shell(SandboxMode.AUTO), context_for(tmp_path)
+    tool, context = shell(SandboxLevel.HARD), context_for(tmp_path)
     assert "its .git read-only" in (await inspected(tool, context, {"command": "true"})).sandbox
     (tmp_path / ".git").symlink_to("real")
     facts = await inspected(tool, context, {"command": "rm .git; mkdir .git; touch .git/config"})
@@ -219,7 +221,7 @@ async def test_a_repository_behind_a_link_is_not_called_read_only(tmp_path: Path
 async def test_a_sandbox_lost_after_the_approval_stops_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = shell(SandboxMode.AUTO)
+    tool = shell(SandboxLevel.HARD)
     facts = await inspected(tool, context_for(tmp_path), {"command": "touch made"})
     assert "no network" in facts.sandbox
     probe.cache_clear()
@@ -280,11 +282,11 @@ async def test_a_child_that_holds_the_pipe_does_not_delay_the_result(
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_survives_the_death_of_the_app(tmp_path: Path, mark: str, mode: SandboxMode) -> None:
+def test_nothing_survives_the_death_of_the_app(tmp_path: Path, mark: str, mode: SandboxLevel) -> None:
     app = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom chatops.tools.sandbox import SandboxMode, ShellSettings\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom chatops.domain.sandbox import SandboxLevel\n"
         "from chatops.tools.shell import shell_tools\nfrom tests.tools.toolkit import context_for, done\n"
-        f"tool = shell_tools(ShellSettings(sandbox=SandboxMode({mode.value!r})))[0]\n"
+        f"tool = shell_tools(SandboxLevel({mode.value!r}))[0]\n"
         "context = context_for(Path(sys.argv[1]), output=lambda text: print(text, flush=True))\n"
         "asyncio.run(done(tool, context, sys.argv[2]))\n"
     )

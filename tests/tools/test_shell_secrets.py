@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.decisions import ArgvPattern
+from chatops.domain.sandbox import SandboxLevel
 from chatops.policy.matching import matches
-from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, inspected
 
@@ -49,7 +49,7 @@ async def test_a_search_or_comparison_by_rule_stops_at_what_it_would_find(
     (workspace / "bin" / "uv").write_text("#!/bin/sh\n")
     (workspace / "bin" / "uv").chmod(0o755)
     monkeypatch.setenv("PATH", f"{workspace / 'bin'}:{os.environ['PATH']}")
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (shell,) = shell_tools(SandboxLevel.NONE)
     words = command.split()
     rule = ArgvPattern(words=(*words[: 3 if words[0] == "uv" else 1], "*"))
     facts = await inspected(shell, context_for(workspace), {"command": command})
@@ -69,6 +69,6 @@ async def test_a_search_or_comparison_by_rule_stops_at_what_it_would_find(
     ],
 )
 async def test_reading_by_rule_stops_at_secrets(workspace: Path, command: str, answered: bool) -> None:
-    (shell,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (shell,) = shell_tools(SandboxLevel.NONE)
     context = context_for(workspace, protected=(workspace / "state",))
     assert matches(CAT, await inspected(shell, context, {"command": command})) is answered

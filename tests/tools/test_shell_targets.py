@@ -5,17 +5,17 @@ from pathlib import Path
 
 from chatops.domain.decisions import ArgvPattern
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.policy.patterns import matches
 from chatops.tools.base import ToolContext
-from chatops.tools.sandbox import SandboxMode, ShellSettings
 from chatops.tools.shell import shell_tools
 
 ANY_CAT = ArgvPattern(words=("cat", "*"))
 
 
 async def facts_of(command: str, *, workspace: Path) -> CallFacts:
-    (tool,) = shell_tools(ShellSettings(sandbox=SandboxMode.OFF))
+    (tool,) = shell_tools(SandboxLevel.NONE)
     context = ToolContext(workspace=workspace, session_id=SessionId("s"), call_id=CallId("c"))
     return await tool.inspect(
         ToolCall(id=CallId("c"), name="shell_exec", arguments=f'{{"command":"{command}"}}'), context

@@ -15,7 +15,6 @@ from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
-from chatops.policy.registry import SandboxSpec
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
@@ -37,7 +36,7 @@ EXAMPLES: dict[str, object] = {
 def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     """All tools, with the key that the search needs."""
     settings = catalog_settings(
-        SandboxSpec(), data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
+        data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools())
     assert not catalog.absent

@@ -1,0 +1,67 @@
+"""Limits of a command: the sandbox level that it needs, and what it may see, write and reach.
+
+`policy.sandbox` combines the limits of registry, site, role and session. `tools.sandbox` enforces them.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+
+class SandboxLevel(IntEnum):
+    """Strength of the confinement of commands. A higher level holds everything that a lower one does."""
+
+    NONE = 0
+    """A process group that ends with the call, and an environment without keys. Files and network are open."""
+    LANDLOCK = 1
+    """Landlock and seccomp, without bubblewrap: writes only in the workspace, no network, home folders hidden."""
+    BASIC = 2
+    """bubblewrap: own view of the files, own processes, no network. A command can make nested user namespaces."""
+    HARD = 3
+    """bubblewrap, and no nested user namespaces."""
+
+    @property
+    def word(self) -> str:
+        """The level as written in the registry."""
+        return self.name.lower()
+
+
+GitAccess = Literal["protect", "commit", "writable"]
+"""What a command may write in ``.git``: nothing; what a commit changes; everything, including hooks and config."""
+GIT_ACCESS: tuple[GitAccess, ...] = ("protect", "commit", "writable")
+"""From the narrowest to the widest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """Limits of a command. Each default is the narrowest value, so `SandboxSpec()` permits the workspace only.
+
+    The same type holds what a call gets in addition: see `policy.sandbox.widened`.
+    """
+
+    require: SandboxLevel = SandboxLevel.NONE
+    """Lowest level at which commands run. Where it does not work they are refused."""
+    network: bool = False
+    """True for all of the network, including the services of this machine."""
+    hosts: tuple[str, ...] = ()
+    """Reachable through the proxy: ``NAME``, ``*.NAME`` (ports 80 and 443) or ``NAME:PORT``. An inner address only
+    literally, with its port: ``127.0.0.1:8080``."""
+    git: GitAccess = "protect"
+    read: tuple[str, ...] = ()
+    """Further absolute paths that may be read."""
+    write: tuple[str, ...] = ()
+    """Further absolute folders that may be read and written."""
+    env: tuple[str, ...] = ()
+    """Names of further environment variables that are passed on."""
+
+
+NARROWEST = SandboxSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A path of this machine, shown at another place in the sandbox."""
+
+    source: str
+    target: str
+    writable: bool = False

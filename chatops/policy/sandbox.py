@@ -1,0 +1,152 @@
+"""Combine the sandbox limits of registry, site, role, command line and session.
+
+Theory of operation
+
+`SandboxSpec` (domain) holds everything that a command may see, write and reach. Specs form a lattice:
+
+- `stricter(a, b)` permits what both permit. This is how a ceiling or a stored grant narrows.
+- `widened(a, b)` permits what either permits. This is how a decision of the user adds something. ``SandboxSpec()`` is
+  the narrowest spec, so it adds nothing.
+- `require` goes the other way: the higher level counts in both.
+
+`resolve` makes the spec of a turn from these layers:
+
+1. ``registry``: the user's own registry, key ``sandbox``.
+2. ``command line`` and ``session``: changes that the user made (``--add-dir``, ``/sandbox``), applied in order. They
+   may widen or narrow, as the user could by editing the registry. The session's are stored beside the session in the
+   user's store, one line each, and never in the workspace.
+3. ``role``: may only raise `require`.
+4. ``site``: the site registry's key ``sandbox`` is the ceiling, applied last. Without the key there is no ceiling.
+
+So nothing that a model, a tool or a workspace writes takes part, and no layer goes beyond the site's.
+
+A spec reaches a command in one way only. The turn's grant holds it (`Grant.sandbox`, with `Grant.ceiling`), and a
+resumed turn gets the stored and the current spec, `stricter`. The engine puts the spec of a call into the effects that
+inspect and run it, the performer into the `ToolContext`, and `tools.sandbox` turns it into mounts.
+`engine.calls.sandbox_of` is the one place in the engine that knows the spec of a call: a decision that gives a single
+call more adds it there, by ``stricter(ceiling, widened(spec, extra))``.
+
+The description of the spec (`tools.sandbox.confinement`) is a part of the facts that an approval is bound to, so a call
+asks again if its limits have changed in any respect.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLayers:
+    """What each layer says; see the module."""
+
+    registry: SandboxSpec = NARROWEST
+    command_line: SandboxSpec = NARROWEST
+    role: SandboxLevel = SandboxLevel.NONE
+    site: SandboxSpec | None = None
+    """The ceiling; None: there is none."""
+
+
+def resolve(layers: SandboxLayers) -> SandboxSpec:
+    """Return the limits that follow from all layers."""
+    spec = widened(layers.registry, layers.command_line)
+    return under(layers.site, replace(spec, require=max(spec.require, layers.role)))
+
+
+def under(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:
+    """Return `spec` within the site's ceiling; None: there is none."""
+    return spec if ceiling is None else stricter(ceiling, spec)
+
+
+def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
+    """Return the limits that permit only what both permit."""
+    write = _both(one.write, other.write)
+    read = _both((*one.read, *one.write), (*other.read, *other.write))
+    return SandboxSpec(
+        require=max(one.require, other.require),
+        network=one.network and other.network,
+        hosts=_hosts(one, other),
+        git=_narrower_git(one.git, other.git),
+        read=tuple(path for path in read if not any(_inside(path, folder) for folder in write)),
+        write=write,
+        env=tuple(name for name in other.env if name in one.env),
+    )
+
+
+def widened(spec: SandboxSpec, extra: SandboxSpec) -> SandboxSpec:
+    """Return the limits that permit what either permits. `require` is the higher one."""
+    return SandboxSpec(
+        require=max(spec.require, extra.require),
+        network=spec.network or extra.network,
+        hosts=_union(spec.hosts, extra.hosts),
+        git=max(spec.git, extra.git, key=GIT_ACCESS.index),
+        read=_union(spec.read, extra.read),
+        write=_union(spec.write, extra.write),
+        env=_union(spec.env, extra.env),
+    )
+
+
+def covers_host(pattern: str, host: str) -> bool:
+    """Return True if the entry `pattern` of `hosts` permits everything that the entry `host` does."""
+    name, port = split_host(pattern)
+    other, other_port = split_host(host)
+    if port and port != other_port:
+        return False
+    if not port and other_port not in ("", "80", "443"):
+        return False
+    return name == other or (name.startswith("*.") and other.endswith(name[1:]) and other != name[1:])
+
+
+def split_host(entry: str) -> tuple[str, str]:
+    """Split an entry of `hosts` into name and port, which may be empty. The name of ``[::1]:80`` has no brackets."""
+    if entry.startswith("["):
+        name, _, port = entry[1:].partition("]")
+        return name.lower(), port.removeprefix(":")
+    name, _, port = entry.partition(":")
+    return name.lower(), port
+
+
+def _hosts(one: SandboxSpec, other: SandboxSpec) -> tuple[str, ...]:
+    # All of the network includes each host.
+    if one.network and other.network:
+        return _union(one.hosts, other.hosts)
+    if one.network or other.network:
+        return other.hosts if one.network else one.hosts
+    narrower = [
+        first if covers_host(second, first) else second
+        for second in other.hosts
+        for first in one.hosts
+        if covers_host(second, first) or covers_host(first, second)
+    ]
+    return tuple(dict.fromkeys(narrower))
+
+
+def _narrower_git(one: GitAccess, other: GitAccess) -> GitAccess:
+    return min(one, other, key=GIT_ACCESS.index)
+
+
+def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths that both lists name or contain. Compared lexically: links are not followed."""
+    found = (_narrower(one, other) for one in second for other in first)
+    return tuple(dict.fromkeys(path for path in found if path))
+
+
+def _narrower(one: str, other: str) -> str:
+    """Return the one of two absolute paths that is inside the other; empty if neither is or one cannot be compared."""
+    if _inside(one, other):
+        return one
+    return other if _inside(other, one) else ""
+
+
+def _inside(path: str, folder: str) -> bool:
+    parts, around = _parts(path), _parts(folder)
+    return parts is not None and around is not None and parts[: len(around)] == around
+
+
+def _parts(path: str) -> list[str] | None:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return parts if path.startswith("/") and ".." not in parts else None

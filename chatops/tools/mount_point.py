@@ -1,0 +1,87 @@
+"""The mount point for a settings folder that the workspace lacks.
+
+An empty ``.chatops`` is mounted in the sandbox, so that a command cannot create that folder. This needs a folder to
+mount on. `mount_point` makes one that is recognised by its mode (01555), and holds a shared lock (flock) on it while a
+command runs. `remove_mount_point` removes it only with an exclusive lock, so the last process does, or the next one
+after a kill.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chatops.tools.confine import SETTINGS_FOLDER
+
+_MOUNT_POINT = stat.S_ISVTX | 0o555
+"""Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
+_TRIES = 3
+
+
+@contextmanager
+def mount_point(workspace: Path) -> Iterator[None]:
+    """Hold an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
+
+    bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
+    locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
+    """
+    folder = workspace / SETTINGS_FOLDER
+    held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
+    try:
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+        remove_mount_point(workspace)
+
+
+def _hold(folder: Path) -> int | None:
+    """Create and lock the mount point; return its descriptor, or None if the folder is not ours."""
+    try:
+        os.mkdir(folder)
+        os.chmod(folder, _MOUNT_POINT)
+    except OSError:
+        pass
+    if not is_mount_point(folder):
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def remove_mount_point(workspace: Path) -> None:
+    """Remove the folder of `mount_point` if no process needs it; leave anything else."""
+    folder = workspace / SETTINGS_FOLDER
+    if not is_mount_point(folder):
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(folder)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def is_mount_point(folder: Path) -> bool:
+    """Return True if `folder` was made by `mount_point`."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == _MOUNT_POINT
