@@ -324,16 +324,16 @@ class Session(SessionView):
         await self._change_settings(replace(self.settings, role=name))
         await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", name)
 
-    async def pin_model(self, name: str | None) -> None:
+    async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
         """Use this model whatever the role says, and as the default from now on; None: the role's model again.
 
-        The demo is pinned for this session only and does not become the default. Raises ConfigError for a model that
-        does not exist or cannot be used here.
+        The demo, and any model without `as_default`, is pinned for this session only. Raises ConfigError for a model
+        that does not exist or cannot be used here.
         """
         if name:
             self._services.rights.check_model(name)
         await self._change_settings(replace(self.settings, model_pin=name or ""))
-        if name and not self._services.rights.is_demo(name):
+        if name and as_default and not self._services.rights.is_demo(name):
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:

@@ -186,8 +186,8 @@ class Store(Protocol):
         """Delete a session and all that only it has, in the backup too. Its decisions stay in the log."""
         ...
 
-    def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
-        """Create a session that shares the history up to `at` (default: the head). Grants are not copied."""
+    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
+        """Create a session that shares the history, or that before a message. Grants are not copied."""
         ...
 
     def append_message(self, session_id: SessionId, message: Message) -> None:

@@ -126,18 +126,18 @@ def fork(
     rows: Connection,
     session_id: SessionId,
     *,
-    at: MessageId | None,
+    before: MessageId | None,
     now: float,
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
-    """Create a second head in the same tree. Raises StoreError if `at` is not in this session."""
+    """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
     from chatops.store import messages
 
     source = info(rows, session_id)
-    point = source.head if at is None else at
     path = messages.chain_ids(rows, source.head)
-    if point is not None and point not in path:
-        raise StoreError(f"There is no message {point!r} in session {session_id}.", advice="Fork at one of its own.")
+    if before is not None and before not in path:
+        raise StoreError(f"There is no message {before!r} in session {session_id}.", advice="Name one of its own.")
+    shared = path if before is None else path[path.index(before) + 1 :]
     made = create(
         rows,
         new_id(),
@@ -149,10 +149,10 @@ def fork(
     )
     rows.run(
         "UPDATE sessions SET head = ?, forked_from = ?, model_pin = ?, message_count = ? WHERE id = ?",
-        point,
+        shared[0] if shared else None,
         session_id,
         source.model_pin,
-        0 if point is None else len(path) - path.index(point),
+        len(shared),
         made.id,
     )
     return info(rows, made.id)

@@ -129,11 +129,11 @@ class SqliteStore:
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)
 
-    def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
+    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            return sessions.fork(self._rows, full, at=at, now=now, new_id=lambda: self._free_id(now))
+            return sessions.fork(self._rows, full, before=before, now=now, new_id=lambda: self._free_id(now))
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
         with self._rows.write():

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import MessageId, SessionId
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -185,8 +185,8 @@ class Host(Protocol):
         """
         ...
 
-    async def fork_session(self, session_id: SessionId) -> "SessionView":
-        """Copy a session up to now and open the copy."""
+    async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> "SessionView":
+        """Copy a session up to now, or up to a message and without it, and open the copy."""
         ...
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:

@@ -41,6 +41,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "/": "commands; Tab completes",
             "@": "complete a file of the workspace",
             "Esc": "stop the answer and hold the queue",
+            "alt+r": "choose among the texts you sent before",
             "R": "with no text: retry after an error",
             "ctrl+d": "with no text: quit",
             "ctrl+_": "undo; ctrl+y redoes",

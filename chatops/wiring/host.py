@@ -11,7 +11,7 @@ from chatops.config.paths import write_new_private
 from chatops.config.settings import store_theme
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import MISSING_TYPES
@@ -212,9 +212,9 @@ class TuiHost(HostRuns, HostTexts):
             await session.switch_role(role)
         return session
 
-    async def fork_session(self, session_id: SessionId) -> SessionView:
-        """Fork a session at its head, and open the fork."""
-        info = await asyncio.to_thread(self._app.store.fork_session, session_id)
+    async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
+        """Copy a session, or what was said before a message, and open the copy."""
+        info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before)
         return await self._app.open_session(info.id, attended=True)
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:

@@ -92,11 +92,11 @@ class MemoryStore:
         with self._write() as memory:
             sessions.delete(memory, sessions.full_id(memory, session_id))
 
-    def fork_session(self, session_id: SessionId, *, at: MessageId | None = None) -> SessionInfo:
+    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
         """See `Store.fork_session`."""
         with self._write() as memory:
             full, now = sessions.full_id(memory, session_id), self._clock()
-            return sessions.fork(memory, full, at=at, now=now, new_id=lambda: self._free_id(now))
+            return sessions.fork(memory, full, before=before, now=now, new_id=lambda: self._free_id(now))
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
         """See `Store.append_message`."""

@@ -151,7 +151,7 @@ class SessionConformance:
         store.update_session(session.id, model_pin="big")
         for n in range(4):
             store.append_message(session.id, kit.user(session.id, f"{n}", n))
-        fork = store.fork_session(session.id, at=kit.user(session.id, n=1).id)
+        fork = store.fork_session(session.id, before=kit.user(session.id, n=2).id)
         assert (fork.forked_from, fork.messages, fork.model_pin, fork.role) == (session.id, 2, "big", "coder")
         assert fork.id != session.id
         store.append_message(fork.id, kit.user(fork.id, "fork"))
@@ -159,7 +159,7 @@ class SessionConformance:
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "fork"]
         assert [m.text for m in store.history(session.id) if m.kind == "user"] == ["0", "1", "2", "3", "main"]
 
-    def test_a_fork_without_a_point_starts_at_the_head_and_takes_no_grants(
+    def test_a_fork_of_the_whole_session_takes_no_grants(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         step = kit.first(turn, session.id)
@@ -173,14 +173,20 @@ class SessionConformance:
         assert store.grants(fork.id) == ()
         assert store.queued_messages(fork.id) == ()
 
-    def test_a_fork_at_a_strange_message_is_refused_and_leaves_nothing(
+    def test_a_fork_before_a_strange_message_is_refused_and_leaves_nothing(
         self, store: Store, session: SessionInfo
     ) -> None:
         other = store.create_session(workspace="/w", role="r", persona="p")
         store.append_message(other.id, kit.user(other.id))
         with pytest.raises(StoreError):
-            store.fork_session(session.id, at=kit.user(other.id).id)
+            store.fork_session(session.id, before=kit.user(other.id).id)
         assert [info.id for info in store.sessions()] == [other.id]
+
+    def test_a_fork_before_the_first_message_is_empty(self, store: Store, session: SessionInfo) -> None:
+        store.append_message(session.id, kit.user(session.id, "0", 0))
+        fork = store.fork_session(session.id, before=kit.user(session.id, n=0).id)
+        assert (fork.head, fork.messages, fork.forked_from) == (None, 0, session.id)
+        assert store.history(fork.id) == ()
 
     def test_an_empty_session_can_be_forked(self, store: Store, session: SessionInfo) -> None:
         fork = store.fork_session(session.id)
@@ -225,7 +231,7 @@ class SessionConformance:
     ) -> None:
         for n in range(3):
             store.append_message(session.id, kit.user(session.id, f"{n}", n))
-        fork = store.fork_session(session.id, at=kit.user(session.id, n=1).id)
+        fork = store.fork_session(session.id, before=kit.user(session.id, n=2).id)
         store.append_message(fork.id, kit.user(fork.id, "own"))
         store.delete_session(session.id)
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "own"]

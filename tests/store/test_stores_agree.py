@@ -90,8 +90,8 @@ class StoresAgree(RuleBasedStateMachine):
     def fork(self, pick: int, back: int | None) -> None:
         session_id = self.session_id(pick)
         history = self.both(lambda store: store.history(session_id)) or ()
-        at = None if back is None else history[back].id if back < len(history) else MessageId("strange")
-        made = self.both(lambda store: store.fork_session(session_id, at=at))
+        before = None if back is None else history[back].id if back < len(history) else MessageId("strange")
+        made = self.both(lambda store: store.fork_session(session_id, before=before))
         if made is not None:
             self.ids.append(made.id)
 

@@ -171,18 +171,6 @@ async def fork(context: Context, argument: str) -> Replies:
     return (ShowSession(lambda: context.host.fork_session(session_id)), copied)
 
 
-async def retry(context: Context, argument: str) -> Replies:
-    """Retry a failed turn. In a run, retry what could not be started or saved."""
-    if context.run is not None and not context.run.over:
-        nothing = "Nothing in this run can be retried. For a failed step press ctrl+g."
-        return () if await context.run.retry() else (Notify(nothing),)
-    return (
-        ()
-        if await context.session.owned("Nothing was retried").retry()
-        else (Notify("There is no failed turn to retry."),)
-    )
-
-
 async def show_context(context: Context, argument: str) -> Replies:
     """Show the source of each part of the prompt, and how full the context window is."""
     return (ShowText("Context", context_text(context.session)),)

@@ -94,6 +94,28 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """Put a text into the message field, to be edited. What is typed there moves to the history."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """Run a handler with the context as it is by then, after a `ShowSession`."""
+
+    handler: "Handler"
+    argument: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """Let the user choose, then run `chosen` with the key of the choice. Choosing `current` does nothing."""
 
@@ -116,7 +138,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-Reply = Notify | ShowText | ShowSession | ShowStep | UseTheme | Copy | Choose | ScreenAction
+Reply = Notify | ShowText | ShowSession | ShowStep | UseTheme | Copy | Write | Send | Then | Choose | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from chatops.tui.commands import handlers
+from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -46,7 +46,14 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=handlers.take_over),
     SlashCommand(name="rename", args="TITLE", help="rename this session", run=handlers.rename),
     SlashCommand(name="fork", help="continue in a copy of this session", run=handlers.fork),
-    SlashCommand(name="retry", help="retry after an error", run=handlers.retry),
+    SlashCommand(
+        name="retry",
+        args="[MODEL|ROLE]",
+        help="retry after an error; ask again with another model or role, in a copy",
+        run=revision.retry,
+    ),
+    SlashCommand(name="edit", help="edit a message and send it again, in a copy of the session", run=revision.edit),
+    SlashCommand(name="history", help="choose among the texts you sent before", run=revision.history),
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
     SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),

@@ -29,10 +29,13 @@ from chatops.tui.commands.replies import (
     Replies,
     Reply,
     ScreenAction,
+    Send,
     ShowSession,
     ShowStep,
     ShowText,
+    Then,
     UseTheme,
+    Write,
     sentence,
 )
 from chatops.tui.composer.completions import Completions
@@ -72,6 +75,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "roles", "role", id="role"),
+        Binding("alt+r", "history", "texts sent before", id="history", priority=True),
         Binding("ctrl+g", "pending", "pending approvals", id="pending"),
         Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
         Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
@@ -381,6 +385,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 await self.context.host.save_theme(reply.name)
             case Copy():
                 self.app.copy_to_clipboard(reply.text)
+            case Write():
+                self._sending.write(reply.text)
+            case Send():
+                await self._submit(reply.text)()
+            case Then():
+                await self._perform(await reply.handler(self.context, reply.argument))
             case Choose():
                 self._choose(reply)
             case ScreenAction():
@@ -449,6 +459,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Choose a role (ctrl+r)."""
         if self.opened and self.is_active:
             self._start(partial(self._command, "/role"), group="picker", exclusive=True)
+
+    def action_history(self) -> None:
+        """Choose among the texts that were sent before (alt+r)."""
+        if self.opened and self.is_active:
+            self._start(partial(self._command, "/history"), group="picker", exclusive=True)
 
     def open_sessions(self) -> None:
         """Let the user choose a session."""

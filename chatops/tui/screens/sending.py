@@ -119,6 +119,11 @@ class SendingPresenter:
         if text and not self._composer.text:
             self._composer.set_text(text)
 
+    def write(self, text: str) -> None:
+        """Put a text into the message field. What is typed there moves to the history."""
+        self.set_aside()
+        self._composer.set_text(text)
+
     def set_aside(self) -> bool:
         """Move the typed text to the history. Return False if there is none."""
         text = self.cleared_text = self._composer.take_text() if self._composer.text else ""

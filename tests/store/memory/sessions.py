@@ -112,13 +112,14 @@ def delete(memory: Memory, session_id: SessionId) -> None:
 
 
 def fork(
-    memory: Memory, session_id: SessionId, *, at: MessageId | None, now: float, new_id: Callable[[], SessionId]
+    memory: Memory, session_id: SessionId, *, before: MessageId | None, now: float, new_id: Callable[[], SessionId]
 ) -> SessionInfo:
-    """A second head in the same tree. Raises StoreError if `at` is not in this conversation."""
+    """A second head in the same tree. Raises StoreError if `before` is not in this session."""
     source = memory.sessions[session_id]
-    point = source.head if at is None else at
-    if point is not None and point not in path(memory, source.head):
-        raise StoreError(f"There is no message {point!r} in session {source.id}.", advice="Fork at its own.")
+    whole = path(memory, source.head)
+    if before is not None and before not in whole:
+        raise StoreError(f"There is no message {before!r} in session {source.id}.", advice="Name one of its own.")
+    point = source.head if before is None else memory.messages[before].parent
     made = create(
         memory,
         new_id(),

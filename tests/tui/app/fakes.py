@@ -283,7 +283,7 @@ class FakeSession(Session):
         )
         self.publish(RoleSwitched(id="m9", parent_id=SESSION, switch=switch))
 
-    async def pin_model(self, name: str | None) -> None:
+    async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
         self.pinned.append(name)
 
     async def set_persona(self, name: str) -> None:
@@ -414,7 +414,7 @@ class FakeHost:
         self.begun_in.append(role)
         return self.others["new"]
 
-    async def fork_session(self, session_id: SessionId) -> SessionView:
+    async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
         return self.others["fork"]
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:

@@ -1,0 +1,88 @@
+"""Commands that send something again: a text typed before, an edited message, a question to another model or role.
+
+What was said is never changed. An edited or repeated message continues in a copy of the session that ends right before
+it, so that both versions stay.
+"""
+
+from collections.abc import Sequence
+
+from chatops.domain.ids import SessionId
+from chatops.domain.messages import UserMessage
+from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Send, ShowSession, Then, Write
+from chatops.tui.dialogs.picker import Choice, Picker, columns
+
+_COPY = "This is a copy that ends before that message. The original stays as it was: /sessions."
+_WIDTH = 70
+
+
+async def history(context: Context, argument: str) -> Replies:
+    """Let the user choose among the texts sent from this workspace, newest first."""
+    texts = list(dict.fromkeys(reversed(context.host.history())))
+    if not texts:
+        return (Notify("Nothing was sent from this workspace yet."),)
+
+    async def chosen(_: Context, key: str) -> Replies:
+        return (Write(texts[int(key)]),)
+
+    return (Choose(_texts_picker("Sent before", texts), chosen),)
+
+
+async def edit(context: Context, argument: str) -> Replies:
+    """Let the user choose a message of the session, and put it into the message field of a copy."""
+    messages = _asked(context)
+    if not messages:
+        return (Notify("There is no message to edit yet."),)
+    if not argument:
+        picker = _texts_picker("Edit a message and send it again", [message.text for message in messages])
+        return (Choose(picker, edit),)
+    if not argument.isdigit() or int(argument) >= len(messages):
+        return (Notify("/edit lists the messages to choose from."),)
+    message = messages[int(argument)]
+    return (*_before(context, message), Write(message.text), Notify(_COPY))
+
+
+async def retry(context: Context, argument: str) -> Replies:
+    """Retry a failed turn. With a model or role, ask the last message again with it, in a copy of the session.
+
+    In a run, retry what could not be started or saved.
+    """
+    if context.run is not None and not context.run.over:
+        nothing = "Nothing in this run can be retried. For a failed step press ctrl+g."
+        return () if await context.run.retry() else (Notify(nothing),)
+    session = context.session.owned("Nothing was retried")
+    if not argument:
+        nothing = "There is no failed turn to retry. /retry MODEL or /retry ROLE asks your last message again."
+        return () if await session.retry() else (Notify(nothing),)
+    models = [row.name for row in context.host.models()]
+    roles = [row.name for row in context.host.roles()]
+    messages = _asked(context)
+    if argument not in (*models, *roles):
+        return (Notify(f"There is no model and no role {argument}. /model and /role list them."),)
+    if not messages:
+        return (Notify("There is no message to ask again yet."),)
+
+    async def choose(copy: Context, name: str) -> Replies:
+        copied = copy.session.owned("Nothing was asked")
+        await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
+        return (Send(messages[0].text),)
+
+    return (*_before(context, messages[0]), Notify(_COPY), Then(choose, argument))
+
+
+def _asked(context: Context) -> list[UserMessage]:
+    """Return the user's messages of the session, newest first."""
+    shown = context.session.snapshot().messages
+    return [message for message in reversed(shown) if isinstance(message, UserMessage)]
+
+
+def _before(context: Context, message: UserMessage) -> Replies:
+    session_id, host = SessionId(context.session.session_id), context.host
+    return (ShowSession(lambda: host.fork_session(session_id, before=message.id)),)
+
+
+def _texts_picker(title: str, texts: Sequence[str]) -> Picker:
+    choices = [
+        Choice(key=str(index), text=columns((" ".join(text.split()), _WIDTH)), find=text, preview=text)
+        for index, text in enumerate(texts)
+    ]
+    return Picker(title, choices=choices, empty="No text matches.")

@@ -1,0 +1,86 @@
+"""Texts sent again: from the history, edited, or to another model. The session they were sent in stays as it was."""
+
+from chatops.store.base import SessionInfo
+from tests.e2e.installation import Installation
+from tests.e2e.test_choices import two_models
+from tests.support.fake_openai import FakeOpenAI, SeenRequest, says
+
+
+def users(request: SeenRequest) -> list[str]:
+    return [message["content"] for message in request.messages if message["role"] == "user"]
+
+
+def sessions_of(installation: Installation) -> list[SessionInfo]:
+    """The stored sessions, newest first."""
+    with installation.store() as store:
+        return sorted(store.sessions(), key=lambda session: session.id, reverse=True)
+
+
+def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            for text in ("first question", "second question", "third question"):
+                terminal.say(text)
+                terminal.wait_for(f"You said: {text}")
+            terminal.say("/edit")
+            terminal.wait_for("Edit a message and send it again")
+            terminal.send("second")
+            terminal.press("enter")
+            terminal.wait_for("This is a copy that ends before that message.")
+            terminal.wait_gone("You said: third question")
+            terminal.send(", edited")
+            terminal.press("enter")
+            terminal.wait_for("You said: second question, edited")
+            assert users(server.requests[-1]) == ["first question", "second question, edited"]
+            terminal.say("/edit 1")
+            terminal.wait_gone("You said: first question")
+            terminal.press("enter")
+            terminal.wait_for("You said: first question")
+            assert users(server.requests[-1]) == ["first question"]
+    copy, middle, original = sessions_of(installation)
+    assert (original.messages, middle.messages, copy.messages) == (6, 4, 2)
+    assert (middle.forked_from, copy.forked_from) == (original.id, middle.id)
+
+
+def test_the_last_message_is_asked_again_with_another_model_or_role(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"{request.body['model']} on: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            terminal.say("why")
+            terminal.wait_for("fake-model on: why")
+            terminal.say("/retry nothing")
+            terminal.wait_for("There is no model and no role nothing.")
+            terminal.press("ctrl+c")
+            terminal.say("/retry other")
+            terminal.wait_for("other-model on: why")
+            terminal.say("/retry coder")
+            terminal.ready("coder")
+            terminal.wait_for("fake-model on: why")
+        assert [users(request) for request in server.requests] == [["why"]] * 3
+        assert "code-specialist" in server.requests[-1].system
+    assert [session.messages for session in sessions_of(installation)] == [2, 2, 2]
+
+
+def test_a_text_of_the_history_is_put_into_the_message_field(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            for text in ("about apples", "about pears"):
+                terminal.say(text)
+                terminal.wait_for(f"You said: {text}")
+            terminal.send("half a thought")
+            terminal.press("alt+r")
+            terminal.wait_for("Sent before")
+            terminal.send("apples")
+            terminal.press("enter")
+            terminal.wait_gone("Sent before")
+            terminal.send(" again")
+            terminal.press("enter")
+            terminal.wait_for("You said: about apples again")
+            terminal.press("up")
+            terminal.press("up")
+            terminal.wait_for("half a thought")
