@@ -12,7 +12,7 @@ from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_command, describe_processes, describe_start
 
 SHOWN_IN_LISTS = 100
 """Most characters of the arguments in a one-line mention."""
@@ -43,6 +43,7 @@ def describe(pending: PendingCall) -> str:
         *_some("Runs in:  ", [show_path(facts.cwd)] if facts.cwd else []),
         *_some("Path:     ", map(show_path, facts.paths)),
         *_some("Host:     ", facts.hosts),
+        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_command(facts)),
         *_some("Sandbox:  ", [facts.sandbox]),
         f"Network:  {'yes' if facts.network or facts.hosts else 'no'}",
         f"Digest:   {pending.digest}",
@@ -78,6 +79,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "cwd": facts.cwd,
         "paths": list(facts.paths),
         "hosts": list(facts.hosts),
+        "effects": [{"label": label, "value": value} for label, value in describe_command(facts)],
         "command": facts.command,
         "diff": facts.diff,
         "sandbox": facts.sandbox,

@@ -25,7 +25,7 @@ from chatops.policy.program_effects import (
     HOST_FIRST,
     HOST_VALUED,
     OUTPUT_FLAGS,
-    PACKAGE_INDEXES,
+    PACKAGE_MANAGERS,
     PACKAGE_RUNNERS,
     PACKAGE_VERBS,
     PRIVILEGED,
@@ -72,7 +72,8 @@ class Danger(StrEnum):
     """An interpreter runs what another program prints."""
     RUNS_TEXT = "runs_text"
     """An interpreter runs text of the command itself."""
-    REACHES_OUT = "reaches_out"
+    USES_NETWORK = "uses_network"
+    CONTACTS = "contacts"
     SECRET = "secret"
     HOME = "home"
     WRITES = "writes"
@@ -198,9 +199,10 @@ class _Found:
         for word in words[1:]:
             self._word(word, at=at)
         self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
-        self._network(name, argv, span=first)
+        verb = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
+        self._network(name, argv, span=verb if name in PACKAGE_MANAGERS else first)
         if name == "git":
-            self._git(argv, span=first)
+            self._git(argv, span=verb)
         if name in PRIVILEGED:
             self._warn(Danger.PRIVILEGED, name, first)
         if name in ("alias", "function", "enable", "hash"):
@@ -245,7 +247,7 @@ class _Found:
         for found in _URL.finditer(text):
             if not text.startswith("file:"):
                 self.hosts.append(found[1].strip("[]"))
-                self._warn(Danger.REACHES_OUT, found[1].strip("[]"), at or word.span)
+                self._warn(Danger.CONTACTS, found[1].strip("[]"), at or word.span)
         if host := _DEV_HOST.fullmatch(text):
             self._contact(host[1], by=text, span=at or word.span)
         self._place(text.partition("=")[2] or text, at or word.span, source=word.source)
@@ -294,16 +296,16 @@ class _Found:
             for target in targets:
                 self._contact(target.strip("[]"), by=name, span=span)
             if not targets:
-                self._warn(Danger.REACHES_OUT, name, span)
-        elif name in PACKAGE_INDEXES:
+                self._warn(Danger.USES_NETWORK, name, span)
+        elif name in PACKAGE_MANAGERS:
             verb = next((word for word in argv[1:] if not word.startswith("-")), "")
             if verb in PACKAGE_VERBS or name in PACKAGE_RUNNERS or (name == "yarn" and not verb):
                 words = name if name in PACKAGE_RUNNERS or not verb else f"{name} {verb}"
-                self._need(NeedKind.NETWORK, words, host=PACKAGE_INDEXES[name])
-                self._warn(Danger.REACHES_OUT, words, span)
+                self._need(NeedKind.NETWORK, words)
+                self._warn(Danger.USES_NETWORK, words, span)
         elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in PACKAGE_VERBS:
-            self._need(NeedKind.NETWORK, f"pip {argv[3]}", host=PACKAGE_INDEXES["pip"])
-            self._warn(Danger.REACHES_OUT, f"pip {argv[3]}", span)
+            self._need(NeedKind.NETWORK, f"pip {argv[3]}")
+            self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)
 
     def _git(self, argv: Sequence[str], *, span: Span) -> None:
         words = after_options(argv[1:], GIT_VALUED)
@@ -315,7 +317,7 @@ class _Found:
             for host in hosts:
                 self._contact(host, by=name, span=span)
             if not hosts:
-                self._warn(Danger.REACHES_OUT, name, span)
+                self._warn(Danger.USES_NETWORK, name, span)
         if verb in GIT_CONFIGURES and configures(verb, words):
             self._need(NeedKind.CONFIGURE, name)
         elif verb in GIT_COMMITS and commits(verb, words):
@@ -328,7 +330,7 @@ class _Found:
     def _contact(self, host: str, *, by: str, span: Span) -> None:
         self.hosts.append(host)
         self._need(NeedKind.NETWORK, by, host=host)
-        self._warn(Danger.REACHES_OUT, host, span)
+        self._warn(Danger.CONTACTS, host, span)
 
     def _need(self, kind: NeedKind, by: str, *, host: str = "") -> None:
         self.needs.append(Need(kind, by, host))

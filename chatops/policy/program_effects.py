@@ -110,29 +110,15 @@ FETCHES = _words("curl wget aria2c http https xh lynx")
 REACHES_OUT = _words("ssh scp sftp mosh telnet nc ncat netcat socat ftp ping dig nslookup host traceroute whois rsync")
 HOST_FIRST = _words("ssh mosh telnet nc ncat netcat ftp ping dig nslookup host traceroute")
 HOST_VALUED = _words("-p -i -l -o -F -J -L -R -D -b -c -e -W -w -s -q -P")
-PACKAGE_INDEXES: dict[str, str] = {
-    **dict.fromkeys("pip pip3 pipx uv uvx poetry pdm hatch rye".split(), "pypi.org"),
-    **dict.fromkeys("npm npx pnpm bun".split(), "registry.npmjs.org"),
-    "yarn": "registry.yarnpkg.com",
-    "cargo": "crates.io",
-    "go": "proxy.golang.org",
-    "gem": "rubygems.org",
-    "bundle": "rubygems.org",
-    "composer": "packagist.org",
-    "docker": "registry-1.docker.io",
-    "podman": "registry-1.docker.io",
-    "apt": "",
-    "apt-get": "",
-    "dnf": "",
-    "apk": "",
-    "brew": "",
-}
-"""Package managers and the host they fetch from unless they are configured otherwise; empty: it depends."""
+PACKAGE_MANAGERS = _words(
+    "pip pip3 pipx uv uvx poetry pdm hatch rye npm npx pnpm bun yarn cargo go gem bundle composer docker podman apt"
+    " apt-get dnf apk brew"
+)
 PACKAGE_VERBS = _words(
     "install i ci add download fetch get pull push publish update upgrade sync lock wheel search audit outdated create"
     " build tidy self-update login dlx"
 )
-"""Sub-commands of package managers that need their index."""
+"""Sub-commands of package managers that need the network."""
 PACKAGE_RUNNERS = _words("npx uvx")
 
 # Files that programs load from the folder

@@ -9,7 +9,7 @@ from datetime import datetime
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.sanitize import reveal
+from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
 from chatops.domain.wording import cut
 from chatops.engine.state import (
@@ -28,6 +28,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.engine.workflow.inputs import ReviewStep
+from chatops.policy.effects import Danger, Warned, effects
 from chatops.policy.grant import Grant
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
@@ -116,6 +117,61 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
             return "none here: this machine was restarted since, or the call ran on another one or in a container"
         case Processes.UNSEEN:
             return "cannot be looked at on this machine"
+
+
+def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
+    """Return what a shell command does, as labels and values: untrusted text. Empty for other calls.
+
+    Each fact follows from the words of the command, so it is never all that can happen.
+    """
+    if not facts.command or facts.interpreter:
+        return []
+    known = effects(facts.command)
+    bound = [path for path, _, _ in (entry.rpartition(" ") for entry in facts.hashes)]
+    rows = [("runs", ", ".join(known.programs) if len(known.programs) > 1 else "")]
+    rows += [("writes", show_path(path)) for path in known.writes]
+    rows += [("contacts", host) for host in known.hosts]
+    rows += [("careful", warning) for warning in dict.fromkeys(map(_warning, known.warnings)) if warning]
+    rows += [("not clear", known.unclear and f"{known.unclear}: read the command itself")]
+    rows += [("bound to", show_path(_inside(path, facts.workspace))) for path in bound]
+    if known.loaders or known.unclear:
+        programs = ", ".join(known.loaders) or "it"
+        which, covered = ("other files", "the words and the files above") if bound else ("files", "the words")
+        rows += [("not bound", f"{which} that {programs} may load: an approval covers {covered} only")]
+    return [(label, value) for label, value in rows if value]
+
+
+def risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
+    """Return the parts of a shell command that deserve a second look, in characters."""
+    if not facts.command or facts.interpreter:
+        return ()
+    return tuple(sorted({warned.span for warned in effects(facts.command).warnings}))
+
+
+_WARNINGS = {
+    Danger.DELETES: "{} deletes files",
+    Danger.DISCARDS: "{} discards commits, branches or changes",
+    Danger.PRIVILEGED: "{} runs programs as another user",
+    Danger.RUNS_INPUT: "{} runs what another program prints",
+    Danger.RUNS_TEXT: "{} runs program text of this command",
+    Danger.USES_NETWORK: "{} uses the network",
+    Danger.SECRET: "{} may hold keys or passwords",
+    Danger.HOME: "{} is in the home folder",
+    Danger.STEERS: "{} decides what programs run or load",
+    Danger.REDEFINES: "{} gives a name another meaning",
+    Danger.COMPUTED: "{} names a program that is known only when it runs",
+}
+"""The others are told by the rows of files and hosts."""
+
+
+def _warning(warned: Warned) -> str:
+    text = _WARNINGS.get(warned.danger, "")
+    return text.replace("{}", warned.about)
+
+
+def _inside(path: str, workspace: str) -> str:
+    below = workspace.rstrip("/") + "/"
+    return path.removeprefix(below) if workspace else path
 
 
 def _ago(seconds: float) -> str:

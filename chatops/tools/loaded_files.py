@@ -140,7 +140,7 @@ class _Files:
             return
         self.entries[path] = f"{place.path} {hashlib.sha256(data).hexdigest()}"
         if depth < _DEPTH and len(data) <= _LARGEST_TEXT:
-            self._follow(data.decode("utf-8", "replace"), folder=os.path.dirname(place.path), depth=depth)
+            self._follow(data.decode("utf-8", "replace"), folder=place.path.parent, depth=depth)
 
     def _add_identity(self, path: str, *, runs: bool) -> None:
         try:
@@ -151,9 +151,10 @@ class _Files:
             known = f"{os.path.realpath(path)} {info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns}"
             self.entries[path] = f"{path} {hashlib.sha256(known.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
-    def _follow(self, text: str, *, folder: str, depth: int) -> None:
+    def _follow(self, text: str, *, folder: Path, depth: int) -> None:
         """Add the files that a loaded file includes, and the scripts that it names."""
         included = {name for line in _INCLUDES.findall(text) for name in _WORD.findall(line)}
         named = (word for word in _WORD.findall(text) if os.path.splitext(word)[1] in _SCRIPT_ENDINGS)
         for name in dict.fromkeys((*sorted(included), *named)):
-            self.add(os.path.join(folder, name), runs=name in included, depth=depth + 1)
+            for base in dict.fromkeys((folder, self.cwd)):
+                self.add(os.path.join(base, name), runs=name in included, depth=depth + 1)

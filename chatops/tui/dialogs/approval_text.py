@@ -19,7 +19,14 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
 from chatops.domain.wording import plural
 from chatops.policy.patterns import ToolCapabilities, matches, parse_rule, show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_processes, describe_start
+from chatops.runtime.descriptions import (
+    NO_OUTPUT,
+    UNKNOWN,
+    describe_command,
+    describe_processes,
+    describe_start,
+    risky_parts,
+)
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.payload import Description, Row, RowTone, line
 from chatops.tui.dialogs.question import Question
@@ -71,9 +78,15 @@ def _head(pending: PendingCall) -> Iterator[Row]:
 
 
 def _command(facts: CallFacts) -> Iterator[Row]:
-    if facts.command:
-        yield Row()
-        yield from _exact(facts.command)
+    if not facts.command:
+        return
+    yield Row()
+    begin, risky = 0, risky_parts(facts)
+    for part in facts.command.split("\n"):
+        spans = ((max(0, first - begin), min(len(part), last - begin)) for first, last in risky)
+        shown = tuple((len(line(part[:first])), len(line(part[:last]))) for first, last in spans if first < last)
+        yield Row(text=line(part), tone="code", exact=True, risky=shown)
+        begin += len(part) + 1
 
 
 def _labels(pending: PendingCall) -> Iterator[Row]:
@@ -89,6 +102,10 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         yield Row(label="runs in", text=show_path(facts.cwd), exact=True)
     for index, path in enumerate(facts.paths):
         yield Row(label="" if index else "touches", text=show_path(path), exact=True)
+    before = ""
+    for label, value in describe_command(facts):
+        yield Row(label="" if label == before else label, text=line(value), exact=label == "contacts")
+        before = label
     for index, host in enumerate(facts.hosts):
         yield Row(label="" if index else "contacts", text=line(host), exact=True)
     yield Row(

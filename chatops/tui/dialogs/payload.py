@@ -5,6 +5,7 @@ The view knows if the end of the payload has been on screen. An approval require
 
 import textwrap
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 from rich.cells import cell_len, chop_cells
@@ -34,6 +35,8 @@ class Row:
     tone: RowTone = "plain"
     label: str = ""
     exact: bool = False
+    risky: tuple[tuple[int, int], ...] = ()
+    """Parts of the text of an exact row that are marked, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class _Line:
     left: str
     text: str
     tone: RowTone
+    risky: tuple[tuple[int, int], ...] = ()
 
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:
@@ -64,8 +68,18 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
         return _labelled(row, width=width)
     if row.exact:
         parts = _chopped(row.text, max(1, width - GUTTER))
-        return [_Line("» " if index else "  ", part, row.tone) for index, part in enumerate(parts)]
+        starts = accumulate((len(part) for part in parts), initial=0)
+        return [
+            _Line("» " if index else "  ", part, row.tone, _shifted(row.risky, start, len(part)))
+            for index, (start, part) in enumerate(zip(starts, parts, strict=False))
+        ]
     return [_Line("", part, row.tone) for part in _by_words(row.text, max(1, width))]
+
+
+def _shifted(spans: tuple[tuple[int, int], ...], start: int, length: int) -> tuple[tuple[int, int], ...]:
+    """Return the parts of `spans` that lie in the `length` characters from `start` on, counted from there."""
+    shifted = ((max(0, first - start), min(length, last - start)) for first, last in spans)
+    return tuple((first, last) for first, last in shifted if first < last)
 
 
 def _labelled(row: Row, *, width: int) -> list[_Line]:
@@ -94,7 +108,11 @@ def _chopped(text: str, width: int) -> list[str]:
 class PayloadView(ScrollView, can_focus=False):
     """Shows a `Description` and reports when its end comes on screen."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"payload--label", *(f"payload--{tone}" for tone in _TONES)}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "payload--label",
+        "payload--risky",
+        *(f"payload--{tone}" for tone in _TONES),
+    }
 
     end_seen: reactive[bool] = reactive(False, init=False)
     """True if the last line of the payload is or was on screen since `show`."""
@@ -169,10 +187,16 @@ class PayloadView(ScrollView, can_focus=False):
         if index >= len(self._lines):
             return Strip.blank(width, base)
         line = self._lines[index]
-        segments = [
-            Segment(line.left, self.get_component_rich_style("payload--label")),
-            Segment(line.text, self.get_component_rich_style(f"payload--{line.tone}")),
-        ]
+        style = self.get_component_rich_style(f"payload--{line.tone}")
+        segments = [Segment(line.left, self.get_component_rich_style("payload--label"))]
+        done = 0
+        for first, last in line.risky:
+            if last > done:
+                first = max(first, done)
+                risky = self.get_component_rich_style("payload--risky")
+                segments += [Segment(line.text[done:first], style), Segment(line.text[first:last], risky)]
+                done = last
+        segments.append(Segment(line.text[done:], style))
         return Strip(segments, cell_len(line.left) + cell_len(line.text)).adjust_cell_length(width, base)
 
     def _wrap(self) -> None:
