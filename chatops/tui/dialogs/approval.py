@@ -24,7 +24,7 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_of
+from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import (
     arguments_question,
     calls,
@@ -85,7 +85,7 @@ class ApprovalScreen(GuardedDialog):
             case ToolStarted() | ToolFinished():
                 item = self._calls.find(event.id)
                 if item is not None and item.mark is CallMark.CHECKING:
-                    item.mark = CallMark.APPROVED if isinstance(event, ToolStarted) else CallMark.DONE
+                    item.mark = mark_after_edit(event)
                 self._refresh()
             case TurnFinished():
                 self._close()

@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
-from chatops.domain.events import PendingCall
+from chatops.domain.events import PendingCall, ToolFinished, ToolStarted
 from chatops.domain.ids import CallId
+from chatops.domain.tools import Outcome, ResultSource
+
+_NOT_RUN = frozenset({Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED})
 
 
 class CallMark(StrEnum):
@@ -18,6 +21,10 @@ class CallMark(StrEnum):
     DENIED = "denied"
     CHECKING = "edited, checking"
     DONE = "marked done"
+    REUSED = "done before"
+    """The edited call was made by an earlier attempt at the step. Its result is used again."""
+    NOT_RUN = "not run"
+    """The edited call got its result without running, for example because the turn was stopped."""
     ELSEWHERE = "decided elsewhere"
 
 
@@ -32,6 +39,15 @@ def mark_of(decision: Decision) -> CallMark:
             return CallMark.DENIED
         case MarkedDone():
             return CallMark.DONE
+
+
+def mark_after_edit(event: ToolStarted | ToolFinished) -> CallMark:
+    """Return the mark of an edited call that starts or ends before anyone was asked about it again."""
+    if isinstance(event, ToolStarted):
+        return CallMark.APPROVED
+    if event.facts.source is ResultSource.EARLIER_ATTEMPT:
+        return CallMark.REUSED
+    return CallMark.NOT_RUN if event.outcome in _NOT_RUN else CallMark.APPROVED
 
 
 @dataclass(slots=True)

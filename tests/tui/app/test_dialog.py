@@ -15,7 +15,8 @@ from chatops.domain.decisions import (
     Rejected,
 )
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import ApprovalRequested, AskReason, Denial, TurnStatus
+from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
@@ -319,6 +320,33 @@ async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
         assert "git status -s" in running.text
         await running.press("a")
         assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "source", "mark"),
+    [
+        (Outcome.INTERRUPTED, ResultSource.STOPPED, "not run"),
+        (Outcome.SUCCESS, ResultSource.EARLIER_ATTEMPT, "done before"),
+        (Outcome.SUCCESS, ResultSource.CALL, "approved"),
+    ],
+)
+async def test_an_edited_call_that_ends_while_it_is_checked_is_not_called_marked_done(
+    outcome: Outcome, source: ResultSource, mark: str
+) -> None:
+    async with stage() as running:
+        edited, other = pending_call(1), pending_call(2)
+        await asked(running, edited, other)
+        await running.press("e")
+        await running.answer('{"command": "git status -s"}', "ctrl+s")
+        running.session.change(pending=(other,))
+        ended = ToolFinished(
+            id=edited.call.id, parent_id=ROUND, status=Status.SUCCESS, tool="shell_exec", arguments="{}",
+            outcome=outcome, content="", facts=ResultFacts(source=source),
+        )  # fmt: skip
+        running.session.publish(ended)
+        await running.settle()
+        (line,) = (line for line in running.text.splitlines() if "1  " in line and "shell" in line.lower())
+        assert mark in line and "marked done" not in running.text
 
 
 @pytest.mark.more
