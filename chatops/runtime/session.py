@@ -59,7 +59,7 @@ async def open_session(
 ) -> "Session":
     """Open a session. A stored one keeps its persona, and its role and model unless others are given.
 
-    With no user at the screen, an unfinished turn also keeps the stored role. An unfinished turn is loaded but not
+    With no user at the screen, an unfinished turn also keeps role and model. An unfinished turn is loaded but not
     resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
     started: see `runtime.workflow.open_run`.
 
@@ -72,7 +72,7 @@ async def open_session(
     taken = await services.worker(services.store.setting, f"revoked:{info.id}")
     settings = SessionSettings(
         role=stored,
-        model_pin=model_pin or info.model_pin,
+        model_pin=info.model_pin,
         persona=info.persona,
         revoked=parse_revoked(taken),
     )
@@ -86,8 +86,9 @@ async def open_session(
             run = await services.worker(services.store.load_run, info.id)
             session.bind_to_run(run.spec.name, settings.at_step(run))
         # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
-        if role and role != stored and (services.attended or not session.unfinished):
-            await session.switch_role(role)
+        wanted = replace(settings, role=role or stored, model_pin=model_pin or settings.model_pin)
+        if wanted != settings and (services.attended or not session.unfinished):
+            await session.change_settings(wanted)
     except BaseException:
         await session.aclose()
         raise
@@ -321,8 +322,7 @@ class Session(SessionView):
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
-        await self._change_settings(replace(self.settings, role=name))
-        await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", name)
+        await self.change_settings(replace(self.settings, role=name))
 
     async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
         """Use this model whatever the role says, and as the default from now on; None: the role's model again.
@@ -332,16 +332,16 @@ class Session(SessionView):
         """
         if name:
             self._services.rights.check_model(name)
-        await self._change_settings(replace(self.settings, model_pin=name or ""))
+        await self.change_settings(replace(self.settings, model_pin=name or ""))
         if name and as_default and not self._services.rights.is_demo(name):
             self._services.rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
         """Use another persona from the next model call on."""
-        await self._change_settings(replace(self.settings, persona=name))
+        await self.change_settings(replace(self.settings, persona=name))
 
-    async def _change_settings(self, settings: SessionSettings) -> None:
-        """Put `settings` in force, with a divider in the transcript.
+    async def change_settings(self, settings: SessionSettings) -> None:
+        """Put `settings` in force, with a divider in the transcript. A new role becomes this workspace's last used one.
 
         The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
 
@@ -371,6 +371,8 @@ class Session(SessionView):
                     await turns.append(turns.info, switch)
                 self.publish(RoleSwitched(id=switch.id, parent_id=self.session_id, switch=switch))
             await self._update_stored(role=settings.role, model_pin=settings.model_pin, persona=settings.persona)
+        if settings.role != before.role:
+            await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", settings.role)
 
     async def revoke_tool(self, name: str) -> None:
         """Revoke a tool for the rest of this session, whatever the role. Raises ConflictError, StoreError."""
@@ -521,16 +523,19 @@ class Session(SessionView):
 def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) -> tuple[SessionSettings, list[str]]:
     """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
 
-    A model that was `chosen` just now stays. The session opens all the same, because pending calls wait in it for the
-    user.
+    If the user has just `chosen` another model, there is no notice about the stored one. The session opens all the
+    same, because pending calls wait in it for the user.
     """
     notices: list[str] = []
-    for kind, pin, persona in (("model", "" if chosen else settings.model_pin, ""), ("persona", "", settings.persona)):
+    for kind, pin, persona in (("model", settings.model_pin, ""), ("persona", "", settings.persona)):
         try:
             SessionSettings(settings.role, model_pin=pin, persona=persona).grant(rights)
         except ConfigError as error:
             settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
-            notices.append(f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another.")
+            if not (pin and chosen):
+                notices.append(
+                    f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another."
+                )
     return settings, notices
 
 
