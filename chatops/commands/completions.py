@@ -245,6 +245,8 @@ def _listed_by(path: tuple[str, ...], metavar: str) -> str:
     match path, metavar:
         case ("approvals", _), "ID":
             return "approvals list"
+        case ("policy", _), "ID":
+            return "policy list"
         case ("workflow", _), "ID" | "NAME" | "NAME-OR-ID":
             return "workflow list"
         case _, "SESSION":

@@ -4,7 +4,7 @@ Values are validated strictly, so that a damaged file is not misread: ``"10"`` i
 boolean.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -13,6 +13,7 @@ from chatops.domain.rights import LevelWord, VerdictWord
 
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
+ScopeWord = Literal["session", "folder", "role"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rounds = Annotated[int, Field(ge=1, le=99)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -164,10 +165,17 @@ class SandboxEntry(Strict):
     env: list[Name] = Field(default_factory=list)
 
 
+class RulesEntry(Strict):
+    """Limits of the rules that users make with a decision on a call."""
+
+    remember: list[ScopeWord] = Field(default_factory=lambda: list(get_args(ScopeWord)))
+    """Scopes that rules may have; a scope that is not listed is off, also for rules stored already."""
+
+
 class RegistryFile(Lenient):
     """A whole ``model_registry.json``, version 3."""
 
-    rights_keys: ClassVar[frozenset[str]] = frozenset({"users", "tools", "roles", "sandbox", "max_rounds"})
+    rights_keys: ClassVar[frozenset[str]] = frozenset({"users", "tools", "roles", "rules", "sandbox", "max_rounds"})
 
     version: Literal[3] = 3
     default_role: Name = "assistant"
@@ -176,6 +184,7 @@ class RegistryFile(Lenient):
     users: dict[Name, UserEntry] | None = None
     tools: dict[Name, ToolEntry] = Field(default_factory=dict)
     sandbox: SandboxEntry = Field(default_factory=SandboxEntry)
+    rules: RulesEntry = Field(default_factory=RulesEntry)
     mcp_servers: dict[str, JsonValue] = Field(default_factory=dict)
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
     """Validated one by one by `config.workflow_read`."""

@@ -16,13 +16,14 @@ from chatops.config.registry_model import (
     RoleEntry,
     RoleSandboxEntry,
     RuleEntry,
+    RulesEntry,
     SandboxEntry,
     Strict,
     ToolEntry,
     UserEntry,
     free_key,
 )
-from chatops.domain.decisions import AnyArguments
+from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
@@ -152,6 +153,7 @@ class _Reader:
             max_rounds=file.max_rounds,
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
+            rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
             workflows=self._workflows(file),
             warnings=tuple(self.warnings),
         )
@@ -336,6 +338,8 @@ def _siblings(path: Path) -> list[str]:
         model = RoleSandboxEntry
     elif "users" in parts[:1]:
         model = UserEntry
+    elif "rules" in parts[:1]:
+        model = RulesEntry
     elif "rules" in parts:
         model = RuleEntry
     return list(model.model_fields)

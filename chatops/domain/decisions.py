@@ -1,6 +1,7 @@
-"""Decisions on a call that asks, and the grants that are remembered from them."""
+"""Decisions on a call that asks, and the rules that are remembered from them."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.ids import CallId
@@ -61,22 +62,37 @@ class Principal:
     tty: str = ""
     via: str = ""
     """The entry point: ``tui``, ``approvals``, ``headless``, ``python``."""
+    rule: str = ""
+    """Id of the remembered rule that answered instead of the user, who made it earlier; else empty."""
 
     @property
     def is_person(self) -> bool:
-        """True if a user made the decision: programs and runs without a screen decide by themselves."""
-        return self.via not in ("headless", "python")
+        """True if a user made the decision: rules, programs and runs without a screen decide by themselves."""
+        return not self.rule and self.via not in ("headless", "python")
 
     def __str__(self) -> str:
+        if self.rule:
+            return f"rule {self.rule} of uid {self.uid}"
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"
         return f"{name} via {self.via}" if self.via else name
 
 
+class RuleScope(StrEnum):
+    """Where a remembered rule answers. Every scope is limited to one role and one user."""
+
+    SESSION = "session"
+    FOLDER = "folder"
+    """All sessions in one workspace."""
+    ROLE = "role"
+    """All sessions in all workspaces."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """Run exactly this call. `remember` answers later matching calls of this session and role."""
+    """Run exactly this call. `remember` answers later matching calls of this role within `scope`."""
 
     remember: ArgumentPattern | None = None
+    scope: RuleScope = RuleScope.SESSION
     kind: Literal["approved"] = "approved"
 
 
@@ -108,10 +124,19 @@ Decision = Approved | Edited | Rejected | MarkedDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RememberedGrant:
-    """A standing answer that the user gave. It belongs to one session and one role."""
+class RememberedRule:
+    """A standing answer that the user gave with the decision on a call. See `policy.remembered` for its limits."""
 
     role: str
     tool: str
     pattern: ArgumentPattern
     source_call: CallId
+    scope: RuleScope = RuleScope.SESSION
+    folder: str = ""
+    """Identity of the workspace of the call, see `CallFacts.folder`."""
+    definition: str = ""
+    """Digest of the tool's definition at that time. Empty: stored by a version without it."""
+    uid: int | None = None
+    """The user who made it. None: stored by a version without it."""
+    id: str = ""
+    """Given by the store; empty before that."""

@@ -265,6 +265,11 @@ class CallFacts:
     definition: str = ""
     """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a
     version without it."""
+    sandboxed: bool = False
+    """True if a sandbox would confine the program that the call runs. Remembered rules depend on it."""
+    folder: str = ""
+    """Identity of the workspace folder, see `config.folder_identity`. Empty: not known. Remembered rules depend on it;
+    approvals are bound to `cwd` and `paths`."""
 
 
 class ResultSource(StrEnum):

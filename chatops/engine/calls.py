@@ -9,6 +9,7 @@ Reads run side by side. No call overtakes one that can change what it reads.
 from dataclasses import replace
 
 from chatops.domain.canonical import digest
+from chatops.domain.decisions import Approved, Principal
 from chatops.domain.events import (
     ApprovalRequested,
     AskReason,
@@ -33,7 +34,7 @@ from chatops.domain.tools import (
 )
 from chatops.engine import feedback
 from chatops.engine.draft import Draft
-from chatops.engine.effects import InspectCall, RunTool
+from chatops.engine.effects import DecisionRecord, InspectCall, RunTool
 from chatops.engine.state import (
     AwaitingDecision,
     BeforeEdit,
@@ -224,14 +225,17 @@ def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | N
 def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
     """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
-    remembered = draft.state.remembered
     then = in_round(draft).proposed_under
     verdicts = [
-        grant.judge(call.name, facts, remembered=remembered, workspace_read=read)
+        grant.judge(call.name, facts, remembered=draft.remembered, workspace_read=read)
         for grant in ((draft.state.grant,) if draft.state.grant == then else (then, draft.state.grant))
     ]
     strictest = max(verdicts, key=lambda judgement: judgement.verdict.strictness)
-    return replace(strictest, workspace_read=any(judgement.workspace_read for judgement in verdicts))
+    return replace(
+        strictest,
+        workspace_read=any(judgement.workspace_read for judgement in verdicts),
+        rule=next((judgement.rule for judgement in verdicts if judgement.rule is not None), None),
+    )
 
 
 def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
@@ -307,7 +311,13 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     bound = call_digest(draft, one.call, facts)
     started = under(status, Started, facts=facts, digest=bound, attempt=attempt)
     draft.put_call(index, replace(one, status=started))
-    exposure = _exposure(draft, one, facts, status.verdict)
+    judgement = judge_call(draft, one.call, facts)
+    exposure = _exposure(judgement, status.verdict)
+    if judgement.rule is not None and status.verdict is not Verdict.ASK:
+        by = Principal(uid=judgement.rule.uid or 0, rule=judgement.rule.id)
+        draft.decisions.append(
+            DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=bound, decision=Approved(), by=by)
+        )
     draft.effects.append(
         RunTool(
             call=one.call,
@@ -331,11 +341,11 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     )
 
 
-def _exposure(draft: Draft, one: CallState, facts: CallFacts, verdict: Verdict) -> Exposure:
+def _exposure(judgement: Judgement, verdict: Verdict) -> Exposure:
     """Return how much of the workspace a command gets: all of it only if the user was asked about this call."""
     if verdict is Verdict.ASK:
         return Exposure.WHOLE
-    return Exposure.READ_ONLY if judge_call(draft, one.call, facts).workspace_read else Exposure.MASKED
+    return Exposure.READ_ONLY if judgement.workspace_read else Exposure.MASKED
 
 
 def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> None:

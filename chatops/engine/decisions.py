@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedGrant
+from chatops.domain.decisions import (
+    Approved,
+    Decision,
+    Edited,
+    MarkedDone,
+    Principal,
+    Rejected,
+    RememberedRule,
+    RuleScope,
+)
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Interruption, Outcome, ResultFacts, ResultSource, ToolResult
+from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult
 from chatops.engine import calls, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord
@@ -83,14 +92,27 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
         calls.deny(draft, index, judgement, facts=status.facts)
         return
     if decision.remember is not None:
-        draft.remember(
-            RememberedGrant(
-                role=phase.proposed_under.role,
-                tool=one.call.name,
-                pattern=decision.remember,
-                source_call=one.call.id,
-            )
+        rule = RememberedRule(
+            role=phase.proposed_under.role,
+            tool=one.call.name,
+            pattern=decision.remember,
+            source_call=one.call.id,
+            scope=decision.scope,
+            folder=status.facts.folder if decision.scope is RuleScope.FOLDER else "",
+            definition=status.facts.definition,
+            uid=by.uid,
         )
+        _make_rule(draft, rule, status.facts)
+
+
+def _make_rule(draft: Draft, rule: RememberedRule, facts: CallFacts) -> None:
+    """Store a rule with the decision that made it. One that may not be made is left out, and the call runs once."""
+    grants = (calls.in_round(draft).proposed_under, draft.state.grant)
+    reason = next(filter(None, (grant.why_not_made(rule, facts) for grant in grants)), "")
+    if reason:
+        draft.notice(f"Approved once, and no rule was made: {reason}.", advice="The next such call asks again.")
+    else:
+        draft.rules.append(rule)
 
 
 def _settle_doubt(draft: Draft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:

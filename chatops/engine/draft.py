@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from chatops.domain.decisions import RememberedGrant
+from chatops.domain.decisions import RememberedRule
 from chatops.domain.events import Event, Notice, TurnPaused, TurnStatus
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
@@ -26,7 +26,10 @@ class Draft:
         self.messages: list[Message] = []
         self.results: list[AttemptResult] = []
         self.decisions: list[DecisionRecord] = []
-        self.grants: list[RememberedGrant] = []
+        self.rules: list[RememberedRule] = []
+        """Rules that the step makes."""
+        self.remembered: tuple[RememberedRule, ...] = ()
+        """Rules in force, if the step is about an inspection."""
 
     def set_phase(self, phase: Phase) -> None:
         """Set the phase."""
@@ -65,17 +68,6 @@ class Draft:
         """Close the journal row of an attempt with `result`."""
         self.results.append(AttemptResult(call_id=call.call.id, attempt=attempt, result=result))
 
-    def remember(self, grant: RememberedGrant) -> None:
-        """Add a remembered grant, unless it exists already."""
-        if grant not in self.state.remembered:
-            self.grants.append(grant)
-            self.state = replace(self.state, remembered=(*self.state.remembered, grant))
-
-    def forget(self, grants: tuple[RememberedGrant, ...]) -> None:
-        """Remove remembered grants."""
-        kept = tuple(grant for grant in self.state.remembered if grant not in grants)
-        self.state = replace(self.state, remembered=kept)
-
     def calls(self) -> tuple[CallState, ...]:
         """Return the calls of the round in progress; empty outside of one."""
         phase = self.state.phase
@@ -103,5 +95,5 @@ class Draft:
             messages=tuple(self.messages),
             results=tuple(self.results),
             decisions=tuple(self.decisions),
-            grants=tuple(self.grants),
+            rules=tuple(self.rules),
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from chatops.domain.decisions import Decision, Principal, RememberedGrant
+from chatops.domain.decisions import Decision, Principal, RememberedRule
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
@@ -105,7 +105,10 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """An entry of the decision log: who decided what, on which bytes (`digest`)."""
+    """An entry of the decision log: who decided what, on which bytes (`digest`).
+
+    If a remembered rule has answered, `by` names it, and its use is counted.
+    """
 
     call_id: CallId
     tool: str
@@ -126,7 +129,7 @@ class ComposerDraft:
 class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 
-    One transaction stores the state, `messages`, `results`, `decisions`, `grants`, `draft`, the effect of
+    One transaction stores the state, `messages`, `results`, `decisions`, `rules`, `draft`, the effect of
     `takes_queued`, and an intent for each RunTool among `effects`. An input that no longer applies gives the same state
     and nothing else.
     """
@@ -137,7 +140,7 @@ class TurnStep:
     messages: tuple[Message, ...] = ()
     results: tuple[AttemptResult, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
-    grants: tuple[RememberedGrant, ...] = ()
+    rules: tuple[RememberedRule, ...] = ()
     takes_queued: bool = False
     """True if the step starts a turn with the oldest queued message of the session. That message
     then leaves the queue."""

@@ -7,7 +7,7 @@ ends in `Input`. The stored `kind` of an input is older than its name.
 from dataclasses import dataclass
 from typing import Literal
 
-from chatops.domain.decisions import Decision, Principal, RememberedGrant
+from chatops.domain.decisions import Decision, Principal, RememberedRule, RuleScope
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
@@ -15,6 +15,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.grant import Grant
+from chatops.policy.remembered import SCOPES
 from chatops.policy.verdicts import ApprovalRule, Layer
 
 
@@ -49,10 +50,15 @@ class AnswerCheckInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionInput:
-    """The inspection of a call has ended."""
+    """The inspection of a call has ended.
+
+    `rules` are the remembered rules in force at that time. They are read with each inspection, and every call is
+    inspected before it is judged, so a rule that was revoked meanwhile answers nothing.
+    """
 
     call_id: CallId
     facts: CallFacts
+    rules: tuple[RememberedRule, ...] = ()
     kind: Literal["call_inspected"] = "call_inspected"
 
 
@@ -129,15 +135,9 @@ class NarrowGrant:
     """The rules that may still answer an ask; None: all of them."""
     sandbox: SandboxSpec | None = None
     """Limits of commands that hold from now on, in addition to those of the turn."""
+    rule_scopes: tuple[RuleScope, ...] = SCOPES
+    """The scopes of remembered rules that may still answer."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeGrants:
-    """The user revoked remembered grants. They no longer answer an ask."""
-
-    grants: tuple[RememberedGrant, ...]
-    kind: Literal["grants_revoked"] = "grants_revoked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +167,5 @@ Input = (
     | RetryTurn
     | SwitchRole
     | NarrowGrant
-    | RevokeGrants
     | Recover
 )

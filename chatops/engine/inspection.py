@@ -107,7 +107,7 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         case _ if done := sequence.done_before(draft, one.call, facts):
             calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
         case Verdict.ASK:
-            calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.reason)
+            calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.why)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
             calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
         case Verdict.ALLOW if _same_outcome_unknown(draft, one.call, facts):
@@ -185,7 +185,7 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:
             changed = f"the tool {one.call.name} has changed since it was approved: review it again"
-        why = changed if by_user else judgement.reason
+        why = changed if by_user else judgement.why
         reason = AskReason.CHANGED if by_user else AskReason.POLICY
         earlier = status.interruption
         calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message
@@ -294,8 +293,6 @@ class TurnState:
     """Messages before this turn, oldest first."""
     messages: tuple[Message, ...] = ()
     """Messages that this turn has added."""
-    remembered: tuple[RememberedGrant, ...] = ()
-    """Remembered grants of this session for all roles. Those of another role are suspended, not removed."""
     counters: Counters = Counters()
     usage: Usage | None = None
     rounds: tuple[RoundRecord, ...] = ()

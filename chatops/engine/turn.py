@@ -52,7 +52,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.events import RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
@@ -73,7 +72,6 @@ from chatops.engine.inputs import (
     ReconcileInput,
     Recover,
     RetryTurn,
-    RevokeGrants,
     SwitchRole,
     ToolResultInput,
 )
@@ -132,7 +130,6 @@ def start(
     grant: Grant,
     history: tuple[Message, ...],
     text: str,
-    remembered: tuple[RememberedGrant, ...] = (),
     contract: StepContract | None = None,
 ) -> TurnStep:
     """Start a turn: record the message that opens it and ask a model.
@@ -149,7 +146,6 @@ def start(
         grant=grant,
         phase=Finished(result=TurnStatus.RUNNING, answer=""),
         history=history,
-        remembered=remembered,
         counters=Counters(),
         contract=contract,
     )
@@ -169,7 +165,6 @@ def start_gate(
     session_id: SessionId,
     grant: Grant,
     gate: CommandGate,
-    remembered: tuple[RememberedGrant, ...] = (),
 ) -> TurnStep:
     """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
     # The phase is a placeholder: the first round replaces it before the step is made.
@@ -180,7 +175,6 @@ def start_gate(
         parent_id=None,
         grant=grant,
         phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        remembered=remembered,
         gate=gate,
     )
     draft = Draft(blank)
@@ -205,12 +199,11 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _retried(draft, grant)
         case SwitchRole():
             _role_switched(draft, event)
-        case NarrowGrant(layers=layers, answers=answers, sandbox=sandbox):
+        case NarrowGrant(layers=layers, answers=answers, sandbox=sandbox, rule_scopes=scopes):
             if not isinstance(state.phase, Finished):
-                draft.set_grant(state.grant.narrowed(*layers).answered_by(answers).confined(sandbox))
+                narrowed = state.grant.narrowed(*layers).answered_by(answers).confined(sandbox)
+                draft.set_grant(narrowed.remembering(scopes))
                 _show_denials(draft, state)
-        case RevokeGrants(grants=gone):
-            draft.forget(gone)
         case Recover(grant=grant, interrupted=interrupted, copied=copied):
             recovery.recover(draft, grant, interrupted, copied=copied)
         case _ as never:
@@ -242,7 +235,8 @@ def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultIn
                 recovery.reconciled(draft, index, one.status, event)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
-        case InspectionInput(facts=facts):
+        case InspectionInput(facts=facts, rules=rules):
+            draft.remembered = rules
             inspection.inspected(draft, index, facts)
             rounds.continue_round(draft)
         case DecideCall(digest=digest, decision=decision, by=by):

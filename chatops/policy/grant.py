@@ -18,14 +18,13 @@ How layers combine:
 Some facts of a call count like a layer: a refusal denies; a caution, repairs, `needs_user` and workspace data read
 before (`asks_after_reading`) ask.
 
-Answers are no layers. A role rule with *allow*, `confirm_allow`, ``--approve`` and a remembered grant (the user's
-approval for the rest of the session) each turn an *ask* into *allow*. As a layer they could not do that, since the
+Answers are no layers. A role rule with *allow*, `confirm_allow`, ``--approve`` and a remembered rule (made by
+the user with a decision) each turn an *ask* into *allow*. As a layer they could not do that, since the
 strictest verdict counts. Limits on answers:
 
 - They never answer a *deny*.
 - They never answer for repairs or `needs_user`: such a call needs a decision of the user.
-- A remembered grant belongs to one session and one role. In another role it is suspended.
-- A remembered grant for all arguments does not count for tools that run anything, such as a shell.
+- A remembered rule belongs to one role, in which it answers within its scope; `remembered.py` says when it does not.
 
 Rules are matched in the safe direction (`matching.py`). A rule that is stricter than its layer's default is read
 widely: any path, any further words. If it cannot be checked, it asks. A looser rule is read narrowly.
@@ -42,15 +41,16 @@ Tried and rejected:
   grants could not be intersected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from chatops.domain.decisions import AnyArguments, RememberedGrant
+from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.domain.tools import NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec
 from chatops.policy.matching import covers, matches, undecided
+from chatops.policy.remembered import SCOPES, why_not, why_not_made
 from chatops.policy.sandbox import stricter, under
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
 
@@ -76,6 +76,8 @@ class Grant:
     """Limits of commands, see `policy.sandbox`; None: stored by a version without them."""
     ceiling: SandboxSpec | None = None
     """Limits that no decision of the user can exceed: those of the site; None: it sets none."""
+    rule_scopes: tuple[RuleScope, ...] = SCOPES
+    """Scopes of remembered rules that the registries leave on."""
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the spec of a tool on offer, or None if it is not on offer."""
@@ -97,6 +99,10 @@ class Grant:
             return self
         return replace(self, answers=tuple(one for one in self.answers if one in answers))
 
+    def remembering(self, scopes: Collection[RuleScope]) -> "Grant":
+        """Return this grant with only those scopes of remembered rules that are in `scopes`."""
+        return replace(self, rule_scopes=tuple(one for one in self.rule_scopes if one in scopes))
+
     def intersection(self, now: "Grant") -> "Grant":
         """Return what both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
         offered = {spec.name for spec in self.tools}
@@ -107,7 +113,7 @@ class Grant:
             max_rounds=min(self.max_rounds, now.max_rounds),
             ceiling=under(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
         )
-        return both.confined(self.sandbox).narrowed(*self.layers)
+        return both.confined(self.sandbox).remembering(self.rule_scopes).narrowed(*self.layers)
 
     def permits(self, tool: str) -> Judgement:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
@@ -123,28 +129,47 @@ class Grant:
         tool: str,
         facts: CallFacts,
         *,
-        remembered: Sequence[RememberedGrant] = (),
+        remembered: Sequence[RememberedRule] = (),
         workspace_read: bool = False,
     ) -> Judgement:
         """Return the strictest verdict over all layers, or ALLOW if it is an *ask* that a rule of the user answers.
 
-        `remembered` is filtered by role here. `workspace_read` is True if the session has read workspace files; then
-        tools with `asks_after_reading` ask. Facts with a refusal are denied. Facts with a caution or repairs ask,
-        whatever the layers allow. Repairs and `needs_user` are never answered by a rule.
+        `remembered` are rules of this user, filtered by role and scope here. `workspace_read` is True if the session
+        has read workspace files; then tools with `asks_after_reading` ask. Facts with a refusal are denied. Facts with
+        a caution or repairs ask, whatever the layers allow. Repairs and `needs_user` are never answered by a rule.
         """
         reasons = self.reasons(tool, facts, workspace_read=workspace_read)
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
-        if deciding.verdict is not Verdict.ASK or facts.repairs or facts.needs_user:
+        if deciding.verdict is not Verdict.ASK:
             return deciding
-        answer = self._answer(tool, facts, remembered)
-        if answer is None:
-            return deciding
-        return Judgement(
-            verdict=Verdict.ALLOW,
-            reason=deciding.reason,
-            answered_by=answer.source,
-            workspace_read=answer.workspace_read,
-        )
+        if not (facts.repairs or facts.needs_user):
+            for answer in self.answers:
+                if answer.tool == tool and matches(answer.pattern, facts):
+                    return Judgement(
+                        verdict=Verdict.ALLOW,
+                        reason=deciding.reason,
+                        answered_by=answer.source,
+                        workspace_read=answer.workspace_read,
+                    )
+        unanswered: list[str] = []
+        for rule in remembered:
+            if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
+                continue
+            if reason := why_not(rule, self._capabilities(tool), facts, scopes=self.rule_scopes):
+                unanswered.append(f"rule {rule.id} does not answer: {reason}")
+            else:
+                return Judgement(
+                    verdict=Verdict.ALLOW, reason=deciding.reason, answered_by=rule_source(rule), rule=rule
+                )
+        return replace(deciding, unanswered=tuple(unanswered))
+
+    def why_not_made(self, rule: RememberedRule, facts: CallFacts) -> str:
+        """Return why `rule` cannot be made from the decision on a call of its tool; empty if it can."""
+        return why_not_made(rule, self._capabilities(rule.tool), facts, scopes=self.rule_scopes)
+
+    def _capabilities(self, tool: str) -> Capabilities:
+        spec = self.tool(tool)
+        return spec.capabilities if spec is not None else NO_CAPABILITIES
 
     def reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool = False) -> tuple[Judgement, ...]:
         """Return the judgement of each layer and of the facts. The first of the strictest decides. Never empty."""
@@ -164,23 +189,14 @@ class Grant:
             reasons.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
         return tuple(reasons) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
-    def _answer(self, tool: str, facts: CallFacts, remembered: Sequence[RememberedGrant]) -> ApprovalRule | None:
-        """Return the first standing answer that matches this call."""
-        for answer in self.answers:
-            if answer.tool == tool and matches(answer.pattern, facts):
-                return answer
-        spec = self.tool(tool)
-        for grant in remembered:
-            if isinstance(grant.pattern, AnyArguments) and (spec is None or spec.capabilities.runs_anything):
-                # As for --approve: permission to run anything has to come from a site registry.
-                continue
-            if grant.role == self.role and grant.tool == tool and matches(grant.pattern, facts):
-                source = f"granted for this session in role {grant.role}"
-                return ApprovalRule(tool=tool, pattern=grant.pattern, source=source)
-        return None
-
 
 NOT_ON_OFFER = "not on offer in this role"
+
+
+def rule_source(rule: RememberedRule) -> str:
+    """Return a remembered rule as the source of an answer: ``rule 12 of this folder, role coder``."""
+    where = {RuleScope.SESSION: "of this session", RuleScope.FOLDER: "of this folder", RuleScope.ROLE: "for everywhere"}
+    return f"rule {rule.id} {where[rule.scope]}, role {rule.role}"
 
 
 def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
@@ -199,7 +215,7 @@ def explain(
     tool: str,
     facts: CallFacts | None = None,
     *,
-    remembered: Sequence[RememberedGrant] = (),
+    remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
 ) -> tuple[str, ...]:
     """Return lines for the user: the verdict and the layer that gave it, then the verdict of each layer.
@@ -214,7 +230,8 @@ def explain(
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
     reasons = grant.reasons(tool, known, workspace_read=workspace_read)
-    return (head, *(f"  {one.verdict.value:<5}  {one.reason}" for one in reasons))
+    layers = (f"  {one.verdict.value:<5}  {one.reason}" for one in reasons)
+    return (head, *(f"  {reason}" for reason in judged.unanswered), *layers)
 
 
 def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:

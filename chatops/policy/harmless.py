@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chatops.policy.programs import GIT, LAUNCHERS, MODULES, PROGRAMS, RUNS_ITS_ARGUMENTS, Program
+from chatops.policy.programs import GIT, LAUNCHERS, MODULES, PROGRAMS, RUN_WORKSPACE_CODE, RUNS_ITS_ARGUMENTS, Program
 from chatops.policy.secrets import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
@@ -75,6 +75,23 @@ def known_reader(argv: Sequence[str]) -> int:
     if words[0] == "git":
         return skipped + 2 if len(words) > 1 and words[1] in GIT else 0
     return skipped + 1 if words[0] in PROGRAMS else 0
+
+
+def runs_its_arguments(argv: Sequence[str]) -> bool:
+    """Return True if the program is known to run what its arguments say, or if it cannot be told which one it is."""
+    words = launched(tuple(argv))
+    return not words or words[0] in RUNS_ITS_ARGUMENTS or interpreter(words[0])
+
+
+def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
+    """Return True if this command is known to run nothing that lies in the folder `cwd`, whatever that folder holds.
+
+    Launchers count as unknown, because ``uv run`` builds the project that it is in.
+    """
+    known, words = known_reader(argv), tuple(argv)
+    if not known or launched(words) != words or words[0] in RUN_WORKSPACE_CODE:
+        return False
+    return harmless_tail(prefix=words[:known], tail=words[known:], cwd=cwd)
 
 
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:

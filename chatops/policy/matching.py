@@ -101,13 +101,18 @@ def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
     prefix = words[:-1]
     if not prefix or argv[: len(prefix)] != prefix or facts.reveals:
         return False
-    # Paths are known if the tool has resolved the words: a link may lead out of the folder, or to secrets.
+    return stays_inside(facts) and harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd)
+
+
+def stays_inside(facts: CallFacts) -> bool:
+    """Return True if every path of a command is in the folder that it runs in and names no place of secrets.
+
+    Paths are known if the tool has resolved the words: a link may lead out of the folder, or to secrets.
+    """
     below = facts.cwd.rstrip("/")
     if any(path != below and not path.startswith(f"{below}/") for path in facts.paths):
         return False
-    if any(credential_word(path[len(below) :]) for path in facts.paths):
-        return False
-    return harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd)
+    return not any(credential_word(path[len(below) :]) for path in facts.paths)
 
 
 def _elsewhere(facts: CallFacts) -> bool:

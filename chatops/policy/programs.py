@@ -239,6 +239,9 @@ PROGRAMS: dict[str, Program] = {
 }
 """Programs that only read, and test runners that run code of the workspace and none from their arguments."""
 
+RUN_WORKSPACE_CODE = frozenset({"pytest"})
+"""Those of `PROGRAMS` that run code of the workspace."""
+
 LAUNCHERS: tuple[tuple[str, ...], ...] = (
     ("python", "-m"),
     ("python3", "-m"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from chatops.domain.decisions import RuleScope
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.policy.verdicts import Rule
@@ -159,6 +160,8 @@ class Registry:
     respond_with_final: bool = True
     approve_any_shell: bool = False
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""
+    rule_scopes: tuple[RuleScope, ...] = tuple(RuleScope)
+    """Scopes of remembered rules that the file leaves on. In the site registry they bind everyone."""
     workflows: tuple[Definition, ...] = ()
     """Workflows of the file itself. Those in files beside it are found by `config.workflow_files`."""
     warnings: tuple[str, ...] = ()

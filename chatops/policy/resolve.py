@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from chatops.domain.decisions import AnyArguments
+from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -165,7 +165,13 @@ def resolve_grant(
         sandbox=resolve(limits),
         ceiling=limits.site,
     )
-    return grant.narrowed(*layers)
+    return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
+
+
+def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
+    """Return the scopes of remembered rules that both registries leave on."""
+    site, own = registries
+    return tuple(one for one in own.rule_scopes if site is None or one in site.rule_scopes)
 
 
 def revoked(tools: Iterable[str]) -> Layer:

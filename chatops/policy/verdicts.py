@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern
+from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, RememberedRule
 from chatops.domain.rights import Verdict
 
 
@@ -51,6 +51,15 @@ class Judgement:
     """The rule that answered an *ask*; the verdict is then ALLOW. Empty: none did."""
     workspace_read: bool = False
     """As in the rule that answered."""
+    rule: RememberedRule | None = None
+    """The remembered rule that answered, if it was one."""
+    unanswered: tuple[str, ...] = ()
+    """Remembered rules that match the call and do not answer it, each with the reason."""
+
+    @property
+    def why(self) -> str:
+        """The reason, with the remembered rules that do not answer."""
+        return "; ".join((self.reason, *self.unanswered))
 
 
 BY_POLICY = "policy"

@@ -28,12 +28,13 @@ from dataclasses import replace
 from typing import assert_never
 
 from chatops.config.failpoints import reach
+from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -49,7 +50,7 @@ from chatops.engine.effects import (
 from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
 from chatops.runtime.model_call import ModelCall, describe_error
 from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
-from chatops.tools.base import Tool, ToolContext
+from chatops.tools.base import Tool, ToolContext, inspect_call
 from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
@@ -72,6 +73,7 @@ class Performer:
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
     ) -> None:
+        self._services = services
         self._models = services.models
         self._tools = services.tools
         self._contexts = services.contexts
@@ -162,7 +164,17 @@ class Performer:
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
-        self._deliver(InspectionInput(call_id=call.id, facts=facts))
+        self._deliver(InspectionInput(call_id=call.id, facts=facts, rules=await self._rules(call)))
+
+    async def _rules(self, call: ToolCall) -> tuple[RememberedRule, ...]:
+        """Return this user's rules about the tool of a call, as stored now. If they cannot be read, there are none."""
+        store, worker = self._services.store, self._services.worker
+        try:
+            rows = await worker(store.rules, session_id=self._session_id(), uid=self._services.by.uid)
+        except StoreError:
+            log.exception("remembered rules could not be read")
+            return ()
+        return tuple(row.rule for row in rows if row.rule.tool == call.name)
 
     async def _facts(self, tool: Tool, call: ToolCall, sandbox: SandboxSpec) -> CallFacts:
         context = replace(self._context(call.id, 1, tool, _ignore), sandbox=sandbox)
@@ -170,8 +182,7 @@ class Performer:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
             async with asyncio.timeout(30):
-                found = await tool.inspect(call, context)
-                return replace(found, definition=definition_of(tool.spec))
+                return await inspect_call(tool, call, context)
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
             problem = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")

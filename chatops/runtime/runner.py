@@ -450,4 +450,4 @@ def _tools_running(state: TurnState) -> bool:
 def _may_wait(step: TurnStep) -> bool:
     """Return True if losing the step in a crash loses nothing but text."""
     begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
-    return not (begins or step.results or step.decisions or step.grants)
+    return not (begins or step.results or step.decisions or step.rules)

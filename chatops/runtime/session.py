@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import Approved, Decision, RememberedGrant
+from chatops.domain.decisions import Approved, Decision, RuleScope
 from chatops.domain.errors import (
     AlreadyDecidedError,
     ChatopsError,
@@ -25,7 +25,7 @@ from chatops.domain.errors import (
 from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, RevokeGrants, SwitchRole
+from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried, turn_status
 from chatops.policy.grant import Grant
@@ -390,12 +390,12 @@ class Session(SessionView):
         self._keep_replaced()
 
     async def _suspended_by(self, after: Grant) -> int:
-        """Return how many remembered grants are suspended while another role is in force."""
+        """Return how many rules of the session are suspended while another role is in force."""
         role = self._turns.grant.role
         if self._turns.info is None or role == after.role:
             return 0
-        grants = await self._services.worker(self._services.store.grants, self.session_id)
-        return sum(1 for grant in grants if grant.role == role)
+        rules = await self._services.worker(self._services.store.rules, session_id=self.session_id)
+        return sum(1 for row in rules if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
 
     async def rename(self, title: str) -> None:
         """Give the session another title."""
@@ -407,12 +407,6 @@ class Session(SessionView):
     async def _update_stored(self, **values: str) -> None:
         if self._turns.info is not None:
             await self._services.worker(self._services.store.update_session, self.session_id, **values)
-
-    async def withdraw(self, grant: RememberedGrant) -> None:
-        """Withdraw a remembered grant, in the store and in the current turn."""
-        self._turns.check_owned()
-        await self._services.worker(self._services.store.revoke_grants, self.session_id, [grant])
-        await self._runner.take(RevokeGrants(grants=(grant,)))
 
     def registry_changed_soon(self, news: RegistryNews) -> None:
         """Call `registry_changed` on the event loop later, from any thread.
@@ -437,12 +431,17 @@ class Session(SessionView):
             self._keep_replaced()
         except ConfigError as error:
             self.notify(f"The registry has changed. {error}", advice=error.advice)
-            self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=()))
+            self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=(), rule_scopes=()))
             return
         if text := " ".join([*notices, *news.notices]):
             self.notify(text)
         self._runner.deliver(
-            NarrowGrant(layers=turns.grant.layers, answers=turns.grant.answers, sandbox=turns.grant.sandbox)
+            NarrowGrant(
+                layers=turns.grant.layers,
+                answers=turns.grant.answers,
+                sandbox=turns.grant.sandbox,
+                rule_scopes=turns.grant.rule_scopes,
+            )
         )
 
     def _keep_replaced(self) -> None:

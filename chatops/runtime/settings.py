@@ -193,9 +193,13 @@ def change_notices(
         return (pending,)
     full = [grant for of, grant in (replaced,) if of == settings] if replaced is not None else []
     for then in (*full, before):
-        if (then.layers, then.answers, then.models) != (now.layers, now.answers, now.models):
+        if _compared(then) != _compared(now):
             return (f"The registry as it is now is in force ({_difference(then, now)}).",)
     return ()
+
+
+def _compared(grant: Grant) -> tuple[object, ...]:
+    return grant.layers, grant.answers, grant.models, grant.rule_scopes
 
 
 def _pending_change(settings: SessionSettings, rights: Rights) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
@@ -40,8 +39,8 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
 
-MakeStep = Callable[[Grant, tuple[RememberedGrant, ...]], TurnStep]
-"""Makes the first step of a turn, given the grant and the remembered grants that it starts with."""
+MakeStep = Callable[[Grant], TurnStep]
+"""Makes the first step of a turn, given the grant that it starts with."""
 
 
 class Turns:
@@ -207,7 +206,7 @@ class Turns:
             await self.runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
 
-        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> TurnStep:
+        def make(grant: Grant) -> TurnStep:
             step = start(
                 turn_id=turn_id,
                 session_id=info.id,
@@ -215,7 +214,6 @@ class Turns:
                 grant=grant,
                 history=self.history.messages,
                 text=text,
-                remembered=remembered,
             )
             return replace(step, takes_queued=queued, draft=draft())
 
@@ -226,8 +224,7 @@ class Turns:
         grant = settings.grant(self._services.rights)
         self._archive()
         self.settings, self.grant = settings, grant
-        remembered = await self._services.worker(self._services.store.grants, info.id)
-        await self.runner.begin(make(grant, remembered))
+        await self.runner.begin(make(grant))
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Coroutine
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError, StoreError, UnreadableError
 from chatops.domain.events import Published, TurnFinished
 from chatops.domain.ids import SessionId, TurnId
@@ -255,14 +254,13 @@ class WorkflowRun:
             raise missing
         before = await self._seen_by(asked)
 
-        def make(grant: Grant, remembered: tuple[RememberedGrant, ...]) -> TurnStep:
+        def make(grant: Grant) -> TurnStep:
             if isinstance(asked, StartGate):
                 return start_gate(
                     turn_id=asked.turn_id,
                     session_id=self.run_id,
                     grant=grant,
                     gate=asked.gate,
-                    remembered=remembered,
                 )
             return start(
                 turn_id=asked.turn_id,
@@ -271,7 +269,6 @@ class WorkflowRun:
                 grant=grant,
                 history=before,
                 text=asked.text,
-                remembered=remembered,
                 contract=asked.contract,
             )
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chatops.domain.decisions import Decision, Principal, RememberedGrant
+    from chatops.domain.decisions import Decision, Principal, RememberedRule
     from chatops.domain.events import PendingCall
     from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
     from chatops.domain.messages import Message
@@ -111,6 +109,17 @@ class PendingCallRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """A remembered rule in force."""
+
+    rule: RememberedRule
+    made_at: float
+    uses: int
+    """Number of calls that started because the rule answered for them."""
+    used_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """The process that owns a session."""
 
@@ -187,7 +196,7 @@ class Store(Protocol):
         ...
 
     def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
-        """Create a session that shares the history, or that before a message. Grants are not copied."""
+        """Create a session that shares the history, or that before a message. Its rules are not copied."""
         ...
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
@@ -206,7 +215,7 @@ class Store(Protocol):
     def commit(self, step: TurnStep) -> None:
         """Store a step in one transaction.
 
-        That is its state, messages, intents, results, decisions, grants and pending calls, and the session's head. The
+        That is its state, messages, intents, results, decisions, rules and pending calls, and the session's head. The
         first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
 
         Raises ConflictError if `seq` does not follow the stored one, if another process holds the session's lease, or
@@ -281,13 +290,17 @@ class Store(Protocol):
         """Return a number that changes when another connection has written: a cheap hint for polling."""
         ...
 
-    # grants, journal, log
-    def grants(self, session_id: SessionId) -> tuple[RememberedGrant, ...]:
-        """Return the remembered grants of a session, for all roles, without revoked ones."""
+    # remembered rules, journal, log
+    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
+        """Return the remembered rules in force, for all roles, oldest first.
+
+        With `session_id`, rules of scope *session* that belong to another session are left out; with `uid`, rules that
+        another user made.
+        """
         ...
 
-    def revoke_grants(self, session_id: SessionId, grants: Sequence[RememberedGrant]) -> int:
-        """Revoke grants and return how many were revoked."""
+    def revoke_rule(self, rule_id: str) -> bool:
+        """Revoke a rule. Returns False if no rule in force has this id."""
         ...
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chatops.domain.decisions import ArgumentPattern, Decision, Principal, RememberedGrant
+from chatops.domain.decisions import ArgumentPattern, Decision, Principal, RememberedRule
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
@@ -38,7 +38,8 @@ STATE_VERSIONS: dict[int, str] = {
     6: "That the store was copied since the calls of a round were proposed.",
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
-    " what tools do, facts about results, why a round got no reply; limits of commands.",
+    " what tools do, facts about results, why a round got no reply; scopes of remembered rules, which are no longer"
+    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands.",
 }
 """Contents of each version of a stored TurnState."""
 
@@ -251,7 +252,7 @@ class _Carried:
     runs: tuple[RunTool, ...]
     results: tuple[AttemptResult, ...]
     decisions: tuple[DecisionRecord, ...]
-    grants: tuple[RememberedGrant, ...]
+    rules: tuple[RememberedRule, ...]
     takes_queued: bool
 
 
@@ -264,6 +265,6 @@ def _carried(step: TurnStep) -> _Carried:
         runs=runs,
         results=step.results,
         decisions=step.decisions,
-        grants=step.grants,
+        rules=step.rules,
         takes_queued=step.takes_queued,
     )

@@ -198,6 +198,11 @@ def integer(value: Value) -> int:
     raise _damaged(value)
 
 
+def integer_or_none(value: Value) -> int | None:
+    """Return a column that is a number or nothing. Raises UnreadableError."""
+    return None if value is None else integer(value)
+
+
 def real(value: Value) -> float:
     """Return a number, such as a time. Raises UnreadableError."""
     if isinstance(value, int | float):

@@ -12,7 +12,9 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.engine.effects import DecisionRecord, TurnStep
 from chatops.engine.inputs import DecideCall
+from chatops.engine.state import InRound, TurnState
 from chatops.engine.view import pending_calls
+from chatops.store import remembered
 from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.store.codec import (
     decode_decision,
@@ -33,7 +35,9 @@ def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
     """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecidedError."""
     for record in step.decisions:
         _must_be_first(rows, record)
-        _log(rows, record, session_id=step.state.session_id, now=now)
+        _log(rows, record, step.state, now=now)
+        if record.by.rule:
+            remembered.count_use(rows, record.by.rule, now=now)
     _consume(rows, step)
     waiting = {pending.call.id: pending for pending in pending_calls(step.state)}
     turn_id = step.state.turn_id
@@ -90,9 +94,10 @@ def _consume(rows: Connection, step: TurnStep) -> None:
             rows.run("DELETE FROM posted WHERE call_id = ?", stored)
 
 
-def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now: float) -> None:
+def _log(rows: Connection, record: DecisionRecord, state: TurnState, *, now: float) -> None:
     """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
-    asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or ("", "")
+    proposed = (state.phase.proposed_under.role, state.phase.model) if isinstance(state.phase, InRound) else ("", "")
+    asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
     answered = rows.one(
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
@@ -102,7 +107,7 @@ def _log(rows: Connection, record: DecisionRecord, *, session_id: SessionId, now
     rows.insert(
         "decisions",
         call_id=record.call_id,
-        session_id=session_id,
+        session_id=state.session_id,
         tool=record.tool,
         digest=record.digest,
         role=asked[0],

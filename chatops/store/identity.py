@@ -2,7 +2,8 @@
 
 A file that is copied, or restored from a backup, gets another inode. If it happens to get the number of a deleted one,
 it has another generation: a random number that the file system draws with each inode. A renamed file keeps both. In a
-copy, no earlier approval lets anything run, because the approved work may have been done where the copy comes from.
+copy, no earlier approval lets anything run, because the approved work may have been done where the copy comes from, and
+no remembered rule answers.
 
 Not every file system tells the generation, and an unknown one counts as equal. Not recognised are a file that was
 overwritten in place (``cp`` onto it), or restored with the whole disk. A file system that gives files new numbers
@@ -141,7 +142,8 @@ def disown(raw: sqlite3.Connection) -> None:
 
 
 def _void_approvals(raw: sqlite3.Connection) -> None:
-    """Mark the unfinished turns, and delete approvals and reviews that were not taken yet."""
+    """Mark the unfinished turns, revoke all rules, and delete approvals and reviews that were not taken yet."""
+    raw.execute("UPDATE rules SET revoked_at = unixepoch() WHERE revoked_at IS NULL")
     raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
     raw.execute(
         "INSERT INTO settings (key, value) SELECT ? || active_turn, '1' FROM sessions WHERE active_turn IS NOT NULL "

@@ -190,6 +190,29 @@ _HANDING_OVER = (
     "ALTER TABLE leases ADD COLUMN heard INTEGER NOT NULL DEFAULT 0",
 )
 
+_RULES = (
+    """CREATE TABLE rules (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT REFERENCES sessions(id) ON DELETE CASCADE,
+        scope TEXT NOT NULL,
+        folder TEXT NOT NULL DEFAULT '',
+        role TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        pattern TEXT NOT NULL,
+        definition TEXT NOT NULL DEFAULT '',
+        source_call TEXT NOT NULL,
+        by_uid INTEGER,
+        made_at REAL NOT NULL,
+        uses INTEGER NOT NULL DEFAULT 0,
+        used_at REAL,
+        revoked_at REAL
+    )""",
+    "INSERT INTO rules (id, session_id, scope, role, tool, pattern, source_call, made_at, revoked_at) "
+    "SELECT seq, session_id, 'session', role, tool, pattern, source_call, granted_at, revoked_at FROM grants",
+    "CREATE INDEX rules_by_session ON rules(session_id)",
+    "DROP TABLE grants",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         version=1,
@@ -199,6 +222,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(version=2, summary="Workflow runs, and the reviews posted for them.", statements=_RUNS),
     Migration(
         version=3, summary="When a session was acquired, and which process requests it.", statements=_HANDING_OVER
+    ),
+    Migration(
+        version=4, summary="Remembered rules, with scope, maker and uses, in place of grants.", statements=_RULES
     ),
 )
 

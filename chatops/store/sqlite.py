@@ -15,9 +15,8 @@ from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from chatops.domain.decisions import RememberedGrant
     from chatops.domain.ids import MessageId, SessionId, TurnId
     from chatops.domain.messages import Message
     from chatops.domain.usage import Usage
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.effects import WorkflowStep
     from chatops.engine.workflow.inputs import CancelRun, ReviewStep
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
+    from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, RuleRow, SessionInfo
 
 
 class _Late:
@@ -45,12 +44,10 @@ class _Late:
 
 
 if TYPE_CHECKING:
-    from chatops.store import backup, decisions, health, messages, runs, turns
-    from chatops.store import grants as remembered
+    from chatops.store import backup, decisions, health, messages, remembered, runs, turns
 else:
     backup, decisions, health = map(_Late, ("backup", "decisions", "health"))
-    messages, runs, turns = map(_Late, ("messages", "runs", "turns"))
-    remembered = _Late("grants")
+    messages, remembered, runs, turns = map(_Late, ("messages", "remembered", "runs", "turns"))
 
 
 class SqliteStore:
@@ -207,16 +204,15 @@ class SqliteStore:
         row = self._rows.pragma("data_version")
         return 0 if row is None else integer(row[0])
 
-    # grants, journal, log
-    def grants(self, session_id: SessionId) -> tuple[RememberedGrant, ...]:
+    # remembered rules, journal, log
+    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
         with self._rows.read():
-            return remembered.remembered(self._rows, sessions.full_id(self._rows, session_id))
+            full = None if session_id is None else sessions.full_id(self._rows, session_id)
+            return remembered.in_force(self._rows, session_id=full, uid=uid)
 
-    def revoke_grants(self, session_id: SessionId, grants: Sequence[RememberedGrant]) -> int:
-        now = self._clock()
+    def revoke_rule(self, rule_id: str) -> bool:
         with self._rows.write():
-            full = sessions.full_id(self._rows, session_id)
-            return sum(remembered.revoke(self._rows, full, grant, now=now) for grant in grants)
+            return remembered.revoke(self._rows, rule_id, now=self._clock())
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
         with self._rows.read():

@@ -57,7 +57,7 @@ def intents(step: TurnStep) -> tuple[RunTool, ...]:
 
 def carries_nothing(step: TurnStep) -> bool:
     """Return True if `step` stores nothing but its state and has no effects."""
-    return not (step.messages or step.results or step.decisions or step.grants or step.effects)
+    return not (step.messages or step.results or step.decisions or step.rules or step.effects)
 
 
 def mark_of(state: WorkflowState) -> RunMark:

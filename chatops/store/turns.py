@@ -7,7 +7,7 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the checkpoint: the turn's whole state, without message bodies, in place of the one before;
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
-- the decisions, remembered grants and pending calls that follow from the step, see `decisions` and `grants`;
+- the decisions, remembered rules and pending calls that follow from the step, see `decisions` and `remembered`;
 - the removal of the queued message that the turn starts with, if any;
 - the draft without the message that the turn starts with.
 
@@ -39,7 +39,7 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
 from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
-from chatops.store import decisions, grants, messages, runs, sessions
+from chatops.store import decisions, messages, remembered, runs, sessions
 from chatops.store.base import Holder, JournalRow
 from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
@@ -82,8 +82,8 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         _close_attempt(rows, result, now=now)
     for run in intents(step):
         _put_intent(rows, run, turn_id=state.turn_id, now=now, process=process)
-    for grant in step.grants:
-        grants.add(rows, state.session_id, grant, now=now)
+    for rule in step.rules:
+        remembered.add(rows, state.session_id, rule, now=now)
     if step.takes_queued:
         sessions.remove_oldest_queued(rows, state.session_id)
     if step.draft is not None:

@@ -1,13 +1,15 @@
 """The `Tool` protocol of the runtime: a spec, an inspection without effects, a run, a reconciliation."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
-from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.tools.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +73,10 @@ class Tool(Protocol):
         Has no other effect. A tool that cannot tell returns ``Reconciled(result=None)``: outcome unknown.
         """
         ...
+
+
+async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> CallFacts:
+    """Return what `tool` finds about `call`, with what approvals and rules are bound to besides."""
+    found = await tool.inspect(call, context)
+    folder = await in_thread(folder_identity, context.workspace)
+    return replace(found, definition=definition_of(tool.spec), folder=folder)

@@ -117,6 +117,7 @@ def inspect_program(
         sandbox=level.description,
         network=level.network,
         needs_user=level.needs_user,
+        sandboxed=bool(level.program),
     )
     return facts, level
 

@@ -20,7 +20,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.policy.argv import Expand, simple_words
 from chatops.policy.grammar import differs
 from chatops.policy.harmless import file_words, launched
-from chatops.policy.programs import PROGRAMS
+from chatops.policy.programs import PROGRAMS, RUN_WORKSPACE_CODE
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, refused
 from chatops.tools.execution import MAX_TEXT, SandboxFailures, inspect_program, run_confined, search_path, seconds_left
@@ -32,8 +32,6 @@ from chatops.tools.survey import Find, sensitive, survey
 from chatops.tools.threads import in_thread
 
 _DOUBTED = "two readers of shell commands disagree about the words of this one"
-_RUN_THE_WORKSPACE = frozenset({"pytest"})
-"""Programs that run code of the workspace anyway, so it does not matter if they lie in it themselves."""
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
@@ -149,7 +147,8 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     program = shutil.which(words[0], path=path) or ""
     places = (os.path.realpath(program), os.path.realpath(os.path.dirname(program)))
     inside = any(Path(place).is_relative_to(context.workspace) for place in places)
-    if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in _RUN_THE_WORKSPACE:
+    # Where code of the workspace runs anyway, it does not matter if the program lies in it too.
+    if inside and words[0] in PROGRAMS.keys() | {"git"} and words[0] not in RUN_WORKSPACE_CODE:
         return f"{words[0]} is a program in the workspace: {program}."
     if words[0] != "git" and launched(words)[:1] == ("git",):
         return f"{words[0]} starts git, which follows the repository's configuration."
@@ -178,7 +177,7 @@ def _reveals(
         return f"The workspace is {workspace}, so {words[0]} can read any of your files."
     if config := password_in_remotes(words, cwd=cwd):
         return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
-    if contained or words[0] in _RUN_THE_WORKSPACE or reads_only(words):
+    if contained or words[0] in RUN_WORKSPACE_CODE or reads_only(words):
         return ""
     here = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
     places = list(map(Path, targets)) or ([cwd] if program is not None and here else [])

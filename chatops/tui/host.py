@@ -228,8 +228,8 @@ class Host(Protocol):
         """Return a text to show. `argument` is the text after the slash command."""
         ...
 
-    async def revoke(self, session: "SessionView", *, number: int) -> str:
-        """Revoke a remembered permission by its number in the ``permissions`` text. Return what was revoked."""
+    async def revoke(self, session: "SessionView", *, rule: str) -> str:
+        """Revoke a remembered rule by its id in the ``permissions`` text. Return what was revoked."""
         ...
 
 

@@ -16,7 +16,7 @@ from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.workflow_files import Workflows
 from chatops.demo.role import WORKFLOW_TOOLS
-from chatops.domain.decisions import Principal
+from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
@@ -33,7 +33,7 @@ from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import RuleRow, SessionInfo, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
@@ -225,6 +225,11 @@ class App:
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
         return self.loaded.workflows(roles_for=self.rights.roles)
+
+    def rules(self, session_id: SessionId | None) -> tuple[RuleRow, ...]:
+        """Return this user's remembered rules that could answer in a session; None: in a new one."""
+        rows = self.store.rules(session_id=session_id, uid=self.principal.uid)
+        return tuple(row for row in rows if session_id is not None or row.rule.scope is not RuleScope.SESSION)
 
     def grant_for(self, role: str, session: SessionInfo | None = None) -> Grant:
         """Return what `role` may do now. Raises ConfigError for an unknown role, with the known ones."""

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.decisions import RememberedGrant
+from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Problem, ToolCall, tool_name
 from chatops.policy.grant import Grant, explain
 from chatops.policy.verdicts import Judgement
+from chatops.tools.base import inspect_call
 from chatops.wiring.app import App
 from chatops.wiring.words import unknown
 
@@ -45,7 +46,7 @@ async def explain_call(
     arguments: str | None,
     *,
     session: SessionId = NO_SESSION,
-    remembered: Sequence[RememberedGrant] = (),
+    remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
 ) -> Explained:
     """Return the verdict under `grant` on a call with these arguments (JSON); None: on all calls of the tool.
@@ -97,4 +98,4 @@ async def _facts(app: App, grant: Grant, name: str, text: str, *, session: Sessi
         return CallFacts(arguments=spelled)
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
     context = app.context(session, call.id, tool=tool)
-    return await tool.inspect(call, replace(context, sandbox=grant.sandbox or context.sandbox))
+    return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))

@@ -2,14 +2,19 @@
 
 import asyncio
 
-from chatops.domain.decisions import RememberedGrant
+from chatops.config.folder_identity import folder_identity
+from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.engine.view import read_workspace, workspace_was_read
+from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
+from chatops.policy.remembered import scope_words, why_not_here
 from chatops.runtime.view import SessionView
+from chatops.store.base import RuleRow
 from chatops.tui.host import TextTopic
 from chatops.wiring.app import App
 from chatops.wiring.explain import NO_SESSION, explain_call
+from chatops.wiring.words import describe_rule
 
 
 class HostTexts:
@@ -32,14 +37,12 @@ class HostTexts:
 
                 return await asyncio.to_thread(doctor_text, self._app)
 
-    async def revoke(self, session: SessionView, *, number: int) -> str:
-        """Withdraw a remembered permission by its number, and return the notice."""
-        grants = await self._grants(session)
-        if not 1 <= number <= len(grants):
-            raise ConfigError(f"There is no permission number {number}.", advice="/permissions lists them.")
-        gone = grants[number - 1]
-        await session.owned("Nothing was withdrawn").withdraw(gone)
-        return f"Withdrawn: {show_rule(gone.tool, gone.pattern)} in role {gone.role}."
+    async def revoke(self, session: SessionView, *, rule: str) -> str:
+        """Revoke a remembered rule by its id, and return the notice."""
+        found = next((row.rule for row in await self._rules(session) if row.rule.id == rule), None)
+        if found is None or not await asyncio.to_thread(self._app.store.revoke_rule, rule):
+            raise ConfigError(f"There is no rule {rule}.", advice="/permissions lists them.")
+        return f"Revoked rule {rule}: {show_rule(found.tool, found.pattern)}, {scope_words(found.scope, found.role)}."
 
     def _tools(self, session: SessionView) -> str:
         grant = session.grant()
@@ -59,27 +62,33 @@ class HostTexts:
             tool,
             arguments.strip() or None,
             session=session.session_id or NO_SESSION,
-            remembered=await self._grants(session),
+            remembered=tuple(row.rule for row in await self._rules(session)),
             workspace_read=_workspace_was_read(session),
         )
         return "\n".join([*found.lines, "", *found.remarks]).rstrip()
 
-    async def _grants(self, session: SessionView) -> tuple[RememberedGrant, ...]:
-        if not session.session_id:
-            return ()
-        return await asyncio.to_thread(self._app.store.grants, session.session_id)
+    async def _rules(self, session: SessionView) -> tuple[RuleRow, ...]:
+        return await asyncio.to_thread(self._app.rules, session.session_id or None)
 
     async def _permissions(self, session: SessionView) -> str:
-        grants = await self._grants(session)
-        role = session.snapshot().role
-        lines = ["Remembered in this session (revoke with /permissions revoke N):", ""]
-        for number, grant in enumerate(grants, start=1):
-            note = "" if grant.role == role else "  (suspended: another role is in force)"
-            lines.append(f"  {number}. {show_rule(grant.tool, grant.pattern)}  role {grant.role}{note}")
-        lines += [] if grants else ["  none"]
+        grant, rows = session.grant(), await self._rules(session)
+        folder = await asyncio.to_thread(folder_identity, session.workspace)
+        lines = ["Remembered rules (revoke one with /permissions revoke ID):", ""]
+        for row in rows:
+            lines += [f"  {row.rule.id}. {describe_rule(row)}"]
+            if reason := _silent(row.rule, grant, folder=folder):
+                lines += [f"     Does not answer here: {reason}."]
+        lines += [] if rows else ["  none"]
         lines += ["", "Allowed by configuration and flags:", ""]
-        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in session.grant().answers] or ["  none"]
+        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in grant.answers] or ["  none"]
         return "\n".join(lines)
+
+
+def _silent(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
+    """Return why a rule answers nothing in this role and folder; empty if it may."""
+    if rule.role != grant.role:
+        return f"role {grant.role} is in force"
+    return why_not_here(rule, folder=folder, scopes=grant.rule_scopes)
 
 
 def _workspace_was_read(session: SessionView) -> bool:

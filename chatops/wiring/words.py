@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
+from chatops.headless.screen import when
 
 if TYPE_CHECKING:
-    from chatops.store.base import SessionInfo
+    from chatops.store.base import RuleRow, SessionInfo
 
 TO_REVIEW = "awaiting_review"
 """`kind` of the phase of a run that waits for a review."""
@@ -31,3 +32,18 @@ def run_state(info: "SessionInfo") -> str:
     if info.pending:
         return f"{run.step}: {plural(info.pending, 'call')} to approve"
     return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"
+
+
+def describe_rule(row: "RuleRow") -> str:
+    """Return a remembered rule in one line: pattern, scope, folder, source call, date, and how often it was used."""
+    from chatops.config.folder_identity import path_of
+    from chatops.policy.patterns import show_rule
+    from chatops.policy.remembered import scope_words
+
+    rule = row.rule
+    where = f" ({path_of(rule.folder)})" if rule.folder else ""
+    used = "not used yet"
+    if row.used_at is not None:
+        used = f"used {'once' if row.uses == 1 else f'{row.uses} times'}, last {when(row.used_at)}"
+    made = f"made {when(row.made_at)} with call {rule.source_call}"
+    return f"{show_rule(rule.tool, rule.pattern)}: {scope_words(rule.scope, rule.role)}{where}; {made}; {used}"

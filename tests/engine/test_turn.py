@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.decisions import Approved, Edited, HostPattern, MarkedDone, Rejected
+from chatops.domain.decisions import ANY_ARGUMENTS, Approved, Edited, HostPattern, MarkedDone, Rejected, RuleScope
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
@@ -20,7 +20,7 @@ from chatops.engine.inputs import (
     SwitchRole,
     ToolResultInput,
 )
-from chatops.engine.state import AwaitingModel, InRound, Stopping
+from chatops.engine.state import AwaitingModel, Finished, InRound, Stopping
 from chatops.engine.view import failure_of, pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
@@ -321,12 +321,32 @@ def test_a_pending_call_survives_a_switch_to_a_role_that_permits_it() -> None:
     assert sum(world.effects_done.values()) == 1
 
 
-def test_a_remembered_grant_answers_later_calls_of_its_role_only() -> None:
+def test_a_remembered_rule_answers_later_calls_of_its_role_only() -> None:
+    world = World.begin(grant(max_rounds=9))
+    world.drain(reply(raw("run", '{"n":1}')))
+    world.decide(0, Approved(remember=ANY_ARGUMENTS))
+    (rule,) = world.rules
+    assert (rule.role, rule.tool, rule.scope, rule.uid) == ("coder", "run", RuleScope.SESSION, ANA.uid)
+    world.drain(reply(raw("run", '{"n":2}')), reply(raw("run", '{"n":3}')))
+    assert isinstance(world.state.phase, Finished) and sum(world.effects_done.values()) == 3
+    uses = [record for step in world.steps for record in step.decisions if record.by.rule]
+    assert [(record.by.rule, record.by.uid, record.by.is_person) for record in uses] == [("1", ANA.uid, False)] * 2
+    other = World.begin(grant("researcher", TOOLS))
+    other.rules = world.rules
+    other.drain(reply(raw("run", '{"n":2}')))
+    assert not other.effects_done and turn_status(other.state) is TurnStatus.PAUSED
+
+
+def test_a_rule_that_was_revoked_or_does_not_fit_its_call_answers_nothing() -> None:
     world = World.begin(grant(max_rounds=9))
     world.drain(reply(raw("run", '{"n":1}')))
     world.decide(0, Approved(remember=HostPattern(host="x")))
-    assert world.steps[-1].grants[0].role == "coder"
-    assert world.state.remembered[0].tool == "run"
+    assert world.rules == [] and "no rule was made" in str(world.state.messages)
+    world.drain(reply(raw("run", '{"n":2}')))
+    world.decide(0, Approved(remember=ANY_ARGUMENTS))
+    world.rules.clear()
+    world.drain(reply(raw("run", '{"n":3}')))
+    assert sum(world.effects_done.values()) == 2 and turn_status(world.state) is TurnStatus.PAUSED
 
 
 def test_cancelling_while_the_model_speaks_keeps_the_partial_answer() -> None:

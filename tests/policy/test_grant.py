@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, PathPattern, RememberedGrant
+from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, PathPattern, RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
@@ -168,7 +168,7 @@ def test_confirm_deny_denies_and_nothing_answers_it() -> None:
         ),
     )
     held = grant(registry(users=users), approvals=("file_edit",))
-    remembered = RememberedGrant(role="coder", tool="file_edit", pattern=ANY_ARGUMENTS, source_call=CallId("c"))
+    remembered = RememberedRule(role="coder", tool="file_edit", pattern=ANY_ARGUMENTS, source_call=CallId("c"))
     judged = held.judge("file_edit", NOTHING, remembered=(remembered,))
     assert judged.verdict is Verdict.DENY and "confirm_deny" in judged.reason
 
@@ -246,7 +246,7 @@ def test_search_asks_once_files_have_been_read() -> None:
 
 def test_remembered_grants_belong_to_their_role() -> None:
     own = registry(RoleSpec(name="coder"), RoleSpec(name="operator"))
-    kept = (RememberedGrant(role="coder", tool="file_edit", pattern=ANY_ARGUMENTS, source_call=CallId("c")),)
+    kept = (RememberedRule(role="coder", tool="file_edit", pattern=ANY_ARGUMENTS, source_call=CallId("c")),)
     assert grant(own).judge("file_edit", NOTHING, remembered=kept).verdict is Verdict.ALLOW
     assert grant(own, role="operator").judge("file_edit", NOTHING, remembered=kept).verdict is Verdict.ASK
 

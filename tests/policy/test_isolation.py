@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import ANY_ARGUMENTS, RememberedGrant
+from chatops.domain.decisions import ANY_ARGUMENTS, RememberedRule
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -77,7 +77,7 @@ def test_nothing_is_offered_or_run_outside_its_step(
     if at is not None:
         grant = grant.narrowed(*step_layers(StepSpec(name=at.step, system_prompt="", tools=listed), at=at))
     for name, steps, verdict in given_tools:
-        remembered = [RememberedGrant(role="r", tool=name, pattern=ANY_ARGUMENTS, source_call=CallId("c"))]
+        remembered = [RememberedRule(role="r", tool=name, pattern=ANY_ARGUMENTS, source_call=CallId("c"))]
         allowed = may_be_used(steps, at) and verdict is not Verdict.DENY and (role is None or name in role)
         if at is not None and listed is not None:
             allowed = allowed and name in listed

@@ -16,7 +16,7 @@ from chatops.domain.decisions import (
     ExactArguments,
     HostPattern,
     PathPattern,
-    RememberedGrant,
+    RememberedRule,
 )
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
@@ -183,7 +183,7 @@ def floor(
 
 
 def made_by_a_user(
-    *, site: Registry | None, own: Registry, role: str, tool: str, remembered: list[RememberedGrant]
+    *, site: Registry | None, own: Registry, role: str, tool: str, remembered: list[RememberedRule]
 ) -> bool:
     """Whether anything exists that could answer an ask for this tool."""
     for registry in (site, own):
@@ -199,7 +199,7 @@ def made_by_a_user(
 
 remembered_grants = st.lists(
     st.builds(
-        RememberedGrant, role=st.sampled_from(ROLES), tool=names, pattern=patterns, source_call=st.just(CallId("c"))
+        RememberedRule, role=st.sampled_from(ROLES), tool=names, pattern=patterns, source_call=st.just(CallId("c"))
     ),
     max_size=3,
 )
@@ -235,7 +235,7 @@ def test_no_verdict_is_wider_than_level_role_and_site(
     steps: list[Layer],
     later_steps: list[Layer],
     call: CallFacts,
-    remembered: list[RememberedGrant],
+    remembered: list[RememberedRule],
 ) -> None:
     def grant(site: Registry | None, own: Registry, role: str, extra: list[Layer]) -> Grant:
         return resolve_grant(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ExactArguments, RememberedGrant
+from chatops.domain.decisions import ANY_ARGUMENTS, ExactArguments, RememberedRule
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -27,10 +27,10 @@ DOUBTS = REPAIRS.map(lambda repairs: {"repairs": repairs}) | st.just({"needs_use
 APPROVALS = st.lists(st.sampled_from([*TOOLS, "read:src/**", "write:{}", "run:{}"]), max_size=3)
 
 
-def everything(role: str) -> list[RememberedGrant]:
+def everything(role: str) -> list[RememberedRule]:
     """Every call of every tool, and every call with exactly these arguments, for ever."""
     return [
-        RememberedGrant(role=role, tool=tool, pattern=pattern, source_call=CallId("c"))
+        RememberedRule(role=role, tool=tool, pattern=pattern, source_call=CallId("c"))
         for tool in TOOLS
         for pattern in (ANY_ARGUMENTS, ExactArguments(arguments="{}"))
     ]
@@ -61,7 +61,7 @@ def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
     steps: list[Layer],
     call: CallFacts,
     doubt: dict[str, Any],
-    remembered: list[RememberedGrant],
+    remembered: list[RememberedRule],
     approvals: list[str],
 ) -> None:
     grant = resolve_grant(

@@ -2,16 +2,8 @@
 
 from dataclasses import replace
 
-from chatops.domain.decisions import (
-    AnyArguments,
-    ArgvPattern,
-    ExactArguments,
-    HostPattern,
-    PathPattern,
-    RememberedGrant,
-)
 from chatops.domain.events import AskReason, TurnStatus
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes
@@ -98,13 +90,6 @@ def _calls() -> tuple[CallState, ...]:
 
 
 def _state(phase: Phase) -> TurnState:
-    patterns = (
-        AnyArguments(),
-        ExactArguments(arguments="{}"),
-        ArgvPattern(words=("git", "*")),
-        PathPattern(glob="/w/**"),
-        HostPattern(host="*.example.org"),
-    )
     return TurnState(
         turn_id=TURN,
         session_id=SESSION,
@@ -113,9 +98,6 @@ def _state(phase: Phase) -> TurnState:
         grant=kit.a_grant(),
         phase=phase,
         messages=(kit.user(TURN), kit.assistant(TURN, "I list it.", calls=(kit.a_call(TURN),))),
-        remembered=tuple(
-            RememberedGrant(role="coder", tool="t", pattern=pattern, source_call=CallId("c")) for pattern in patterns
-        ),
         counters=Counters(
             requests=2,
             rounds=1,
@@ -170,7 +152,7 @@ def golden_states() -> dict[str, TurnState]:
             f"finished_{status.value}": _state(Finished(result=status, answer="A \ud83d", detail="why", advice="do"))
             for status in TurnStatus
         },
-        "fresh": replace(_state(kit.awaiting_model(TURN)), parent_id=None, usage=None, remembered=(), seq=0),
+        "fresh": replace(_state(kit.awaiting_model(TURN)), parent_id=None, usage=None, seq=0),
     }
 
 

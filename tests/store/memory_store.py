@@ -4,10 +4,9 @@ Each method is one transaction; the topics are in `tests.store.memory`.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
@@ -18,10 +17,10 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, SessionInfo
+from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, RuleRow, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
-from tests.store.memory import decisions, leases, runs, sessions, turns
+from tests.store.memory import decisions, leases, remembered, runs, sessions, turns
 from tests.store.memory.tables import Memory as Memory
 
 
@@ -183,20 +182,17 @@ class MemoryStore:
         with self._read() as memory:
             return sum(count for writer, count in memory.writes.items() if writer != id(self))
 
-    # grants, journal, log
-    def grants(self, session_id: SessionId) -> tuple[RememberedGrant, ...]:
-        """See `Store.grants`."""
+    # remembered rules, journal, log
+    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
+        """See `Store.rules`."""
         with self._read() as memory:
-            full = sessions.full_id(memory, session_id)
-            return tuple(grant for owner, grant in memory.grants if owner == full)
+            full = None if session_id is None else sessions.full_id(memory, session_id)
+            return remembered.in_force(memory, session_id=full, uid=uid)
 
-    def revoke_grants(self, session_id: SessionId, grants: Sequence[RememberedGrant]) -> int:
-        """See `Store.revoke_grants`."""
+    def revoke_rule(self, rule_id: str) -> bool:
+        """See `Store.revoke_rule`."""
         with self._write() as memory:
-            full = sessions.full_id(memory, session_id)
-            before = len(memory.grants)
-            memory.grants = [row for row in memory.grants if row[0] != full or row[1] not in grants]
-            return before - len(memory.grants)
+            return memory.rules.pop(rule_id, None) is not None
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
         """See `Store.journal`."""

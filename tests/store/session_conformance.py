@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
@@ -159,18 +160,19 @@ class SessionConformance:
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "fork"]
         assert [m.text for m in store.history(session.id) if m.kind == "user"] == ["0", "1", "2", "3", "main"]
 
-    def test_a_fork_of_the_whole_session_takes_no_grants(
+    def test_a_fork_of_the_whole_session_takes_no_rules_of_its_session(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         step = kit.first(turn, session.id)
         store.commit(step)
-        store.commit(kit.then(step, kit.finished(), kit.assistant(turn), grants=(kit.remembered(),)))
+        lasting = kit.remembered(scope=RuleScope.FOLDER)
+        store.commit(kit.then(step, kit.finished(), kit.assistant(turn), rules=(kit.remembered(), lasting)))
         store.queue_message(session.id, "later")
         fork = store.fork_session(session.id)
         assert store.history(fork.id) == store.history(session.id)
         assert (fork.active_turn, fork.last_turn) == (None, None)
-        assert store.grants(session.id) == (kit.remembered(),)
-        assert store.grants(fork.id) == ()
+        assert kit.rules(store, session.id) == [kit.remembered(), lasting]
+        assert kit.rules(store, fork.id) == [lasting]
         assert store.queued_messages(fork.id) == ()
 
     def test_a_fork_before_a_strange_message_is_refused_and_leaves_nothing(
@@ -306,19 +308,58 @@ class SessionConformance:
         store.set_setting("default_model", "")
         assert opened().setting("default_model") == ""
 
-    def test_grants_are_remembered_once_and_can_be_taken_back(
+    def test_rules_are_remembered_once_and_can_be_taken_back(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         mine, other = kit.remembered(), kit.remembered(role="reviewer", source="c2")
         step = kit.first(turn, session.id)
         store.commit(step)
-        step = kit.then(step, kit.awaiting_model(turn), grants=(mine, other))
+        step = kit.then(step, kit.awaiting_model(turn), rules=(mine, other))
         store.commit(step)
-        step = kit.then(step, kit.awaiting_model(turn), grants=(mine,))
+        step = kit.then(step, kit.awaiting_model(turn), rules=(mine,))
         store.commit(step)
-        assert store.grants(session.id) == (mine, other)
-        assert store.revoke_grants(session.id, [mine, kit.remembered(source="nobody")]) == 1
-        assert store.revoke_grants(session.id, [mine]) == 0
-        assert store.grants(session.id) == (other,)
-        store.commit(kit.then(step, kit.awaiting_model(turn), grants=(mine,)))
-        assert store.grants(session.id) == (other, mine)
+        first, second = store.rules(session_id=session.id)
+        assert [replace(row.rule, id="") for row in (first, second)] == [mine, other]
+        assert (first.uses, first.used_at) == (0, None) and first.made_at > 0
+        assert store.revoke_rule(first.rule.id)
+        assert not store.revoke_rule(first.rule.id) and not store.revoke_rule("nobody")
+        assert store.rules(session_id=session.id) == [second]
+        store.commit(kit.then(step, kit.awaiting_model(turn), rules=(mine,)))
+        assert kit.rules(store, session.id) == [other, mine]
+        # The id of a revoked rule is not given again: the log names rules by it.
+        assert first.rule.id not in {row.rule.id for row in store.rules()}
+
+    def test_lasting_rules_outlive_their_session_and_are_of_one_user(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        folder, role = kit.remembered(scope=RuleScope.FOLDER), kit.remembered(scope=RuleScope.ROLE, uid=7)
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        store.commit(kit.then(step, kit.finished(), kit.assistant(turn), rules=(kit.remembered(), folder, role)))
+        other = store.create_session(workspace="/w", role="r", persona="p")
+        assert kit.rules(store, other.id) == [folder, role]
+        assert kit.rules(store, other.id, uid=1000) == [folder]
+        assert kit.rules(store, other.id, uid=7) == [role]
+        assert kit.rules(store, other.id, uid=8) == []
+        store.delete_session(session.id)
+        assert kit.rules(store) == [folder, role]
+
+    def test_a_use_of_a_rule_is_counted_and_logged_with_the_start_of_its_call(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        step = kit.then(step, kit.awaiting_model(turn), rules=(kit.remembered(),))
+        store.commit(step)
+        (row,) = store.rules()
+        call = kit.a_call(turn)
+        by = Principal(uid=1000, rule=row.rule.id)
+        started = kit.then(
+            step, kit.in_round(CallState(call=call, status=kit.started())), decisions=(kit.record(call, by=by),)
+        )
+        store.commit(started)
+        store.commit(started)
+        (used,) = store.rules()
+        assert used.uses == 1 and used.used_at is not None
+        (entry,) = store.decisions()
+        assert (entry.by.rule, entry.role, entry.call_id) == (row.rule.id, "coder", call.id)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from chatops.domain.decisions import Approved, HostPattern, Principal, RememberedGrant
+from chatops.domain.decisions import Approved, HostPattern, Principal, RememberedRule, RuleScope
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
@@ -170,7 +170,25 @@ def decided(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> DecideCa
     return DecideCall(call_id=call.id, digest=digest, decision=Approved(), by=by)
 
 
-def remembered(role: str = "coder", source: str = "c1") -> RememberedGrant:
-    return RememberedGrant(
-        role=role, tool="web_fetch", pattern=HostPattern(host="docs.example"), source_call=CallId(source)
+def remembered(
+    role: str = "coder",
+    source: str = "c1",
+    *,
+    scope: RuleScope = RuleScope.SESSION,
+    uid: int | None = 1000,
+) -> RememberedRule:
+    return RememberedRule(
+        role=role,
+        tool="web_fetch",
+        pattern=HostPattern(host="docs.example"),
+        source_call=CallId(source),
+        scope=scope,
+        folder="7:11:/ws" if scope is RuleScope.FOLDER else "",
+        definition="d",
+        uid=uid,
     )
+
+
+def rules(store: Store, session_id: SessionId | None = None, *, uid: int | None = None) -> list[RememberedRule]:
+    """The rules in force, without the ids that the store gave them."""
+    return [replace(row.rule, id="") for row in store.rules(session_id=session_id, uid=uid)]

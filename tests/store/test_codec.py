@@ -165,7 +165,7 @@ def test_the_same_step_has_the_same_fingerprint_and_a_different_one_another() ->
     assert fingerprint(step) == fingerprint(kit.first(TurnId("s.1"), SessionId("s")))
     other = [
         kit.first(TurnId("s.1"), SessionId("s"), text="other"),
-        replace(step, grants=(kit.remembered(),)),
+        replace(step, rules=(kit.remembered(),)),
         replace(step, decisions=(kit.record(kit.a_call(TurnId("s.1"))),)),
         replace(step, effects=(kit.run(kit.a_call(TurnId("s.1"))),)),
         replace(step, results=(kit.closing(kit.a_call(TurnId("s.1"))),)),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.messages import NoticeMessage
 from chatops.engine.state import CallState
@@ -126,7 +127,7 @@ def test_a_damaged_review_is_ignored(path: Path) -> None:
         assert store.post_review(session_id, run.CANCELLED)
 
 
-def test_damaged_decisions_and_grants_allow_nothing(path: Path) -> None:
+def test_damaged_decisions_and_rules_allow_nothing(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
@@ -134,12 +135,13 @@ def test_damaged_decisions_and_grants_allow_nothing(path: Path) -> None:
         step = kit.first(turn, session_id)
         store.commit(step)
         phase = kit.in_round(CallState(call=call, status=kit.awaiting()))
-        store.commit(kit.then(step, phase, grants=(kit.remembered(),)))
+        store.commit(kit.then(step, phase, rules=(kit.remembered(), kit.remembered(scope=RuleScope.FOLDER))))
         assert store.post_decision(kit.decided(call))
         sql(path, """UPDATE posted SET decision = '{"kind":"aproved"}'""")
-        sql(path, """UPDATE grants SET pattern = '{"kind":"everything"}'""")
+        sql(path, """UPDATE rules SET pattern = '{"kind":"everything"}' WHERE scope = 'session'""")
+        sql(path, "UPDATE rules SET scope = 'everywhere' WHERE scope = 'folder'")
         assert store.posted_decisions(turn) == []
-        assert store.grants(session_id) == ()
+        assert store.rules() == []
         sql(path, "UPDATE pending SET body = 'x'")
         assert store.pending_calls() == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected, RuleScope
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, StopRun, TryAgain
@@ -50,6 +50,20 @@ def test_a_copy_finds_out_that_it_is_one_and_the_file_it_was_made_of_does_not(pa
     copy = copy_of(path)
     assert (is_copied(path), is_copied(copy)) == (False, True)
     assert is_copied(copy), "until the turn is gone on with"
+
+
+def test_rules_do_not_come_along_into_a_copy(path: Path) -> None:
+    rules = tuple(kit.remembered(scope=scope) for scope in RuleScope)
+    with closing(SqliteStore(path)) as store:
+        session = store.create_session(workspace="/w", role="coder", persona="p").id
+        turn = store.next_turn_id(session)
+        step = kit.first(turn, session)
+        store.commit(step)
+        store.commit(kit.then(step, kit.awaiting_model(turn), rules=rules))
+    with closing(SqliteStore(copy_of(path))) as copy:
+        assert copy.rules() == []
+    with closing(SqliteStore(path)) as store:
+        assert kit.rules(store) == list(rules)
 
 
 def test_another_name_makes_no_copy(path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,21 @@ def contents(
         return found
 
 
+FORMER = {"grants": ("rules", {"seq": "id", "granted_at": "made_at"})}
+"""Tables of older versions under another name now, and their columns that have another name."""
+
+
+def now_called(tables: dict[str, tuple[list[str], list[tuple[object, ...]]]]) -> Any:
+    """The tables with the names that they and their columns have now."""
+    found = {}
+    for name, (columns, rows) in tables.items():
+        if name == "sqlite_sequence":
+            continue  # SQLite's own counters, under the names of the tables
+        now, renamed = FORMER.get(name, (name, {}))
+        found[now] = ([renamed.get(column, column) for column in columns], rows)
+    return found
+
+
 def without_place(tables: dict[str, tuple[list[str], list[tuple[object, ...]]]]) -> object:
     """All but where the file is, which is its own matter."""
     columns, rows = tables["settings"]
@@ -53,7 +69,7 @@ def test_there_is_a_store_of_every_older_version() -> None:
 
 
 def test_every_field_survives(path: Path) -> None:
-    before = contents(path)
+    before = now_called(contents(path))
     with closing(SqliteStore(path)) as store:
         assert store.notices == ()
         assert store.problems() == []
@@ -78,7 +94,9 @@ def test_everything_can_be_asked_of_it(path: Path) -> None:
         (decision,) = store.decisions()
         assert isinstance(decision.decision, Approved)
         assert (decision.by.login, decision.role, decision.model) == ("ana", "coder", "local")
-        assert [(grant.role, grant.tool) for grant in store.grants(info.id)] == [("coder", "scratch_write")]
+        assert [(row.rule.role, row.rule.tool, row.rule.scope.value) for row in store.rules(session_id=info.id)] == [
+            ("coder", "scratch_write", "session")
+        ]
         assert store.queued_messages(info.id) == ("and then say goodbye",)
         assert store.setting("default_model") == "local"
         assert next(one for one in store.sessions() if one.title == "A fork").forked_from == info.id

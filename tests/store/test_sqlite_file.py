@@ -89,7 +89,7 @@ def test_stored_values_are_there_after_opening_again(path: Path) -> None:
         call = kit.a_call(turn)
         step = kit.first(turn, session_id)
         store.commit(step)
-        ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())), grants=(kit.remembered(),))
+        ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())), rules=(kit.remembered(),))
         store.commit(ask)
         assert store.post_decision(kit.decided(call))
     with closing(SqliteStore(path)) as store:

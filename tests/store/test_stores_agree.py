@@ -150,7 +150,7 @@ class StoresAgree(RuleBasedStateMachine):
                 *message,
                 effects=tuple(runs),
                 decisions=(kit.record(calls[0], digest=digest),) if decide else (),
-                grants=(kit.remembered(source=calls[0].id),) if grant else (),
+                rules=(kit.remembered(source=calls[0].id),) if grant else (),
                 results=(kit.closing(calls[0], attempt=second + 1),) if close else (),
             )
         )
@@ -228,8 +228,8 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def revoke(self, pick: int) -> None:
-        given = self.both(lambda store: store.grants(self.session_id(pick))) or ()
-        self.both(lambda store: store.revoke_grants(self.session_id(pick), given[:1]))
+        given = self.both(lambda store: [row.rule for row in store.rules(session_id=self.session_id(pick))]) or ()
+        self.both(lambda store: [store.revoke_rule(rule.id) for rule in given[:1]])
 
     @rule(pick=picks, text=st.sampled_from(["a", "b"]))
     def keep_text(self, pick: int, text: str) -> None:
@@ -246,18 +246,18 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store: store.pending_calls())
         self.both(lambda store: store.decisions())
         for session_id in self.ids[-3:]:
-            self.both(partial(history_and_grants, session_id=session_id))
+            self.both(partial(history_and_rules, session_id=session_id))
             self.both(partial(run_and_words, session_id=session_id))
         for step in self.steps[-3:]:
             self.both(partial(load, turn=step.state.turn_id))
             self.both(partial(journal_and_posted, turn=step.state.turn_id))
 
 
-def history_and_grants(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
+def history_and_rules(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
     return (
         store.session(session_id),
         store.history(session_id),
-        store.grants(session_id),
+        tuple(row.rule for row in store.rules(session_id=session_id)),
         store.queued_messages(session_id),
     )
 

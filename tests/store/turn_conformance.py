@@ -111,11 +111,11 @@ class TurnConformance:
             kit.assistant(turn, calls=(call,)),
             effects=(kit.run(call),),
             decisions=(kit.record(call),),
-            grants=(kit.remembered(),),
+            rules=(kit.remembered(),),
         )
         store.commit(runs)
         store.commit(runs)
-        assert len(store.journal(turn)) == len(store.decisions()) == len(store.grants(session.id)) == 1
+        assert len(store.journal(turn)) == len(store.decisions()) == len(store.rules(session_id=session.id)) == 1
         assert store.session(session.id).messages == 2
 
     def test_another_process_with_the_same_step_is_refused_so_that_only_one_performs_it(

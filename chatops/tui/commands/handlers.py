@@ -220,9 +220,9 @@ async def leave(context: Context, argument: str) -> Replies:
 
 
 async def permissions(context: Context, argument: str) -> Replies:
-    """Show the remembered permissions.
+    """Show the remembered rules.
 
-    ``revoke N`` withdraws a permission, ``deny TOOL`` takes a tool from this session.
+    ``revoke ID`` revokes a rule, ``deny TOOL`` takes a tool from this session.
     """
     session = context.session
     verb, _, rest = argument.partition(" ")
@@ -234,8 +234,8 @@ async def permissions(context: Context, argument: str) -> Replies:
         return (Notify(f"{rest} is revoked for this session, in every role."),)
     if verb == "revoke":
         if not rest.isdigit():
-            return (Notify("Give its number in /permissions: /permissions revoke 2"),)
-        return (Notify(await context.host.revoke(session, number=int(rest))),)
+            return (Notify("Give its id in /permissions: /permissions revoke 2"),)
+        return (Notify(await context.host.revoke(session, rule=rest)),)
     return await _text(context, "Permissions", topic="permissions", argument=argument)
 
 

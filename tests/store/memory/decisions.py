@@ -6,11 +6,12 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
 from chatops.engine.effects import DecisionRecord, TurnStep
 from chatops.engine.inputs import DecideCall
-from chatops.engine.state import TurnState
+from chatops.engine.state import InRound, TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.store.rules import already_decided
 from chatops.store.turn_rules import in_call_order, open_calls
+from tests.store.memory import remembered
 from tests.store.memory.tables import Memory
 
 
@@ -22,7 +23,9 @@ def follow(memory: Memory, step: TurnStep, *, now: float) -> None:
         if left is not None and left[1].digest == record.digest:
             if (left[1].decision, left[1].by) != (record.decision, record.by):
                 raise already_decided(record.call_id, by=left[1].by)
-        _log(memory, record, state.session_id, now=now)
+        _log(memory, record, state, now=now)
+        if record.by.rule:
+            remembered.count_use(memory, record.by.rule, now=now)
     still_open = open_calls(state) - {record.call_id for record in step.decisions}
     memory.posted = {key: row for key, row in memory.posted.items() if row[0] != state.turn_id or key in still_open}
     waiting = {pending.call.id: pending for pending in pending_calls(state)}
@@ -62,21 +65,23 @@ def _ask(memory: Memory, pending: PendingCall, state: TurnState, *, now: float) 
     )
 
 
-def _log(memory: Memory, record: DecisionRecord, session_id: SessionId, *, now: float) -> None:
+def _log(memory: Memory, record: DecisionRecord, state: TurnState, *, now: float) -> None:
     asked = memory.pending.get(record.call_id)
     answered = memory.posted.get(record.call_id)
     taken = answered is not None and (answered[1].digest, answered[1].by) == (record.digest, record.by)
+    phase = state.phase
+    proposed = (phase.proposed_under.role, phase.model) if isinstance(phase, InRound) else ("", "")
     memory.decisions.append(
         DecisionRow(
             call_id=record.call_id,
-            session_id=session_id,
+            session_id=state.session_id,
             tool=record.tool,
             digest=record.digest,
             decision=record.decision,
             by=record.by,
             decided_at=answered[2] if answered is not None and taken else now,
-            role="" if asked is None else asked.pending.role,
-            model="" if asked is None else asked.pending.model,
+            role=proposed[0] if asked is None else asked.pending.role,
+            model=proposed[1] if asked is None else asked.pending.model,
         )
     )
 

@@ -100,7 +100,7 @@ def delete(memory: Memory, session_id: SessionId) -> None:
         memory.journal = {key: row for key, row in memory.journal.items() if row[0] != turn_id}
         memory.pending = {key: row for key, row in memory.pending.items() if row.turn_id != turn_id}
         memory.posted = {key: row for key, row in memory.posted.items() if row[0] != turn_id}
-    memory.grants = [row for row in memory.grants if row[0] != session_id]
+    memory.rules = {key: row for key, row in memory.rules.items() if row[0] != session_id}
     memory.texts = [row for row in memory.texts if row[0] != session_id]
     memory.runs.pop(session_id, None)
     memory.words = [row for row in memory.words if row[0] != session_id]

@@ -3,14 +3,13 @@
 from dataclasses import dataclass, field
 from threading import RLock
 
-from chatops.domain.decisions import RememberedGrant
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.base import DecisionRow, JournalRow, LeaseRow, PendingCallRow, SessionInfo
+from chatops.store.base import DecisionRow, JournalRow, LeaseRow, PendingCallRow, RuleRow, SessionInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ class Memory:
     pending: dict[CallId, PendingCallRow] = field(default_factory=dict)
     posted: dict[CallId, tuple[TurnId, DecideCall, float]] = field(default_factory=dict)
     decisions: list[DecisionRow] = field(default_factory=list)
-    grants: list[tuple[SessionId, RememberedGrant]] = field(default_factory=list)
+    rules: dict[str, tuple[SessionId | None, RuleRow]] = field(default_factory=dict)
+    rule_ids: list[str] = field(default_factory=list)
     texts: list[tuple[SessionId, str]] = field(default_factory=list)
     leases: dict[SessionId, LeaseRow] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,8 @@ _TABLES = (
     "pending",
     "posted",
     "decisions",
-    "grants",
+    "rules",
+    "rule_ids",
     "texts",
     "leases",
     "settings",

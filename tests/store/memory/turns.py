@@ -11,7 +11,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
 from chatops.store.turn_rules import carries_nothing, intents, turn_of
-from tests.store.memory import decisions, sessions
+from tests.store.memory import decisions, remembered, sessions
 from tests.store.memory.tables import Memory, StoredTurn
 
 
@@ -35,9 +35,8 @@ def commit(memory: Memory, step: TurnStep, *, now: float, writer: object, proces
         _close_attempt(memory, result, now=now)
     for run in intents(step):
         _put_intent(memory, run, state.turn_id, now=now, process=process)
-    for grant in step.grants:
-        if (state.session_id, grant) not in memory.grants:
-            memory.grants.append((state.session_id, grant))
+    for rule in step.rules:
+        remembered.add(memory, state.session_id, rule, now=now)
     if step.takes_queued and (kept := [row for row in memory.texts if row[0] == state.session_id]):
         memory.texts.remove(kept[0])
     if step.draft is not None:

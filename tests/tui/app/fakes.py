@@ -322,7 +322,7 @@ class FakeHost:
     drafts: dict[str, str] = field(default_factory=dict)
     follower_drafts: dict[str, str] = field(default_factory=dict)
     others: dict[str, FakeSession] = field(default_factory=dict)
-    revoked: list[int] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
     waits: SessionId | None = None
     undecided: list[SessionRow] = field(default_factory=list)
     themes: list[str] = field(default_factory=list)
@@ -446,9 +446,9 @@ class FakeHost:
     async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
         return f"{topic} of {session.snapshot().role} {argument}".strip()
 
-    async def revoke(self, session: SessionView, *, number: int) -> str:
-        self.revoked.append(number)
-        return f"Withdrawn: {number}."
+    async def revoke(self, session: SessionView, *, rule: str) -> str:
+        self.revoked.append(rule)
+        return f"Revoked rule {rule}."
 
 
 def opener(session: FakeSession, host: FakeHost | None = None, **more: object) -> Callable[[], object]:

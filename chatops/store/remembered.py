@@ -1,0 +1,86 @@
+"""Remembered rules: standing answers that a user gave with a decision on a call.
+
+A rule of scope *session* ends with its session. The others outlive the session that they come from.
+"""
+
+import logging
+
+from chatops.domain.decisions import RememberedRule, RuleScope
+from chatops.domain.errors import UnreadableError
+from chatops.domain.ids import CallId, SessionId
+from chatops.store.base import RuleRow
+from chatops.store.codec import decode_pattern, encode_pattern
+from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, real, real_or_none, text
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = (
+    "id, scope, folder, role, tool, pattern, definition, source_call, by_uid, made_at, uses, used_at FROM rules "
+    "WHERE revoked_at IS NULL"
+)
+
+
+def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: float) -> None:
+    """Store a rule. The very same one in force is stored once."""
+    owner = session_id if rule.scope is RuleScope.SESSION else None
+    said = {
+        "scope": rule.scope.value,
+        "folder": rule.folder,
+        "role": rule.role,
+        "tool": rule.tool,
+        "pattern": encode_pattern(rule.pattern),
+        "definition": rule.definition,
+        "source_call": rule.source_call,
+    }
+    same = " AND ".join(f"{name} = ?" for name in said)
+    found = rows.one(
+        f"SELECT 1 FROM rules WHERE revoked_at IS NULL AND session_id IS ? AND by_uid IS ? AND {same}",
+        owner,
+        rule.uid,
+        *said.values(),
+    )
+    if found is None:
+        rows.insert("rules", session_id=owner, by_uid=rule.uid, made_at=now, **said)
+
+
+def count_use(rows: Connection, rule_id: str, *, now: float) -> None:
+    """Count that a rule answered for a call that starts with this commit."""
+    rows.run("UPDATE rules SET uses = uses + 1, used_at = ? WHERE id = ?", now, rule_id)
+
+
+def revoke(rows: Connection, rule_id: str, *, now: float) -> bool:
+    """Revoke a rule. Return False if none in force has this id. The row stays, with its uses."""
+    done = rows.run("UPDATE rules SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", now, rule_id)
+    return done.rowcount > 0
+
+
+def in_force(rows: Connection, *, session_id: SessionId | None, uid: int | None) -> list[RuleRow]:
+    """See `Store.rules`. A damaged rule answers nothing and is left out."""
+    found = rows.all(
+        f"SELECT {_COLUMNS} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
+        "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) ORDER BY id",
+        session_id,
+        uid,
+    )
+    rules: list[RuleRow] = []
+    for row in found:
+        try:
+            rules.append(_rule_row(row))
+        except (UnreadableError, ValueError) as error:
+            log.warning("a remembered rule is left out: %s", error)
+    return rules
+
+
+def _rule_row(row: SqlRow) -> RuleRow:
+    rule = RememberedRule(
+        id=str(integer(row[0])),
+        scope=RuleScope(text(row[1])),
+        folder=text(row[2]),
+        role=text(row[3]),
+        tool=text(row[4]),
+        pattern=decode_pattern(row[5]),
+        definition=text(row[6]),
+        source_call=CallId(text(row[7])),
+        uid=integer_or_none(row[8]),
+    )
+    return RuleRow(rule=rule, made_at=real(row[9]), uses=integer(row[10]), used_at=real_or_none(row[11]))
