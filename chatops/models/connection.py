@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx2
-import openai
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import is_loopback
 from chatops.models.keys import Secret
+from chatops.models.sdk import openai
 from chatops.models.wire import encode
 from chatops.policy.registry import ModelSpec
 
