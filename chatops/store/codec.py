@@ -5,13 +5,15 @@ versions. Each version so far has only added fields with defaults, so older ones
 not survive needs an upgrade here, over the parsed JSON. The golden files in ``tests/data/checkpoints`` and
 ``tests/data/runs`` must load for ever.
 
-The standard library writes and parses the JSON, because pydantic's own parser refuses lone surrogates.
+The standard library writes and parses the JSON, because pydantic's own parser refuses lone surrogates. Pydantic is
+needed to read only: building its adapters takes longer than a turn takes from Enter to its request.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar, cast
 
@@ -80,13 +82,9 @@ class _Form(Generic[T]):
         """Pydantic's adapter of the type."""
         return TypeAdapter(self._type)
 
-    def payload(self, value: T) -> Any:
-        """Return `value` as what JSON can hold."""
-        return self.adapter.dump_python(value, mode="json")
-
     def encode(self, value: T) -> str:
         """Return `value` as JSON text."""
-        return _dumps(self.payload(value))
+        return _dumps(value)
 
     def decode(self, text: object) -> T:
         """Return the value that `encode` of this or an older version wrote. Raises UnreadableError."""
@@ -138,13 +136,27 @@ encode_run = _RUNS.encode
 
 
 def _dumps(value: object) -> str:
-    """Return compact JSON that keeps every character."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Return compact JSON that keeps every character. A dataclass becomes an object with its fields."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
-def warm_up() -> None:
-    """Build the codecs of turns and messages (some 50 ms), so that the first message need not wait for it."""
-    _ = _STATES.adapter, _MESSAGES.adapter
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return _fields(value)
+
+
+def _fields(value: object) -> dict[str, object]:
+    names = _names.get(type(value))
+    if names is None:
+        names = _names[type(value)] = tuple(one.name for one in fields(cast(Any, value)))
+    return {name: getattr(value, name) for name in names}
+
+
+_names: dict[type, tuple[str, ...]] = {}
+"""The fields of each dataclass, as a cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +169,7 @@ class StoredState:
 
 def encode_state(state: TurnState) -> str:
     """Return `state` encoded at STATE_VERSION, without the bodies of its messages."""
-    payload = _STATES.payload(replace(state, history=(), messages=()))
+    payload = _fields(state)
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
     return _dumps(payload)

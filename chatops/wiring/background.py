@@ -118,9 +118,7 @@ class Background:
 
 def _load() -> None:
     from chatops.models import client
-    from chatops.store import codec
 
-    codec.warm_up()
     client.warm_up()
     import_module("chatops.demo.model")
 
