@@ -45,6 +45,8 @@ class CommandNode:
     """Fixed words for its positional argument."""
     listed_by: str
     """The command that lists what its positional argument may be; empty if none does."""
+    takes_folder: bool
+    """True if its positional argument is a folder."""
 
 
 def run(arguments: Namespace) -> int:
@@ -151,6 +153,8 @@ def fish(tree: Sequence[CommandNode]) -> str:
         lines += [f"complete -c chatops {condition} -a {value}" for value in node.values]
         if node.listed_by:
             lines.append(f"complete -c chatops {condition} -a '(__chatops_names {node.listed_by})'")
+        if node.takes_folder:
+            lines.append(f"complete -c chatops {condition} -a '(__fish_complete_directories)'")
         lines += [f"complete -c chatops {condition} {_fish_flag(flag)}" for flag in node.flags]
     return "\n".join(lines) + "\n"
 
@@ -178,14 +182,16 @@ def _after_flags(tree: Sequence[CommandNode], offer: str) -> str:
 def _bash_case(node: CommandNode) -> str:
     words = [name for name, _ in node.commands] + [name for f in node.flags for name in f.names] + list(node.values)
     words += [f"$(_chatops_names {node.listed_by})"] if node.listed_by else []
-    return f'    "{" ".join(node.path)}") COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"));;'
+    folders = "-d " if node.takes_folder else ""
+    return f'    "{" ".join(node.path)}") COMPREPLY=($(compgen {folders}-W "{" ".join(words)}" -- "$cur"));;'
 
 
 def _zsh_case(node: CommandNode) -> str:
     commands = " ".join(_zsh_entry(name, text) for name, text in node.commands)
     flags = " ".join(_zsh_entry(name, flag.help) for flag in node.flags for name in flag.names)
     names = " ".join([*node.values, *([f"$(_chatops_names {node.listed_by})"] if node.listed_by else [])])
-    return f'    "{" ".join(node.path)}") commands=({commands}) flags=({flags}) names=({names});;'
+    folders = "; _files -/" if node.takes_folder else ""
+    return f'    "{" ".join(node.path)}") commands=({commands}) flags=({flags}) names=({names}){folders};;'
 
 
 def _zsh_entry(name: str, text: str) -> str:
@@ -235,6 +241,7 @@ def _walk(parser: argparse.ArgumentParser, path: tuple[str, ...], found: list[Co
             flags=tuple(_flag(path, action) for action in plain if action.option_strings),
             values=tuple(values),
             listed_by=listed[0] if listed else "",
+            takes_folder=any(action.metavar == "DIR" for action in plain if not action.option_strings),
         )
     )
     for name, child in children:

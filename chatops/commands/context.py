@@ -86,7 +86,7 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
     paths = find_paths(os.environ)
     paths.prepare()
     start_logging(paths.log)
-    _check_registries(chosen, workspace, paths)
+    _check_registries(chosen, paths)
     store = make_store(chosen.store or paths.store, storage)
     try:
         yield Stored(store, workspace, paths, chosen)
@@ -96,13 +96,13 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
         store.close()
 
 
-def _check_registries(chosen: Options, workspace: Path, paths: Paths) -> None:
+def _check_registries(chosen: Options, paths: Paths) -> None:
     """Raise ConfigError if a named registry is missing, or if that of the site cannot be trusted."""
     if chosen.registry is None and not os.environ.get(REGISTRY_VARIABLE) and not os.path.lexists(SITE_REGISTRY):
         return
     from chatops.config.registry import load_registry
 
-    load_registry(path=chosen.registry, workspace=workspace, paths=paths, env=os.environ)
+    load_registry(path=chosen.registry, paths=paths, env=os.environ)
 
 
 @contextmanager

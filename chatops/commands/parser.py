@@ -291,6 +291,11 @@ class _Group:
         for name, text in (("list", "who decided what"), ("export", "the whole log, one JSON object per line")):
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
+        trust = self._plain("trust", "trust what a folder brings: notes, a registry, workflows")
+        trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
+        answer = trust.add_mutually_exclusive_group()
+        answer.add_argument("--revoke", action="store_true", help="forget what you trust there")
+        answer.add_argument("--digest", metavar="HEX", help="do not ask: trust it if this is still its digest")
         doctor = self._plain("doctor", "check the installation; each problem with the next step")
         doctor.add_argument("--model", metavar="MODEL", help="check only this model, and ask it to call a tool")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")

@@ -15,6 +15,7 @@ from chatops.domain.errors import ConfigError
 from chatops.headless.screen import counted
 from chatops.policy.registry import Registry
 from chatops.wiring.checks import concerns_of, unusable_models
+from chatops.wiring.options import workspace_of
 
 
 def run(arguments: Namespace) -> int:
@@ -40,16 +41,8 @@ def _path(arguments: Namespace) -> Path:
     if arguments.path is not None:
         return Path(arguments.path).expanduser()
     named = getattr(arguments, "registry", None)
-    try:
-        workspace = Path(getattr(arguments, "workspace", None) or ".").resolve()
-    except FileNotFoundError:
-        raise ConfigError(
-            "The folder you are in has been deleted.", advice="Go to another, or name one with --workspace DIR."
-        ) from None
-    loaded = load_registry(
-        path=Path(named) if named else None, workspace=workspace, paths=find_paths(os.environ), env=os.environ
-    )
-    return loaded.path
+    workspace_of(None)
+    return load_registry(path=Path(named) if named else None, paths=find_paths(os.environ), env=os.environ).path
 
 
 def _read(path: Path) -> bytes:

@@ -66,6 +66,11 @@ class Paths:
         return self.data / "registry"
 
     @property
+    def trust(self) -> Path:
+        """Folder with the user's answers about what workspaces bring, one file for each workspace."""
+        return self.data / "trust"
+
+    @property
     def protected(self) -> tuple[Path, ...]:
         """Folders that no tool may touch, resolved."""
         return tuple(dict.fromkeys(path.resolve() for path in (self.config, self.data, self.log)))

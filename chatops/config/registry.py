@@ -26,8 +26,7 @@ with its SHA-256 digest. For a broken file this is in force instead:
 `Loaded.reload_if_changed` compares device, inode, size and times of both files. It never raises: if the user's file is
 gone (an editor may be writing it) or the site registry can no longer be trusted, the values read before stay in force.
 
-A registry in the workspace is never used, because a workspace must not set models, roles or rights. A notice says that
-it is ignored.
+A registry in the workspace is not looked up here. Once the user trusts it, it can narrow rights (`config.trust`).
 """
 
 import hashlib
@@ -41,11 +40,12 @@ import chatops
 from chatops.config.paths import REGISTRY_VARIABLE, Paths, write_private
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site import SitePlace, load_site
-from chatops.config.workflow_files import Workflows, find_workflows, folder_of, packaged_workflows, strangers
+from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registry, RoleSpec
 from chatops.policy.resolve import Registries
+from chatops.policy.workflow import Definition
 
 FILE_NAME = "model_registry.json"
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
@@ -56,7 +56,6 @@ class _Lookup:
     """Arguments of a lookup, kept to repeat it on a reload."""
 
     path: Path | None
-    workspace: Path
     paths: Paths
     env: tuple[tuple[str, str], ...]
     site: SitePlace
@@ -77,7 +76,7 @@ class Loaded:
     access_cap: AccessLevel | None = None
     """Set if only the packaged registry could replace a broken file."""
     notices: tuple[str, ...] = ()
-    """Notices for the user: warnings with their positions, an ignored workspace registry."""
+    """Notices for the user: warnings with their positions."""
     stamp: tuple[str, ...] = ()
     """State of the files on disk; differs if one of them changes."""
     lookup: _Lookup
@@ -87,10 +86,15 @@ class Loaded:
         """Site and own registry, as `resolve_grant` takes them."""
         return (self.site, self.registry)
 
-    def workflows(self, *, roles_for: Callable[[str], Sequence[str]] | None = None) -> Workflows:
+    def workflows(
+        self,
+        *,
+        roles_for: Callable[[str], Sequence[str]] | None = None,
+        brought: Sequence[Definition | Unusable] = (),
+    ) -> Workflows:
         """Find the workflows in the registries, in the files beside them now, and the packaged ones.
 
-        `roles_for` as in `find_workflows`.
+        `roles_for` and `brought` as in `find_workflows`.
         """
         return find_workflows(
             site=self.site,
@@ -99,6 +103,7 @@ class Loaded:
             folder=self.workflow_folder,
             packaged=packaged_workflows(),
             roles_for=roles_for,
+            brought=brought,
         )
 
     @property
@@ -138,7 +143,6 @@ def packaged_registry() -> Path:
 def load_registry(
     *,
     path: Path | None,
-    workspace: Path,
     paths: Paths,
     env: Mapping[str, str],
     site: SitePlace | None = None,
@@ -154,7 +158,6 @@ def load_registry(
     return _load(
         _Lookup(
             path=path,
-            workspace=workspace,
             paths=paths,
             env=tuple(sorted((name, value) for name, value in env.items() if name in wanted)),
             site=site if site is not None else SitePlace(),
@@ -181,9 +184,6 @@ def _load(lookup: _Lookup) -> Loaded:
         notices.append(f"{error} {note}")
     notices.extend(registry.warnings)
     notices.extend(site.warnings if site is not None else ())
-    notices.extend(_workspace_notice(lookup, path))
-    used = folder_of(path, paths=lookup.paths, packaged=lookup.packaged)
-    notices.extend(strangers(lookup.workspace, used=used))
     return Loaded(
         registry=with_built_in_models(registry, env=dict(lookup.env)),
         site=site,
@@ -287,19 +287,6 @@ def _loose_mode(path: Path) -> list[str]:
     if mode & stat.S_IWOTH:
         return [f"{path} can be written by everyone on this machine. Close it: chmod o-w {path}"]
     return []
-
-
-def _workspace_notice(lookup: _Lookup, used: Path) -> list[str]:
-    """Return a notice about a registry in the workspace, unless it is the one in use or the packaged one."""
-    found = lookup.workspace / FILE_NAME
-    try:
-        if not found.is_file() or found.samefile(used):
-            return []
-        if _read(found) == _read(lookup.packaged):
-            return []
-    except (OSError, ConfigError):
-        pass
-    return [f"{FILE_NAME} in this workspace is ignored: a workspace does not set models, roles or rights."]
 
 
 def _stamp(lookup: _Lookup, path: Path) -> tuple[str, ...]:

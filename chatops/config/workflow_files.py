@@ -1,9 +1,9 @@
 """Workflows from registries, files and the package, and which one of a name counts.
 
-The order is: the site registry, the machine's folder, the user's registry, the user's folder, the packaged workflows.
-The first definition of a name counts, so a user cannot replace a workflow of the machine. A packaged workflow is
-offered only if the registries have the roles that it names. A file that others could have written is not read.
-Workflows in a workspace are never read.
+The order is: the site registry, the machine's folder, the user's registry, the user's folder, the packaged workflows,
+those of the workspace that the user trusts. The first definition of a name counts, so a user cannot replace a workflow
+of the machine, nor a workspace any other. A packaged workflow is offered only if the registries have the roles that it
+names. A file that others could have written is not read.
 """
 
 import os
@@ -18,18 +18,14 @@ from typing import BinaryIO
 import chatops
 from chatops.config.paths import Paths
 from chatops.config.site import SitePlace, UntrustedFileError, read_trusted
+from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import role_names
 from chatops.policy.workflow import Definition
 
-FOLDER = "workflows"
-ENDINGS = (".json", ".yaml", ".yml")
-MAX_FILES = 200
-MAX_BYTES = 1_000_000
-_STRANGERS = 20
-"""Most files of a workspace that are read, only for a notice."""
+FOLDER = WORKFLOWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,27 +82,32 @@ def find_workflows(
     folder: Path,
     packaged: Path | None = None,
     roles_for: Callable[[str], Sequence[str]] | None = None,
+    brought: Sequence[Definition | Unusable] = (),
 ) -> Workflows:
     """Find all workflows, each name once.
 
     The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. `roles_for` names
-    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries. Never raises
-    for a broken file.
+    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries. `brought`
+    are those of the trusted workspace. Never raises for a broken file.
     """
     taken: dict[str, str] = {}
     found: list[Definition] = []
     unusable: list[Unusable] = []
     notices: list[str] = []
-    for one in _in_order(site, own, site_place, folder):
+
+    def take(one: Definition | Unusable) -> None:
         where = one.spec.source if isinstance(one, Definition) else str(one.error)
         if one.name in taken:
             notices.append(f"Workflow {one.name} of {where} has no effect: {taken[one.name]} defines it first.")
-            continue
+            return
         taken[one.name] = where
         if isinstance(one, Definition):
             found.append(one)
         else:
             unusable.append(one)
+
+    for one in _in_order(site, own, site_place, folder):
+        take(one)
     for path in _files(packaged) if packaged is not None else ():
         # A workflow of the same name from a registry or a file replaces it without a notice.
         ours = _definition(path, _read_packaged) if path.stem not in taken else None
@@ -114,20 +115,16 @@ def find_workflows(
             roles = role_names((site, own)) if roles_for is None else roles_for(ours.name)
             if all(step.role in roles for step in ours.spec.steps):
                 found.append(ours)
+        # Some of these workflows bring a role and tools with their name, which no workspace may take.
+        taken.setdefault(path.stem, "chatops itself")
+    for one in brought:
+        take(one)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
 
 
-def strangers(workspace: Path, *, used: Path) -> list[str]:
-    """Return a notice if the workspace holds chatops workflows that are ignored."""
-    folder = workspace / FOLDER
-    try:
-        if not folder.is_dir() or (used.is_dir() and folder.samefile(used)):
-            return []
-        if not any(_looks_like_one(path) for path in _files(folder)[:_STRANGERS]):
-            return []
-    except OSError:
-        return []
-    return [f"{FOLDER}/ in this workspace is ignored: a workspace does not say what runs."]
+def in_workspace(item: Item, workspace: Path) -> Definition | Unusable:
+    """Return the workflow in a trusted file of the workspace, from the bytes that are trusted."""
+    return _definition(workspace / item.path, lambda _: item.data)
 
 
 def _in_order(
@@ -210,17 +207,5 @@ def _files(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
-    fitting = [name for name in names if name.endswith(ENDINGS) and not name.startswith(".")]
+    fitting = [name for name in names if is_workflow_name(name)]
     return [folder / name for name in fitting[:MAX_FILES]]
-
-
-def _looks_like_one(path: Path) -> bool:
-    """Return True if a workspace file looks like a chatops workflow and not like one of another program."""
-    try:
-        with _opened(path) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return False
-            text = file.read(65_536)
-    except OSError:
-        return False
-    return b"steps" in text and b"system_prompt" in text

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from chatops.domain.ids import MessageId, SessionId
 
 if TYPE_CHECKING:
+    from chatops.config.trust import TrustQuestion
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
@@ -228,6 +229,21 @@ class Host(Protocol):
         """Return a text to show. `argument` is the text after the slash command."""
         ...
 
+    async def trust_question(self) -> "TrustQuestion":
+        """Return what the workspace brings now, read again."""
+        ...
+
+    async def answer_trust(self, shown: "TrustQuestion", *, trusted: bool) -> Sequence[str]:
+        """Trust exactly what was shown, or ignore it until it changes. Return a sentence for what has changed since.
+
+        Raises ChatopsError if the answer cannot be stored or the folder was replaced.
+        """
+        ...
+
+    async def revoke_trust(self) -> bool:
+        """Forget what the user trusts in this workspace. Return False if that was nothing."""
+        ...
+
     async def revoke(self, session: "SessionView", *, rule: str) -> str:
         """Revoke a remembered rule by its id in the ``permissions`` text. Return what was revoked."""
         ...
@@ -243,6 +259,8 @@ class FirstSession:
     """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
     pending_elsewhere: str = ""
     """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
+    trust: "TrustQuestion | None" = None
+    """What the workspace brings, if the user has to be asked about it."""
     choose_session: bool = False
     """True to show the session picker first (``chatops -r`` without an id)."""
 

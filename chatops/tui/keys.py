@@ -7,13 +7,14 @@ from typing import Literal
 
 from textual.content import Content
 
-KeyGroup = Literal["chat", "message", "dialog", "unknown", "review"]
+KeyGroup = Literal["chat", "message", "dialog", "unknown", "review", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",
     "unknown": "When the outcome of a call is unknown",
     "review": "In the review dialog of a workflow step",
+    "trust": "When a folder brings files that need your trust",
 }
 
 
@@ -97,6 +98,15 @@ KEYS: tuple[KeyHelp, ...] = (
             "e": "try again with instructions",
             "s": "skip the step, where the workflow allows it",
             "X": "stop the run, for good",
+        },
+    ),
+    *_group(
+        "trust",
+        {
+            "t": "trust all of it, once its end has been on screen",
+            "d": "ignore it; asks again when something changes",
+            "v": "show or hide the texts of the files",
+            "Esc": "not now: ignored, and asked about at the next start",
         },
     ),
 )

@@ -14,7 +14,8 @@ from weakref import WeakSet
 from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.workflow_files import Workflows
+from chatops.config.trust import TrustQuestion, WorkspaceTrust, revoke_trust
+from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
@@ -83,9 +84,9 @@ class App:
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
         self.user = current_user()
-        self._registry = RegistryWatch(
-            load_registry(path=options.registry, workspace=self.workspace, paths=self.paths, env=os.environ)
-        )
+        self._registry = RegistryWatch(load_registry(path=options.registry, paths=self.paths, env=os.environ))
+        self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
+        """What the user trusts of the things that the workspace brings."""
         self.workspace_trouble = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
@@ -109,6 +110,7 @@ class App:
             choose_model=lambda name: self.settings.set(DEFAULT_MODEL_KEY, name),
             notices=self.notices,
             workspace=self.workspace,
+            trusted=lambda: self.trust.in_force,
             access_cap=self._access_cap,
             limits=Limits(
                 max_rounds=options.max_rounds,
@@ -125,6 +127,8 @@ class App:
     def look_at_registry(self) -> None:
         """Reread registry files that have changed, and notify every open session."""
         news = self._registry.look()
+        if self.trust.look() and news is None:
+            news = RegistryNews(notices=())
         if news is not None:
             self._notify_sessions(news)
 
@@ -143,6 +147,19 @@ class App:
         # connect may have written it in another process, together with the registry.
         self.settings.fresh(DEFAULT_MODEL_KEY)
         self._notify_sessions(RegistryNews(notices=()))
+
+    def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
+        """Store the user's answer about what the workspace brings, and put it in force. Raises ChatopsError."""
+        changed = self.trust.trust(shown) if trusted else self.trust.decline(shown)
+        self._notify_sessions(RegistryNews(notices=()))
+        return changed
+
+    def revoke_trust(self) -> bool:
+        """Forget the user's answers about this workspace. Return False if there were none. Raises ConfigError."""
+        found = revoke_trust(self.workspace, folder=self.paths.trust)
+        self.trust.look_again()
+        self._notify_sessions(RegistryNews(notices=()))
+        return found
 
     def _notify_sessions(self, news: RegistryNews) -> None:
         """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
@@ -207,7 +224,9 @@ class App:
 
     def notices(self) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, one sentence each."""
-        return (*self.paths.notices, *self.loaded.notices, *self.concerns(), *self.store.notices)
+        # The chat asks about what is not trusted yet; that says more than a notice.
+        trust = () if self.options.via == "tui" and self.trust.question.is_open else self.trust.notices()
+        return (*self.paths.notices, *self.loaded.notices, *trust, *self.concerns(), *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
@@ -224,7 +243,8 @@ class App:
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
-        return self.loaded.workflows(roles_for=self.rights.roles)
+        brought = [in_workspace(item, self.workspace) for item in self.trust.in_force.workflows]
+        return self.loaded.workflows(roles_for=self.rights.roles, brought=brought)
 
     def rules(self, session_id: SessionId | None) -> tuple[RuleRow, ...]:
         """Return this user's remembered rules that could answer in a session; None: in a new one."""

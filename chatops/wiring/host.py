@@ -83,7 +83,14 @@ class TuiHost(HostRuns, HostTexts):
         waiting = "" if session is not None or pick else await asyncio.to_thread(self._unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
-        return FirstSession(session=chat, host=self, notices=notices, pending_elsewhere=waiting, choose_session=pick)
+        return FirstSession(
+            session=chat,
+            host=self,
+            notices=notices,
+            pending_elsewhere=waiting,
+            trust=app.trust.question if app.trust.question.is_open else None,
+            choose_session=pick,
+        )
 
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         try:

@@ -3,6 +3,7 @@
 import asyncio
 
 from chatops.config.folder_identity import folder_identity
+from chatops.config.trust import TrustQuestion
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.engine.view import read_workspace, workspace_was_read
@@ -36,6 +37,18 @@ class HostTexts:
                 from chatops.wiring.doctor import doctor_text
 
                 return await asyncio.to_thread(doctor_text, self._app)
+
+    async def trust_question(self) -> TrustQuestion:
+        """Return what the workspace brings, read again."""
+        return await asyncio.to_thread(self._app.trust.look_again)
+
+    async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
+        """Store the user's answer and put it in force."""
+        return await asyncio.to_thread(self._app.answer_trust, shown, trusted=trusted)
+
+    async def revoke_trust(self) -> bool:
+        """Forget the user's answers about this workspace."""
+        return await asyncio.to_thread(self._app.revoke_trust)
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         """Revoke a remembered rule by its id, and return the notice."""

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
+from chatops.config.trust import TrustedWorkspace
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
@@ -19,7 +20,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
-from chatops.policy.prompt import PromptLayer, compose, layers_for
+from chatops.policy.prompt import PromptLayer, compose, layers_for, project_notes
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
@@ -37,6 +38,7 @@ from chatops.policy.resolve import (
     find_role,
     resolve_grant,
     role_names,
+    workspace_layers,
 )
 from chatops.policy.verdicts import Layer, Rule
 from chatops.policy.workflow import GATE_TOOL, step_layers
@@ -83,6 +85,7 @@ class RegistryRights:
         choose_model: Callable[[str], None],
         notices: Callable[[], tuple[str, ...]],
         workspace: Path,
+        trusted: Callable[[], TrustedWorkspace],
         access_cap: Callable[[], AccessLevel | None],
         limits: Limits,
     ) -> None:
@@ -98,6 +101,7 @@ class RegistryRights:
         self._choose_model = choose_model
         self._notices = notices
         self._workspace = workspace
+        self._trusted = trusted
         self._access_cap = access_cap
         self._limits = limits
 
@@ -225,7 +229,7 @@ class RegistryRights:
             models=self._targets(spec, settings.model_pin),
             prompt="",
             approvals=self._approvals(workflow),
-            extra_layers=_step_layers(step),
+            extra_layers=(*self._workspace_layers(role, workflow), *_step_layers(step)),
             at=None if step is None else step.place,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
@@ -233,7 +237,7 @@ class RegistryRights:
         return replace(
             grant,
             prompt=compose(layers),
-            max_rounds=self._rounds(grant.max_rounds, step),
+            max_rounds=self._rounds(grant.max_rounds, step, role=role),
             responder=None if step is not None else self._responder(spec),
         )
 
@@ -272,8 +276,18 @@ class RegistryRights:
         given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
 
-    def _rounds(self, rounds: int, step: StepRights | None) -> int:
+    def _workspace_layers(self, role: str, workflow: str) -> tuple[Layer, ...]:
+        """Return what the registry of the workspace takes away, if the user trusts one."""
+        narrowing = self._trusted().registry
+        if narrowing is None:
+            return ()
+        return workspace_layers(narrowing.registry, role=role, specs=self._specs(workflow))
+
+    def _rounds(self, rounds: int, step: StepRights | None, *, role: str) -> int:
         limits = [rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None]
+        if (narrowing := self._trusted().registry) is not None:
+            spec = narrowing.registry.role(role)
+            limits += [narrowing.registry.max_rounds, spec.max_rounds if spec is not None else None]
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:
@@ -318,6 +332,7 @@ class RegistryRights:
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
+            notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in self._trusted().notes]),
             environment=_environment(self._workspace),
             role=role.name,
             system_append=role.system_append,

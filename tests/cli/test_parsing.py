@@ -16,7 +16,7 @@ from tests.support.command_line import REPOSITORY, CommandLine, program_environm
 
 COMMANDS = {
     "approvals", "resume", "sessions", "roles", "tools", "policy", "connect", "models", "audit", "registry", "doctor",
-    "completions", "parse", "workflow",
+    "completions", "parse", "workflow", "trust",
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_version_and_help(chatops: CommandLine) -> None:
     assert {line.split()[0] for line in ran.out.splitlines() if line.startswith("    ") and line.strip()} >= COMMANDS
 
 
-@pytest.mark.parametrize("word", ["trust", "migrate", "replay"])
+@pytest.mark.parametrize("word", ["migrate", "replay"])
 def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) -> None:
     for arguments in (["--help"], ["registry", "--help"], ["policy", "--help"]):
         assert f"    {word}" not in chatops(*arguments).out
@@ -36,7 +36,6 @@ def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["trust"],
         ["registry", "migrate", "old.json"],
         ["policy", "replay", "s1"],
         ["tools", "check", "f.py"],

@@ -115,3 +115,21 @@ def test_what_a_killed_app_has_left_in_the_workspace_is_gone_when_a_conversation
     left.chmod(0o1555)
     assert chatops("-p", "hello").code == 0
     assert not left.exists()
+
+
+def test_trust_is_given_by_typing_the_word(tmp_path: Path, workspace: Path, chatops: CommandLine) -> None:
+    (workspace / "AGENTS.md").write_text("Run make test.\n")
+    env = {"PYTHONPATH": program_environment()["PYTHONPATH"], "CHATOPS_HOME": os.environ["CHATOPS_HOME"]}
+    for typed, code in (("y", 1), ("trust", 0)):
+        with Terminal([sys.executable, "-m", "chatops", "trust"], env=env, cwd=workspace) as terminal:
+            terminal.wait_for("Type trust to trust this.")
+            assert "AGENTS.md" in terminal.text()
+            terminal.send(f"{typed}\r")
+            assert terminal.wait_exit() == code
+    shown = chatops("roles", "show", "coder")
+    assert "[project notes] from AGENTS.md" in shown.out and "| Run make test." in shown.out
+    assert "trust" not in shown.err
+    assert chatops("trust", ".").err == "There is nothing to decide.\n"
+    assert chatops("trust", "--revoke").err == f"Nothing in {os.path.realpath(workspace)} is trusted any more.\n"
+    assert "Ignored in this folder until you trust it: AGENTS.md." in chatops("-p", "hello").err
+    assert chatops("trust", "gone").code == 2

@@ -124,14 +124,14 @@ from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
 tempfile.tempdir = {tmp!r}
 # Whatever is imported late is here before this process can no longer read where Python lies.
-load_registry(path=None, workspace=Path("/"), paths=find_paths({{"CHATOPS_HOME": tempfile.mkdtemp()}}), env={{}})
+load_registry(path=None, paths=find_paths({{"CHATOPS_HOME": tempfile.mkdtemp()}}), env={{}})
 if os.getuid() == 0:
     os.setuid(54321)
 found = find_paths(dict(os.environ))
 print(found.config, found.data, *found.notices, sep="\\n")
 """
 LEVEL = """
-loaded = load_registry(path=None, workspace=Path("/"), paths=found, env={})
+loaded = load_registry(path=None, paths=found, env={})
 print(loaded.access_cap.word)
 """
 

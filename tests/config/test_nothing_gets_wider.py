@@ -62,7 +62,7 @@ def load(base: Path, data: bytes) -> Loaded:
     paths.config.mkdir(exist_ok=True)
     paths.registry.write_bytes(data)
     site = SitePlace(path=base / "none" / "model_registry.json", owner=os.getuid(), top=base)
-    return load_registry(path=None, workspace=base, paths=paths, env={}, site=site)
+    return load_registry(path=None, paths=paths, env={}, site=site)
 
 
 def grants(loaded: Loaded) -> list[Grant]:

@@ -35,7 +35,7 @@ class Place:
         return self.paths.registry
 
     def load(self, *, path: Path | None = None, env: dict[str, str] | None = None) -> Loaded:
-        return load_registry(path=path, workspace=self.workspace, paths=self.paths, env=env or {}, site=self.site)
+        return load_registry(path=path, paths=self.paths, env=env or {}, site=self.site)
 
 
 @pytest.fixture
@@ -137,9 +137,7 @@ def test_a_link_that_leads_nowhere_is_broken_and_not_absent(place: Place) -> Non
 def test_even_a_damaged_packaged_file_leaves_a_role_without_tools(place: Place, tmp_path: Path) -> None:
     packaged = tmp_path / "packaged.json"
     packaged.write_text("nothing")
-    loaded = load_registry(
-        path=None, workspace=place.workspace, paths=place.paths, env={}, site=place.site, packaged=packaged
-    )
+    loaded = load_registry(path=None, paths=place.paths, env={}, site=place.site, packaged=packaged)
     assert loaded.access_cap is AccessLevel.VIEWER and loaded.broken is not None
     assert [role.tools for role in loaded.registry.roles] == [()]
 
@@ -155,18 +153,6 @@ def test_reload_only_when_something_changed(place: Place) -> None:
     gone = again.reload_if_changed()
     assert gone is not None and gone.registry == again.registry and gone.broken is not None
     assert gone.reload_if_changed() is None
-
-
-def test_a_workspace_registry_is_ignored_with_one_line(place: Place) -> None:
-    (place.workspace / "model_registry.json").write_text('{"users": {"*": {"access_level": "admin"}}}')
-    loaded = place.load()
-    assert len(loaded.notices) == 1 and "workspace is ignored" in loaded.notices[0]
-    assert loaded.path == packaged_registry()
-
-
-def test_a_workspace_copy_of_the_packaged_file_is_ignored_silently(place: Place) -> None:
-    (place.workspace / "model_registry.json").write_bytes(packaged_registry().read_bytes())
-    assert place.load().notices == ()
 
 
 def test_a_file_everyone_can_write_is_warned_of(place: Place) -> None:
@@ -206,7 +192,7 @@ def test_a_site_registry_that_cannot_be_trusted_stops_everything(place: Place, m
         case _:
             pass
     with pytest.raises(ConfigError):
-        load_registry(path=None, workspace=place.workspace, paths=place.paths, env={}, site=site)
+        load_registry(path=None, paths=place.paths, env={}, site=site)
 
 
 def test_a_site_folder_that_is_a_file_stops_everything(place: Place) -> None:

@@ -48,7 +48,7 @@ class Place:
         return path
 
     def load(self, path: Path | None = None) -> Loaded:
-        return load_registry(path=path, workspace=self.workspace, paths=self.paths, env={}, site=self.site)
+        return load_registry(path=path, paths=self.paths, env={}, site=self.site)
 
     def workflows(self) -> Workflows:
         """The workflows as the application finds them: with the roles that packaged ones bring."""
@@ -187,20 +187,6 @@ def test_a_file_of_the_machine_that_its_owner_alone_could_not_have_written_is_re
             place.site = SitePlace(path=place.site.path, owner=os.getuid() + 4711, top=place.site_folder)
     with pytest.raises(ConfigError, match="is not used"):
         place.load().workflows().get("make")
-
-
-def test_what_a_workspace_brings_is_ignored_with_one_line(place: Place) -> None:
-    place.file("make.json", made("m"), folder=place.workspace / "workflows")
-    loaded = place.load()
-    (notice,) = loaded.notices
-    assert "workflows/ in this workspace is ignored" in notice
-    assert "make" not in [one.name for one in loaded.workflows().found]
-
-
-def test_a_workspace_whose_workflows_are_of_another_kind_is_not_spoken_of(place: Place) -> None:
-    place.file("ci.yaml", {"on": "push", "jobs": {}}, folder=place.workspace / "workflows")
-    os.mkfifo(place.workspace / "workflows" / "pipe.json")
-    assert place.load().notices == ()
 
 
 def test_a_registry_in_the_workspace_that_was_named_brings_its_workflows(place: Place) -> None:

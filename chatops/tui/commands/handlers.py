@@ -239,6 +239,16 @@ async def permissions(context: Context, argument: str) -> Replies:
     return await _text(context, "Permissions", topic="permissions", argument=argument)
 
 
+async def trust(context: Context, argument: str) -> Replies:
+    """Ask about what the workspace brings, or forget what is trusted: ``revoke``."""
+    if argument == "revoke":
+        found = await context.host.revoke_trust()
+        return (Notify(f"Nothing in this folder is trusted {'any more' if found else 'anyway'}."),)
+    if argument:
+        return (Notify("/trust knows one word: /trust revoke"),)
+    return (ScreenAction.TRUST,)
+
+
 async def tools(context: Context, argument: str) -> Replies:
     """Show what the model may use now."""
     return await _text(context, "Tools", topic="tools", argument=argument)
@@ -259,12 +269,13 @@ async def _text(context: Context, title: str, *, topic: TextTopic, argument: str
 
 
 def context_text(session: "SessionView") -> str:
-    """Return the layers of the system prompt in order, each with its source."""
+    """Return the layers of the system prompt in order, each with its source and size."""
     snapshot = session.snapshot()
     lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
     for layer in session.prompt_layers():
-        lines.append(f"--- {layer.name} ({layer.source})")
         text = layer.text.strip()
+        size = f", {plural(len(text), 'character')}" if text else ""
+        lines.append(f"--- {layer.name} ({layer.source}{size})")
         # A persona file has line breaks for an editor; the screen wraps for its own width.
         lines.append((with_joined_paragraphs(text) if layer.name == "persona" else text) or "(empty)")
         lines.append("")

@@ -133,6 +133,8 @@ class ScreenAction(Enum):
     """Open the dialog for what is pending in the session, if anything is."""
     STEPS = "steps"
     """Let the user choose a step of the session's run."""
+    TRUST = "trust"
+    """Ask about what the workspace brings."""
     GIVE_BACK = "give back"
     """Put the command back into the message field, because nothing was done."""
     QUIT = "quit"

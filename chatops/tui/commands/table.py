@@ -61,6 +61,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(
+        name="trust", args="[revoke]", help="trust what this folder brings: notes, workflows", run=handlers.trust
+    ),
+    SlashCommand(
         name="workflow",
         args="[run NAME QUERY | show STEP | resume [ID] | cancel]",
         help="multi-step workflows: list, run, show, resume, cancel",
@@ -72,7 +75,6 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="compact", help="shorten the history"),
     SlashCommand(name="mcp", help="MCP servers"),
     SlashCommand(name="memory", help="what is remembered between sessions"),
-    SlashCommand(name="trust", help="trust what this workspace brings"),
 )
 
 

@@ -194,6 +194,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._switcher.show(opened.session, opened.host)
         self._sending.drafts.recall()
         self._pending_elsewhere = opened.pending_elsewhere
+        self._dialogs.trust_question = opened.trust
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.show_notice(notice)
@@ -404,6 +405,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             ScreenAction.TAKE_OVER: self.action_take_over,
             ScreenAction.DECIDE: self.open_pending,
             ScreenAction.STEPS: self.action_steps,
+            ScreenAction.TRUST: partial(self._start, self._ask_trust, group="trust", exclusive=True),
             ScreenAction.QUIT: self._quit,
         }
         actions[what]()
@@ -515,6 +517,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Open the dialog for what needs the user's decision. At most one dialog is open."""
         if refused := self._dialogs.open():
             self.show_notice(refused)
+
+    async def _ask_trust(self) -> None:
+        """Ask about what the workspace brings now."""
+        question = await self.context.host.trust_question()
+        if question.listed:
+            self._dialogs.ask_trust(question)
+        else:
+            self.show_notice("This folder brings nothing that needs your trust.")
 
     # Stopping
 

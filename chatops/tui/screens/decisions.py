@@ -1,4 +1,4 @@
-"""Opens the approval and review dialogs: by themselves for new requests, by ctrl+g for postponed ones."""
+"""Opens the dialogs that need a decision: by themselves for new requests, by a key or command for postponed ones."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,13 @@ from chatops.tui.screens.messages import Changed
 from chatops.tui.screens.shown import Shown
 
 if TYPE_CHECKING:
+    from chatops.config.trust import TrustQuestion
     from chatops.domain.events import Event
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
     from chatops.tui.dialogs.approval import ApprovalScreen
     from chatops.tui.dialogs.review import ReviewScreen
+    from chatops.tui.dialogs.trust import TrustScreen
     from chatops.tui.screens.run import OwnRunPresenter
 
 SETTLE_S = 0.5
@@ -31,6 +33,9 @@ class DecisionDialogs:
         self._shown: Shown | None = None
         self._approval: ApprovalScreen | None = None
         self._review: ReviewScreen | None = None
+        self._trust: TrustScreen | None = None
+        self.trust_question: TrustQuestion | None = None
+        """What to ask about the folder as soon as nothing else is being asked; None once that was asked."""
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
         self._postponed_review: AwaitingReview | None = None
@@ -58,7 +63,7 @@ class DecisionDialogs:
     @property
     def any_open(self) -> bool:
         """True if one of the dialogs is open."""
-        return self.approval is not None or self.review is not None
+        return self.approval is not None or self.review is not None or self._trust in self._screen.app.screen_stack
 
     @property
     def has_pending(self) -> bool:
@@ -80,10 +85,16 @@ class DecisionDialogs:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
         fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
-        if not fresh or not self._screen.is_active or (self._run is not None and self._run.blocked()):
+        if (
+            not (fresh or self.trust_question)
+            or not self._screen.is_active
+            or (self._run is not None and self._run.blocked())
+        ):
             return
-        if self._composer.idle:
+        if self._composer.idle and fresh:
             self.open()
+        elif self._composer.idle and self.trust_question is not None:
+            self.ask_trust(self.trust_question)
         elif not self._composer.text and not self._settling:
             self._settling = True
             self._screen.set_timer(SETTLE_S, self._settled)
@@ -129,6 +140,22 @@ class DecisionDialogs:
 
         self._review = ReviewScreen(run.run, wanted, self._composer)
         self._screen.app.push_screen(self._review, closed)
+
+    def ask_trust(self, question: "TrustQuestion") -> None:
+        """Ask about what the folder brings. Esc leaves it ignored, and it is not asked again in this process."""
+        from chatops.tui.dialogs.trust import TrustScreen
+
+        def closed(_: None) -> None:
+            self._screen.post_message(Changed())
+
+        self.trust_question = None
+        if self._shown is None or not self._screen.is_active:
+            return
+        host = self._shown.host
+        self._trust = TrustScreen(
+            question, lambda trusted: host.answer_trust(question, trusted=trusted), self._composer
+        )
+        self._screen.app.push_screen(self._trust, closed)
 
     def feed(self, events: "Sequence[Event]") -> None:
         """Update an open dialog after events of the session."""

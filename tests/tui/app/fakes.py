@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from chatops.config.trust import ItemState, Listed, TrustQuestion
+from chatops.config.workspace_files import LINK, FolderIdentity, Item, ItemKind
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
@@ -333,6 +335,10 @@ class FakeHost:
     begun_in: list[str] = field(default_factory=list)
     times: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refuse: ChatopsError | None = None
+    brought: TrustQuestion = field(
+        default_factory=lambda: TrustQuestion(folder=FolderIdentity(path="/home/me/project", inode=1), listed=())
+    )
+    trusted: list[bool] = field(default_factory=list)
 
     def history(self) -> Sequence[str]:
         return tuple(self.entries)
@@ -376,6 +382,18 @@ class FakeHost:
 
     def workspace_problem(self) -> str:
         return ""
+
+    async def trust_question(self) -> TrustQuestion:
+        return self.brought
+
+    async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> Sequence[str]:
+        if self.refuse is not None:
+            raise self.refuse
+        self.trusted.append(trusted)
+        return ()
+
+    async def revoke_trust(self) -> bool:
+        return bool(self.trusted)
 
     async def reload_registry(self) -> None:
         if self.refuse is not None:
@@ -449,6 +467,25 @@ class FakeHost:
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         self.revoked.append(rule)
         return f"Revoked rule {rule}."
+
+
+def brought() -> TrustQuestion:
+    """What a hostile folder brings, some of it trusted before."""
+    notes = b"# Project\nRun make test.\n"
+    text = Item(kind=ItemKind.NOTES, path="AGENTS.md", size=len(notes), digest="63df52fea0736c25" * 4, data=notes)
+    rules = Item(kind=ItemKind.REGISTRY, path="model_registry.json", size=345, digest="fae0395a3c6458a2" * 4)
+    tool = Item(kind=ItemKind.TOOL, path=".chatops/tools/a\x1b[2J\u202eb.py", size=9, digest="cc42155088fca573" * 4)
+    link = Item(kind=ItemKind.SERVERS, path=".mcp.json", problem=LINK)
+    refused = "model_registry.json, line 3, column 2, key models: a workspace cannot set this, so it has no effect."
+    return TrustQuestion(
+        folder=FolderIdentity(path="/home/me/project", inode=7),
+        listed=(
+            Listed(item=text, state=ItemState.CHANGED),
+            Listed(item=rules, state=ItemState.TRUSTED, refused=(refused,)),
+            Listed(item=tool, state=ItemState.NEW),
+            Listed(item=link, state=ItemState.UNUSABLE),
+        ),
+    )
 
 
 def opener(session: FakeSession, host: FakeHost | None = None, **more: object) -> Callable[[], object]:

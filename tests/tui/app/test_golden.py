@@ -16,6 +16,7 @@ from chatops.engine.recovery import LOST
 from tests.tui.app.fakes import (
     FakeHost,
     FakeSession,
+    brought,
     code_facts,
     edit_facts,
     fetch_facts,
@@ -123,6 +124,12 @@ async def command(running: Stage, text: str) -> None:
     await running.press("enter")
 
 
+async def trust(running: Stage) -> None:
+    running.host.brought = brought()
+    await command(running, "/trust")
+    await running.press("home")
+
+
 SCENES: dict[str, Scene] = {
     "chat": chat,
     "dialog": three,
@@ -139,6 +146,7 @@ SCENES: dict[str, Scene] = {
     "roles": lambda running: running.press("ctrl+r", "down"),
     "sessions": sessions,
     "help": lambda running: running.press("f1"),
+    "trust": trust,
     "context": lambda running: command(running, "/context"),
     "completion": lambda running: typed(running, "/re"),
 }

@@ -1,0 +1,96 @@
+"""``chatops trust``: show what a folder brings, and trust exactly that.
+
+On a terminal the command asks. In a pipe it only prints, unless ``--digest`` names what was printed before: then
+nothing can be trusted that has not been shown.
+"""
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from chatops.commands.context import options, screen
+from chatops.config.paths import find_paths
+from chatops.config.registry import load_registry
+from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, revoke_trust, trust_remarks
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.headless.screen import Screen, table
+from chatops.wiring.options import workspace_of
+
+_WORD = "trust"
+"""Has to be typed whole, so that no stray key trusts anything."""
+_LEAST_DIGEST = 8
+
+
+def run(arguments: Namespace) -> int:
+    """Show, ask, store. Exit code 0, or 1 if something is not trusted afterwards that could be."""
+    chosen = options(arguments, via="headless")
+    if arguments.folder is not None and chosen.workspace is not None:
+        raise ConfigError("Two folders are named.", advice="Name it once: chatops trust DIR")
+    folder = Path(arguments.folder).expanduser() if arguments.folder is not None else chosen.workspace
+    workspace, paths, view = workspace_of(folder), find_paths(os.environ), screen()
+    paths.prepare()
+    if arguments.revoke:
+        found = revoke_trust(workspace, folder=paths.trust)
+        view.say(f"Nothing in {workspace} is trusted {'any more' if found else 'anyway'}.")
+        return 0
+    loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
+    trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
+    question = trust.question
+    if not question.listed:
+        view.say(f"{workspace} brings nothing that chatops would use.")
+        return 0
+    _show(question, view)
+    if arguments.digest is not None:
+        _check(arguments.digest, question)
+    elif not question.is_answerable:
+        view.say("There is nothing to decide.")
+        return 0
+    elif not _confirmed(workspace, question, view):
+        return 1
+    changed = trust.trust(question)
+    for sentence in changed:
+        view.say(sentence)
+    view.say("Trusted. It counts from the next message on; chatops trust --revoke takes it back.")
+    return 1 if changed else 0
+
+
+def _show(question: TrustQuestion, view: Screen) -> None:
+    """Print each item with state, size and digest, then the remarks."""
+    rows = [
+        (
+            one.state.value,
+            one.item.kind.value,
+            f"{one.item.size:,}",
+            one.item.digest[:SHOWN_DIGEST] or "-",
+            one.item.path,
+        )
+        for one in question.listed
+    ]
+    view.exactly(table(("STATE", "KIND", "BYTES", "SHA-256", "FILE"), rows))
+    view.answer("\n".join(("", *trust_remarks(question))))
+
+
+def _check(digest: str, question: TrustQuestion) -> None:
+    """Raise ChatopsError unless `digest` is the beginning of the digest of what has just been printed."""
+    if len(digest) < _LEAST_DIGEST:
+        raise ConfigError(f"--digest needs {_LEAST_DIGEST} digits or more.", advice="chatops trust prints it.")
+    if not question.digest.startswith(digest.lower()):
+        raise ChatopsError(
+            "Nothing was trusted: the digest is not that of what the folder brings now.",
+            advice=f"Look at it, then: chatops trust --digest {question.digest[:SHOWN_DIGEST]}",
+        )
+
+
+def _confirmed(workspace: Path, question: TrustQuestion, view: Screen) -> bool:
+    """Ask on a terminal. Without one, say how to answer; that is a no."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        answer = f"chatops trust {shlex.quote(str(workspace))} --digest {question.digest[:SHOWN_DIGEST]}"
+        view.say(f"Nothing was trusted. To trust this: {answer}")
+        return False
+    view.say(f"Type {_WORD} to trust this. Anything else leaves it as it is.")
+    if sys.stdin.readline().strip() == _WORD:
+        return True
+    view.say("Nothing was trusted.")
+    return False

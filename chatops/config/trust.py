@@ -1,0 +1,389 @@
+"""What the user trusts of the things that a workspace brings, kept outside the workspace.
+
+Theory of operation
+
+There is one record for each folder, a file of the data folder that is named by the folder's path. It holds the
+identity of the folder and, for each item, kind, path, digest and the user's answer. A record with another identity
+counts for nothing: the folder has been replaced, moved or copied.
+
+An item is in force if its digest, computed from the bytes in memory, is the one that was trusted. `WorkspaceTrust`
+reads the workspace when it is created and when the user is asked, and not in between. So a file that changes while
+chatops runs has no effect, and a changed one is ignored from the next start on until the user trusts it again.
+
+The registry is different in one way. It can only narrow rights, so ignoring it would widen them: a model that may write
+files could change it and be free of it. Its trusted text is therefore kept in the record, and stays in force until the
+user trusts another one, accepts that it is gone, or revokes the trust.
+
+Trust never starts a program. Skills, tools and MCP servers are listed, and their digests noted as seen, not as trusted.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from chatops.config.paths import write_private
+from chatops.config.registry import Loaded, packaged_registry
+from chatops.config.workspace_files import REGISTRY, FolderIdentity, Item, ItemKind, Survey, survey
+from chatops.config.workspace_registry import NarrowingRegistry, read_workspace_registry
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
+
+SHOWN_DIGEST = 16
+"""Hex digits of a digest that are shown. The whole digest is compared."""
+_MAX_RECORD = 8_000_000
+_NAMED = 3
+"""Items that a notice names."""
+ADVICE = "To see it: chatops trust, or /trust"
+
+
+class Answer(StrEnum):
+    """The user's answer about one item."""
+
+    TRUSTED = "trusted"
+    DECLINED = "declined"
+    SEEN = "seen"
+    """Shown when the user trusted the others; of a kind that is not used yet."""
+
+
+class ItemState(StrEnum):
+    """State of an item against the record."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    GONE = "gone"
+    """A trusted registry that the workspace no longer has. It stays in force."""
+    TRUSTED = "trusted"
+    SEEN = "not used yet"
+    DECLINED = "declined"
+    UNUSABLE = "unusable"
+
+
+ASKED = frozenset({ItemState.NEW, ItemState.CHANGED, ItemState.GONE})
+"""States that the user is asked about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The stored answer about one item."""
+
+    kind: str
+    path: str
+    digest: str
+    answer: Answer
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As `Item.key`."""
+        return self.kind, self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The stored answers about one folder."""
+
+    folder: FolderIdentity
+    entries: tuple[Entry, ...] = ()
+    registry: str = ""
+    """Text of the trusted registry; empty if none is trusted."""
+
+    def entry(self, key: tuple[str, str]) -> Entry | None:
+        """Return the entry of an item."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """An item with its state."""
+
+    item: Item
+    state: ItemState
+    refused: tuple[str, ...] = ()
+    """Keys of a registry that are refused, with line and column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustQuestion:
+    """What a workspace brings, exactly as it is shown to the user who is asked about it."""
+
+    folder: FolderIdentity
+    listed: tuple[Listed, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """True if something has no answer yet."""
+        return any(one.state in ASKED for one in self.listed)
+
+    @property
+    def is_answerable(self) -> bool:
+        """True if something is not trusted and could be."""
+        return any(one.state in ASKED or one.state is ItemState.DECLINED for one in self.listed)
+
+    @property
+    def usable(self) -> tuple[Listed, ...]:
+        """The items that can be trusted."""
+        return tuple(one for one in self.listed if one.state is not ItemState.UNUSABLE)
+
+    @property
+    def digest(self) -> str:
+        """Digest over folder and items. The states are not part of it."""
+        parts = [asdict(self.folder), *([*one.item.key, one.item.digest] for one in self.usable)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedWorkspace:
+    """What is in force of the things that a workspace brings."""
+
+    notes: tuple[Item, ...] = ()
+    workflows: tuple[Item, ...] = ()
+    registry: NarrowingRegistry | None = None
+
+
+class WorkspaceTrust:
+    """The trust in one workspace. May be used from any thread; each look replaces all values at once."""
+
+    def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded) -> None:
+        """Read the workspace and its record in `folder`.
+
+        The files of the registry in force, `loaded`, are the user's own, also inside the workspace.
+
+        Raises ConfigError if a trusted registry cannot be read any more.
+        """
+        self._workspace = workspace
+        self._own = (loaded.path, loaded.workflow_folder)
+        self._file = _record_file(workspace, folder)
+        self._stamp = self._marks()
+        self._survey = self._surveyed()
+        self._question, self.in_force = self._looked(self._survey)
+
+    @property
+    def question(self) -> TrustQuestion:
+        """Everything that the workspace brings, as of the last look."""
+        return self._question
+
+    def look(self) -> bool:
+        """Read the record again if another process has changed it. Return True if it has."""
+        marks = self._marks()
+        if marks == self._stamp:
+            return False
+        self._stamp = marks
+        self._question, self.in_force = self._looked(self._survey)
+        return True
+
+    def look_again(self) -> TrustQuestion:
+        """Read the workspace and the record again. What has changed is no longer in force."""
+        self._stamp, self._survey = self._marks(), self._surveyed()
+        self._question, self.in_force = self._looked(self._survey)
+        return self._question
+
+    def trust(self, shown: TrustQuestion) -> tuple[str, ...]:
+        """Trust what was `shown`, and nothing else. Return a sentence for each item that has changed since.
+
+        Raises ChatopsError if the folder is another one now, ConfigError if the answer cannot be stored.
+        """
+        return self._answer(shown, Answer.TRUSTED)
+
+    def decline(self, shown: TrustQuestion) -> tuple[str, ...]:
+        """Ignore what was `shown` and is not trusted yet, without asking again until it changes.
+
+        A registry that was trusted before stays in force. Returns and raises as `trust`.
+        """
+        return self._answer(shown, Answer.DECLINED)
+
+    def notices(self) -> tuple[str, ...]:
+        """Return what is ignored and where to see it, in one line; empty if nothing is."""
+        listed, parts = self._question.listed, []
+        untrusted = [one for one in listed if one.state in (ItemState.NEW, ItemState.DECLINED) and one.item.kind.used]
+        if untrusted:
+            parts.append(f"Ignored in this folder until you trust it: {_named(untrusted)}.")
+        changed = [one for one in listed if one.state is ItemState.CHANGED and one.item.kind.used]
+        if changed:
+            parts.append(f"Changed since you trusted it, so ignored: {_named(changed)}.")
+        others = [one for one in listed if one.item.kind is ItemKind.REGISTRY and one.state is not ItemState.TRUSTED]
+        if others and self.in_force.registry is not None:
+            parts.append("The registry that you trusted here before stays in force.")
+        unusable = [one for one in listed if one.state is ItemState.UNUSABLE and one.item.kind.used]
+        parts += [f"{shown_path(one.item)} is ignored: {one.item.problem}." for one in unusable[:_NAMED]]
+        unseen = [one for one in listed if one.state in ASKED and not one.item.kind.used]
+        if unseen and not parts:
+            parts.append(f"This folder brings {_named(unseen)}: not used by this version.")
+        registry = self.in_force.registry
+        if registry is not None and registry.refused:
+            keys = plural(len(registry.refused), "key has", "keys have")
+            parts.append(f"In the registry of this folder {keys} no effect.")
+        return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
+
+    def _answer(self, shown: TrustQuestion, answer: Answer) -> tuple[str, ...]:
+        now = self._surveyed()
+        if now.folder != shown.folder or not now.folder.inode:
+            self.look_again()
+            raise ChatopsError(
+                f"{now.folder.path} is another folder now, so nothing was changed.",
+                advice="Look at it again: chatops trust",
+            )
+        digests = {item.key: item.digest for item in now.items}
+        record = self._read() or Record(folder=now.folder)
+        entries = {entry.key: entry for entry in record.entries}
+        registry, changed = record.registry, []
+        for one in shown.usable:
+            item = one.item
+            if digests.get(item.key, "") != item.digest:
+                changed.append(f"{shown_path(item)} has changed meanwhile, so it is not used.")
+                continue
+            if answer is Answer.DECLINED and one.state not in ASKED:
+                continue
+            given = answer if item.kind.used or answer is Answer.DECLINED else Answer.SEEN
+            entries[item.key] = Entry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
+            if item.kind is ItemKind.REGISTRY and answer is Answer.TRUSTED:
+                registry = item.data.decode("utf-8-sig")
+        self._write(Record(folder=now.folder, entries=tuple(entries.values()), registry=registry))
+        self._stamp, self._survey = self._marks(), now
+        self._question, self.in_force = self._looked(now)
+        return tuple(changed)
+
+    def _surveyed(self) -> Survey:
+        return survey(self._workspace, own=self._own, packaged=packaged_registry())
+
+    def _looked(self, found: Survey) -> tuple[TrustQuestion, TrustedWorkspace]:
+        record = self._read()
+        if record is None or record.folder != found.folder:
+            record = Record(folder=found.folder)
+        listed = [_listed(item, record) for item in found.items]
+        has_registry = any(item.kind is ItemKind.REGISTRY for item in found.items)
+        if record.registry and not has_registry:
+            gone = Item(kind=ItemKind.REGISTRY, path=REGISTRY)
+            entry = record.entry(gone.key)
+            declined = entry is not None and entry.answer is Answer.DECLINED and not entry.digest
+            listed.append(Listed(item=gone, state=ItemState.DECLINED if declined else ItemState.GONE))
+        trusted = [one.item for one in listed if one.state is ItemState.TRUSTED]
+        registry = None
+        if record.registry:
+            registry = read_workspace_registry(record.registry.encode(), source=_registry_path(found.folder))
+        return (
+            TrustQuestion(folder=found.folder, listed=tuple(listed), left_out=found.left_out),
+            TrustedWorkspace(
+                notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
+                workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
+                registry=registry,
+            ),
+        )
+
+    def _marks(self) -> tuple[int, ...]:
+        try:
+            status = os.lstat(self._file)
+        except OSError:
+            return ()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def _read(self) -> Record | None:
+        """Return the record; None if there is none, or none that this user alone can have written."""
+        try:
+            descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                    return None
+                return _decoded(json.loads(file.read(_MAX_RECORD)))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def _write(self, record: Record) -> None:
+        value = {"version": 1, **asdict(record)}
+        write_private(self._file, json.dumps(value, indent=1).encode())
+
+
+def trust_remarks(question: TrustQuestion) -> list[str]:
+    """Return what the user has to know beside the list: what each kind does, what cannot be used, what has no effect.
+
+    The texts are sanitised.
+    """
+    kinds = dict.fromkeys(one.item.kind for one in question.usable)
+    remarks = [f"{kind.value}: {kind.effect}" for kind in kinds]
+    for one in question.listed:
+        if one.state is ItemState.GONE:
+            remarks.append(f"{shown_path(one.item)} is gone. What it takes away stays so until you trust this.")
+        if one.item.problem:
+            remarks.append(f"{shown_path(one.item)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
+        remarks += [sanitize(sentence, newlines=False) for sentence in one.refused]
+    return [*remarks, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
+
+
+def revoke_trust(workspace: Path, *, folder: Path) -> bool:
+    """Forget all answers about `workspace`, whose record is in `folder`. Return False if there were none.
+
+    Raises ConfigError.
+    """
+    file = _record_file(workspace, folder)
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be removed: {error.strerror}.", advice="Check the folder's owner.") from None
+    return True
+
+
+def _record_file(workspace: Path, folder: Path) -> Path:
+    return folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]}.json"
+
+
+def shown_path(item: Item) -> str:
+    """Return the path of an item on one line, with nothing hidden."""
+    return sanitize(item.path, newlines=False)
+
+
+def _decoded(value: dict[str, object]) -> Record:
+    """Return a record from its JSON. Raises KeyError, TypeError or ValueError if it is not one."""
+    folder, entries, registry = value["folder"], value["entries"], value["registry"]
+    if value["version"] != 1 or not isinstance(folder, dict) or not isinstance(entries, list):
+        raise ValueError("not a record of trust")
+    if not isinstance(registry, str):
+        raise TypeError("registry")
+    found = tuple(Entry(**{**entry, "answer": Answer(entry["answer"])}) for entry in entries)
+    return Record(folder=FolderIdentity(**folder), entries=found, registry=registry)
+
+
+def _listed(item: Item, record: Record) -> Listed:
+    """Return an item with its state against the record."""
+    refused: tuple[str, ...] = ()
+    if item.kind is ItemKind.REGISTRY and not item.problem:
+        try:
+            refused = read_workspace_registry(item.data, source=_registry_path(record.folder)).refused
+        except ConfigError as error:
+            item = replace(item, problem=str(error).rstrip("."), digest="", data=b"")
+    if item.problem:
+        return Listed(item=item, state=ItemState.UNUSABLE)
+    entry = record.entry(item.key)
+    return Listed(item=item, state=_state(item, entry), refused=refused)
+
+
+def _state(item: Item, entry: Entry | None) -> ItemState:
+    if entry is None:
+        return ItemState.NEW
+    if entry.digest != item.digest:
+        return ItemState.CHANGED
+    match entry.answer:
+        case Answer.TRUSTED:
+            return ItemState.TRUSTED if item.kind.used else ItemState.NEW
+        case Answer.SEEN:
+            return ItemState.NEW if item.kind.used else ItemState.SEEN
+        case Answer.DECLINED:
+            return ItemState.DECLINED
+
+
+def _registry_path(folder: FolderIdentity) -> str:
+    return sanitize(f"{folder.path}/{REGISTRY}", newlines=False)
+
+
+def _named(listed: Sequence[Listed]) -> str:
+    """Return the first items by name, and the number of the others."""
+    names = [shown_path(one.item) for one in listed[:_NAMED]]
+    more = len(listed) - _NAMED
+    return ", ".join(names) + (f" and {plural(more, 'more file')}" if more > 0 else "")

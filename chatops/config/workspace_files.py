@@ -1,0 +1,363 @@
+"""The files of a workspace that may have an effect on chatops once the user trusts them.
+
+Theory of operation
+
+A workspace is often a clone of a stranger's repository, so everything here is hostile until the user has trusted it.
+`survey` reads each file once and keeps its bytes. Those bytes are what is shown, digested and used later. Nothing is
+read a second time by its name, so a file that is swapped afterwards has no effect.
+
+Every folder is opened relative to the open folder above it, and no symbolic link is followed. So nothing outside the
+workspace is read, except notes in the folders above it up to the root of its repository. Pipes and devices are not
+opened. Number and size of the files are limited, so that a hostile workspace cannot keep the start busy.
+
+What is looked for:
+
+- ``AGENTS.md``, else ``CLAUDE.md``, in the workspace and in the folders above it, nearest first
+- ``model_registry.json``, unless it is the registry in use or a copy of the packaged one
+- the chatops workflows in ``workflows/``, unless that is the user's own folder of workflows
+- ``.chatops/skills/``, ``.chatops/tools/`` and ``.mcp.json``, which this version lists and does not use
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+NOTES = ("AGENTS.md", "CLAUDE.md")
+"""Names of notes. In each folder the first one that can be used counts."""
+REGISTRY = "model_registry.json"
+WORKFLOWS = "workflows"
+WORKFLOW_ENDINGS = (".json", ".yaml", ".yml")
+MAX_BYTES = 1_000_000
+"""Maximum size of one file."""
+MAX_TOTAL_BYTES = 8_000_000
+"""Maximum size of all files together."""
+MAX_FILES = 200
+"""Maximum number of files that are read in one folder and below it."""
+MAX_ENTRIES = 5_000
+"""Maximum number of names that are read in one folder."""
+_MAX_DEPTH = 5
+_MAX_LEVELS = 40
+"""Maximum number of folders above the workspace that are searched for the root of its repository."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK opening a pipe would block.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+LINK = "it is a symbolic link"
+NOT_PLAIN = "it is not a plain file"
+
+
+class ItemKind(StrEnum):
+    """What a file is for."""
+
+    NOTES = "notes"
+    REGISTRY = "registry"
+    WORKFLOW = "workflow"
+    SKILL = "skill"
+    TOOL = "tool"
+    SERVERS = "MCP servers"
+
+    @property
+    def used(self) -> bool:
+        """True if this version uses such files once they are trusted."""
+        return self in (ItemKind.NOTES, ItemKind.REGISTRY, ItemKind.WORKFLOW)
+
+    @property
+    def effect(self) -> str:
+        """What trusting such a file does."""
+        match self:
+            case ItemKind.NOTES:
+                return "becomes part of the prompt, as data"
+            case ItemKind.REGISTRY:
+                return "takes rights away; sets nothing else"
+            case ItemKind.WORKFLOW:
+                return "can be run, under your rights"
+            case _:
+                return "not used yet; will be asked about by itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One file, as it was read."""
+
+    kind: ItemKind
+    path: str
+    """Relative to the workspace; begins with ``../`` for notes above it. Hostile text."""
+    size: int = 0
+    digest: str = ""
+    """SHA-256 of the content; empty if there is a problem."""
+    data: bytes = field(default=b"", repr=False)
+    """The content, for kinds that are used."""
+    problem: str = ""
+    """Why the file cannot be used; empty if it can."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and path, which name the item among those of its workspace."""
+        return self.kind.value, self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderIdentity:
+    """Identity of a folder: one that takes its path is another one, and so is a moved or copied one.
+
+    The device is not part of it, because many file systems get another number at each start of the machine.
+    """
+
+    path: str
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Everything that a workspace brings."""
+
+    folder: FolderIdentity
+    items: tuple[Item, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Folders with more files than are read."""
+
+
+def survey(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None = None) -> Survey:
+    """Read what `workspace`, a resolved path, brings. Never raises.
+
+    Left out are files and folders that are in use as the user's `own`, and a registry equal to the `packaged` one.
+    """
+    try:
+        with _opened(str(workspace)) as folder:
+            status = os.fstat(folder)
+            identity = FolderIdentity(path=str(workspace), inode=status.st_ino)
+            reader = _Reader(own={_inode(path) for path in own})
+            items = [*reader.notes(folder), *reader.all_but_notes(folder)]
+    except OSError:
+        # The folder is gone or may not be read. Opening the workspace reports that.
+        return Survey(folder=FolderIdentity(path=str(workspace), inode=0))
+    if packaged is not None:
+        items = [item for item in items if item.kind is not ItemKind.REGISTRY or not _is_copy(item, packaged)]
+    return Survey(folder=identity, items=tuple(items), left_out=tuple(reader.left_out))
+
+
+def is_workflow_name(name: str) -> bool:
+    """Return True if a file of this name may hold a workflow."""
+    return name.endswith(WORKFLOW_ENDINGS) and not name.startswith(".")
+
+
+class _Reader:
+    """Reads files within the limits of one survey."""
+
+    def __init__(self, *, own: set[tuple[int, int] | None]) -> None:
+        self._own = own
+        self._left = MAX_TOTAL_BYTES
+        self.left_out: list[str] = []
+
+    def notes(self, workspace: int) -> Iterator[Item]:
+        """Yield notes, nearest first. A file that cannot be used does not hide the other name in its folder."""
+        with _levels(workspace) as levels:
+            for number, folder in enumerate(levels):
+                for name in NOTES:
+                    item = self._file(folder, name, ItemKind.NOTES, prefix="../" * number)
+                    if item is not None:
+                        yield item
+                        if not item.problem:
+                            break
+
+    def all_but_notes(self, workspace: int) -> Iterator[Item]:
+        """Yield everything else that is in the workspace itself."""
+        found = self._file(workspace, REGISTRY, ItemKind.REGISTRY)
+        if found is not None:
+            yield found
+        yield from self._folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, fits=is_workflow_name)
+        with suppress(OSError), _opened(".chatops", within=workspace) as folder:
+            for name, kind in (("skills", ItemKind.SKILL), ("tools", ItemKind.TOOL)):
+                yield from self._folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
+        servers = self._file(workspace, ".mcp.json", ItemKind.SERVERS)
+        if servers is not None:
+            yield servers
+
+    def _folder(
+        self,
+        parent: int,
+        name: str,
+        kind: ItemKind,
+        *,
+        depth: int,
+        prefix: str = "",
+        fits: Callable[[str], bool] = lambda name: True,
+    ) -> Iterator[Item]:
+        """Yield the files in a folder and, down to `depth` folders, below it."""
+        path = f"{prefix}{name}"
+        try:
+            if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                yield Item(kind=kind, path=path, problem=LINK)
+                return
+            with _opened(name, within=parent) as folder:
+                status = os.fstat(folder)
+                if (status.st_dev, status.st_ino) in self._own:
+                    return
+                count = 0
+                for inner, is_folder in self._names(folder, path):
+                    if is_folder and depth > 1:
+                        below: Iterator[Item] = self._folder(
+                            folder, inner, kind, prefix=f"{path}/", depth=depth - 1, fits=fits
+                        )
+                    elif is_folder or not fits(inner):
+                        continue
+                    else:
+                        item = self._file(folder, inner, kind, prefix=f"{path}/")
+                        below = iter(() if item is None else (item,))
+                    for item in below:
+                        count += 1
+                        if count > MAX_FILES:
+                            self.left_out.append(f"{path}/ has more than {MAX_FILES} files")
+                            return
+                        yield item
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            yield Item(kind=kind, path=path, problem=f"it cannot be read ({error.strerror})")
+
+    def _names(self, folder: int, path: str) -> list[tuple[str, bool]]:
+        """Return the names in a folder, sorted, each with whether it is a folder."""
+        names: list[tuple[str, bool]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(names) >= MAX_ENTRIES:
+                    self.left_out.append(f"{path}/ has more than {MAX_ENTRIES} entries")
+                    break
+                names.append((entry.name, entry.is_dir(follow_symlinks=False)))
+        return sorted(names)
+
+    def _file(self, folder: int, name: str, kind: ItemKind, *, prefix: str = "") -> Item | None:
+        """Read one file; None if there is none, or none of this kind."""
+        path = f"{prefix}{name}"
+        try:
+            data = self._read(folder, name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            why = error.strerror or "unknown error"
+            return Item(kind=kind, path=path, problem=f"it cannot be read ({why})")
+        except _NotReadError as error:
+            if kind is ItemKind.WORKFLOW and str(error) == NOT_PLAIN:
+                return None
+            return Item(kind=kind, path=path, problem=str(error))
+        if data is None:
+            return None
+        if kind is ItemKind.WORKFLOW and not (b"steps" in data and b"system_prompt" in data):
+            # Other programs keep other workflows in such a folder.
+            return None
+        problem = _not_text(data) if kind is ItemKind.NOTES else ""
+        return Item(
+            kind=kind,
+            path=path,
+            size=len(data),
+            digest="" if problem else hashlib.sha256(data).hexdigest(),
+            data=data if kind.used and not problem else b"",
+            problem=problem,
+        )
+
+    def _read(self, folder: int, name: str) -> bytes | None:
+        """Return the content of a plain file; None if it is one of the user's own. Raises OSError, _NotReadError."""
+        _check(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            _check(status)
+            if (status.st_dev, status.st_ino) in self._own:
+                return None
+            data = file.read(min(MAX_BYTES, self._left) + 1)
+        if len(data) > MAX_BYTES:
+            raise _NotReadError(f"it is larger than {MAX_BYTES:,} bytes")
+        if len(data) > self._left:
+            raise _NotReadError(f"the files of this kind are larger than {MAX_TOTAL_BYTES:,} bytes in all")
+        self._left -= len(data)
+        return data
+
+
+class _NotReadError(Exception):
+    """The file is one that is never read; says why."""
+
+
+def _check(status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _NotReadError(LINK)
+    if not stat.S_ISREG(status.st_mode):
+        raise _NotReadError(NOT_PLAIN)
+    if status.st_size > MAX_BYTES:
+        raise _NotReadError(f"it is larger than {MAX_BYTES:,} bytes")
+
+
+def _not_text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "it is not UTF-8 text"
+    return "it is not text" if "\0" in text else ""
+
+
+def _is_copy(item: Item, packaged: Path) -> bool:
+    try:
+        return not item.problem and item.data == packaged.read_bytes()
+    except OSError:
+        return False
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _opened(name: str, *, within: int | None = None) -> Iterator[int]:
+    """Open a folder, and close it afterwards. Raises OSError, also for a symbolic link."""
+    descriptor = os.open(name, _FOLDER, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _levels(workspace: int) -> Iterator[list[int]]:
+    """Open the workspace's folder and those above it up to the root of its repository, nearest first.
+
+    Without a repository it is the workspace alone. ``.git`` may be a file, as in a worktree or a submodule. A folder
+    that others could have written into ends the search: their ``.git`` and their notes would count otherwise.
+    """
+    levels = [os.dup(workspace)]
+    found = False
+    try:
+        while len(levels) <= _MAX_LEVELS:
+            if found := _has_repository(levels[-1]):
+                break
+            try:
+                above = os.open("..", _FOLDER, dir_fd=levels[-1])
+            except OSError:
+                break
+            levels.append(above)
+            if os.path.sameopenfile(above, levels[-2]) or not _is_safe(os.fstat(above)):
+                break
+        yield levels if found else levels[:1]
+    finally:
+        for descriptor in levels:
+            os.close(descriptor)
+
+
+def _has_repository(folder: int) -> bool:
+    try:
+        mode = os.stat(".git", dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
+
+
+def _is_safe(status: os.stat_result) -> bool:
+    return status.st_uid in (os.getuid(), 0) and not status.st_mode & stat.S_IWOTH

@@ -1,0 +1,128 @@
+"""The dialog that asks if the user trusts what a folder brings: each file with its digest, and on request its text."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import ClassVar
+
+from textual import on
+
+from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, trust_remarks
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
+from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
+from chatops.tui.keys import KeyGroup
+
+Answer = Callable[[bool], Awaitable[Sequence[str]]]
+"""Stores the answer, True for trust. Returns sentences about what has changed since it was shown."""
+_MARKED = (ItemState.CHANGED, ItemState.GONE, ItemState.UNUSABLE)
+
+
+class TrustScreen(GuardedDialog):
+    """Asks about everything at once. Esc answers nothing: the question comes again at the next start."""
+
+    DECIDING: ClassVar[frozenset[str]] = frozenset("td")
+    KEY_GROUP: ClassVar[KeyGroup] = "trust"
+
+    def __init__(self, question: TrustQuestion, answer: Answer, composer: Composer) -> None:
+        """Create the dialog for `question`, as it was read. `answer` is called at most once."""
+        super().__init__(composer)
+        self._question = question
+        self._answer = answer
+        self._texts_shown = False
+        self._sending = False
+
+    def on_mount(self) -> None:
+        """Start the grace period, because a user who is typing has not read the dialog yet."""
+        self._drawn = True
+        self.fit()
+        self.begin()
+        self._describe()
+        self.call_after_refresh(self.show_frame)
+
+    def _describe(self) -> None:
+        rows = tuple(_rows(self._question, texts=self._texts_shown))
+        key = f"{self._question.digest} {self._texts_shown}"
+        self.payload.show(Description(rows=rows, payload=len(rows)), key=key, seen=False)
+        self.show_frame()
+
+    def answer(self, key: str, *, typed: bool) -> None:
+        """Handle one key."""
+        match key:
+            case _ if self._sending:
+                pass
+            case "t":
+                self._trust()
+            case "d":
+                self._send(trusted=False)
+            case "v":
+                self._texts_shown = not self._texts_shown
+                self._describe()
+            case _ if typed:
+                self.arm_again()
+            case _:
+                pass
+
+    def _trust(self) -> None:
+        if self.too_small:
+            self.show_note("Make the window larger: what cannot be shown cannot be trusted.")
+        elif not self.payload.end_seen:
+            self.payload.page(1)
+            self.call_after_refresh(self.show_frame)
+        else:
+            self._send(trusted=True)
+
+    def _send(self, *, trusted: bool) -> None:
+        self._sending = True
+        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
+        self.app.run_worker(self._store(trusted=trusted), group="decide")
+
+    async def _store(self, *, trusted: bool) -> None:
+        try:
+            changed = await self._answer(trusted)
+        except ChatopsError as error:
+            self._sending = False
+            self.show_note_or_notice(sanitize(error.full))
+            return
+        said = "Trusted. It counts from the next message on." if trusted else "Ignored until it changes. /trust asks."
+        self.app.notify(sanitize(" ".join([*changed, said])), markup=False, timeout=6)
+        self.finish()
+
+    def frame(self) -> DialogFrame:
+        """Return title and keys."""
+        left = 0 if self.payload.end_seen else self.payload.lines_below
+        texts = "v hide the texts" if self._texts_shown else "v show the texts"
+        if self.has_class("-narrow"):
+            return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
+        trust = f"t scrolls, {plural(left, 'more line')} below" if left else "t trust"
+        keys = f"{trust}   d ignore, ask when it changes   {texts}\nEsc not now"
+        return DialogFrame(title="Trust what this folder brings?", keys=keys)
+
+    @on(PayloadView.EndSeen)
+    def end_seen(self, event: PayloadView.EndSeen) -> None:
+        """Let `t` trust, now that all of it has been on screen."""
+        event.stop()
+        self.show_frame()
+
+
+def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
+    yield Row(label="folder", text=line(question.folder.path), exact=True)
+    yield Row()
+    for one in question.listed:
+        yield from _item(one, text=texts)
+    yield Row()
+    for remark in trust_remarks(question):
+        yield Row(text=line(remark), tone="quiet")
+    yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
+
+
+def _item(one: Listed, *, text: bool) -> Iterator[Row]:
+    """Yield a file: its path, then state, kind, size and digest, then its text on request."""
+    item, marked = one.item, one.state in _MARKED
+    yield Row(text=line(item.path), tone="caution" if marked else "heading")
+    digest = f", {item.size:,} bytes, SHA-256 {item.digest[:SHOWN_DIGEST]}" if item.digest else ""
+    yield Row(text=f"  {one.state.value}: {item.kind.value}{digest}", tone="quiet")
+    if text and item.data:
+        for part in item.data.decode("utf-8-sig", "replace").split("\n"):
+            yield Row(text=line(part), tone="code", exact=True)

@@ -1,0 +1,113 @@
+"""The question about what a folder brings: when it opens, and which keys decide it."""
+
+from typing import cast
+
+import pytest
+
+from chatops.config.trust import TrustQuestion
+from chatops.domain.errors import ChatopsError
+from chatops.tui.app import ChatopsApp
+from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.trust import TrustScreen
+from chatops.tui.host import Opener
+from tests.tui.app.fakes import Clock, FakeHost, FakeSession, brought, opener, pending_call
+from tests.tui.app.support_app import Stage, screen_text, stage
+
+
+async def asked(running: Stage, question: TrustQuestion | None = None) -> TrustScreen:
+    running.host.brought = question or brought()
+    running.app.chat.run_command("/trust")
+    await running.settle()
+    screen = running.app.screen
+    assert isinstance(screen, TrustScreen)
+    return screen
+
+
+async def test_t_trusts_and_d_declines_what_is_shown() -> None:
+    for key, trusted, said in (("t", True, "Trusted."), ("d", False, "Ignored until it changes.")):
+        async with stage(size=(100, 40)) as running:
+            await asked(running)
+            await running.press(key)
+            assert running.host.trusted == [trusted]
+            assert said in running.text
+            assert not isinstance(running.app.screen, TrustScreen)
+
+
+async def test_no_other_key_decides() -> None:
+    async with stage(size=(100, 40)) as running:
+        screen = await asked(running)
+        await running.press("y", "n", "enter", "space", "a", "A", "T", "s", "r", "tab", "ctrl+g")
+        assert running.app.screen is screen and running.host.trusted == []
+        await running.press("escape")
+        assert running.host.trusted == [] and not isinstance(running.app.screen, TrustScreen)
+
+
+async def test_a_key_pressed_before_it_was_there_decides_nothing() -> None:
+    async with stage(size=(100, 40)) as running:
+        screen = await asked(running)
+        await running.type_fast("t")
+        assert running.app.screen is screen and running.host.trusted == []
+
+
+async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
+    async with stage(size=(80, 16)) as running:
+        screen = await asked(running)
+        await running.press("home")
+        assert "t scrolls" in running.text
+        await running.press("t")
+        assert running.host.trusted == []
+        while not screen.payload.end_seen:
+            await running.press("t")
+        assert running.host.trusted == []
+        await running.press("t")
+        assert running.host.trusted == [True]
+
+
+async def test_the_texts_are_part_of_what_has_to_be_seen() -> None:
+    async with stage(size=(100, 24)) as running:
+        screen = await asked(running)
+        await running.press("end")
+        assert screen.payload.end_seen
+        await running.press("v")
+        assert "Run make test." in running.text
+        assert not screen.payload.end_seen
+
+
+@pytest.mark.more
+async def test_an_answer_that_cannot_be_stored_is_said_in_the_dialog() -> None:
+    async with stage(size=(100, 40)) as running:
+        screen = await asked(running)
+        running.host.refuse = ChatopsError("The disk is full.", advice="Make room.")
+        await running.press("t")
+        assert running.app.screen is screen and "The disk is full. Make room." in running.text
+        running.host.refuse = None
+        await running.press("t")
+        assert running.host.trusted == [True]
+
+
+async def test_it_opens_at_the_start_and_after_a_pending_approval() -> None:
+    session, host, clock = FakeSession(), FakeHost(), Clock()
+    session.ask(pending_call())
+    app = ChatopsApp(cast(Opener, opener(session, host, trust=brought())), clock=clock)
+    async with app.run_test(size=(100, 40), notifications=True) as pilot:
+        running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
+        while not isinstance(app.screen, ApprovalScreen):
+            await pilot.pause()
+        await running.press("escape")
+        while not isinstance(app.screen, TrustScreen):
+            await pilot.pause()
+        await running.press("escape")
+        await running.settle()
+        assert "Trust what" not in screen_text(app)
+        assert host.trusted == []
+
+
+@pytest.mark.more
+async def test_revoke_and_a_folder_that_brings_nothing() -> None:
+    async with stage() as running:
+        running.app.chat.run_command("/trust")
+        await running.settle()
+        assert "This folder brings nothing that needs your trust." in running.text
+        running.app.chat.run_command("/trust revoke")
+        await running.settle()
+        assert "Nothing in this folder is trusted anyway." in running.text
