@@ -246,6 +246,8 @@ class TurnFinished:
     usage: Usage | None = None
     detail: str = ""
     advice: str = ""
+    noticed: bool = False
+    """True if a notice of the turn gives `detail` already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

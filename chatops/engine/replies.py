@@ -105,11 +105,13 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
         draft.notice(failure.message, advice=failure.advice, error=True)
         rounds.finish_with_gathered(draft)
     elif failure.kind is FailureKind.OUT_OF_TOKENS:
-        draft.notice(failure.message, advice=failure.advice, error=True)
-        rounds.finish(draft, TurnStatus.LIMIT, failure.partial_text, detail=failure.message, advice=failure.advice)
+        rounds.finish_with_notice(
+            draft, TurnStatus.LIMIT, failure.partial_text, detail=failure.message, advice=failure.advice
+        )
     else:
-        draft.notice(failure.message, advice=failure.advice, error=True)
-        rounds.finish(draft, TurnStatus.FAILED, failure.partial_text, detail=failure.message, advice=failure.advice)
+        rounds.finish_with_notice(
+            draft, TurnStatus.FAILED, failure.partial_text, detail=failure.message, advice=failure.advice
+        )
 
 
 def _open_round(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
@@ -155,8 +157,7 @@ def _message(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: Mode
 def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
     if reply.finish_reason == "length":
         text, advice = "The answer was cut at the model's output limit.", "Ask it to go on."
-        draft.notice(text, advice=advice)
-        rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice)
+        rounds.finish_with_notice(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice, error=False)
         return
     if reply.finish_reason == CONTENT_FILTER:
         draft.notice("The answer was stopped by the provider's filter.")
@@ -174,8 +175,7 @@ def _empty(draft: Draft, phase: AwaitingModel, target: ModelTarget) -> None:
         case Purpose.GATHER_AGAIN:
             text = f"{target.label or target.name} sent an empty reply twice."
             advice = "Try again, or choose another model."
-            draft.notice(text, advice=advice, error=True)
-            rounds.finish(draft, TurnStatus.FAILED, "", detail=text, advice=advice)
+            rounds.finish_with_notice(draft, TurnStatus.FAILED, "", detail=text, advice=advice)
         case Purpose.CLOSE:
             rounds.finish_with_gathered(draft)
         case Purpose.RESPOND:

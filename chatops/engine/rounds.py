@@ -165,9 +165,11 @@ def ask_next(draft: Draft) -> None:
     ask_model(draft, purpose=Purpose.CLOSE if _used_up(draft) else Purpose.GATHER)
 
 
-def finish(draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "") -> None:
-    """End the turn."""
-    draft.set_phase(Finished(result=result, answer=answer, detail=detail, advice=advice))
+def finish(
+    draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "", noticed: bool = False
+) -> None:
+    """End the turn. `noticed`: the turn has a notice that gives `detail`, see `finish_with_notice`."""
+    draft.set_phase(Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed))
     good = result in (TurnStatus.ANSWERED, TurnStatus.LIMIT)
     draft.events.append(
         TurnFinished(
@@ -179,8 +181,17 @@ def finish(draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", a
             usage=draft.state.usage,
             detail=detail,
             advice=advice,
+            noticed=noticed,
         )
     )
+
+
+def finish_with_notice(
+    draft: Draft, result: TurnStatus, answer: str, *, detail: str, advice: str = "", error: bool = True
+) -> None:
+    """End the turn with a notice that gives the reason."""
+    draft.notice(detail, advice=advice, error=error)
+    finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
 
 
 def finish_with_gathered(draft: Draft) -> None:

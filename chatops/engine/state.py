@@ -221,6 +221,8 @@ class Finished:
     answer: str
     detail: str = ""
     advice: str = ""
+    noticed: bool = False
+    """True if a notice of the turn gives `detail` already."""
     kind: Literal["finished"] = "finished"
 
 

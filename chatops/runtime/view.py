@@ -56,6 +56,8 @@ class Snapshot:
     """Status of the last turn; None if there was none."""
     detail: str
     advice: str
+    noticed: bool
+    """True if a notice of the turn gives `detail` already."""
     pending: tuple[PendingCall, ...]
     usage: Usage | None
     """Usage of all turns of the session."""
@@ -251,6 +253,7 @@ class SessionView(ABC):
             status=turn_status(state) if state is not None else None,
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
+            noticed=ended is not None and ended.noticed,
             pending=self.pending,
             permitted=permitted_calls(state) if state is not None else {},
             usage=self._history.usage(state),

@@ -35,13 +35,14 @@ STATE_VERSIONS: dict[int, str] = {
     1: "The turn with grant, phase, counters, usage and remembered grants; messages as ids.",
     2: "Mistakes among the counters; the interpreter of a call that runs code; repairs of a call before its edit.",
     3: "Attempts at steps of workflows: their contract, the check of their answer, the command of a gate.",
-    4: "What is known of an attempt that was interrupted, for as long as its call is in doubt.",
+    4: "What is known of an attempt that was interrupted, for as long as its outcome is unknown.",
     5: "The definition of a call's tool, and why only the user may permit the call.",
     6: "That the store was copied since the calls of a round were proposed.",
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
     " what tools do, facts about results, why a round got no reply; scopes of remembered rules, which are no longer"
-    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands.",
+    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands;"
+    " whether a notice gives why the turn ended.",
 }
 """Contents of each version of a stored TurnState."""
 
@@ -50,7 +51,8 @@ STATE_VERSION = max(STATE_VERSIONS)
 RUN_VERSIONS: dict[int, str] = {
     1: "The run with its workflow, request, phase, outputs, attempts and side effects.",
     2: "That no model could be asked for a step.",
-    3: "Input tokens that came from the server's prompt cache, and when each validation passes.",
+    3: "Input tokens that came from the server's prompt cache, when each validation passes, and whether a notice gives"
+    " why an attempt ended.",
 }
 """Contents of each version of a stored WorkflowState."""
 

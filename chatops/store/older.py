@@ -35,6 +35,7 @@ _COPIED = "this store was copied or moved since the call was proposed; it may ha
 _EARLIER = "earlier attempt"
 _NOT_AGAIN = " Do not ask for the same again; go on without it or ask the person."
 _DENIED = ("Denied by the person.", "Denied, and no person was asked.")
+_LIMITS = ("Reached the ", "The model made the same ")
 """Texts as earlier versions wrote them."""
 _RENAMED_FACTS = {"may_heal": "may_resolve", "by_hand": "needs_user"}
 _CAUSE = re.compile(r"\[likely cause: (.*)\]")
@@ -59,6 +60,8 @@ def complete_state(payload: dict[str, Any]) -> None:
         error, _, kind = str(record.get("finish_reason")).partition(":")
         if "failure" not in record and error == "error" and kind in _FAILURES:
             record["finish_reason"], record["failure"] = error, kind
+    if phase.get("kind") == "finished" and "noticed" not in phase:
+        phase["noticed"] = phase.get("result") == "limit" and not str(phase.get("detail")).startswith(_LIMITS)
     for one in _objects(phase.get("calls")):
         _complete_call(_object(one.get("call")), _object(one.get("status")))
 

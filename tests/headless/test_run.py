@@ -69,6 +69,7 @@ class Scripted(Session):
         return Snapshot(
             session_id=SESSION, title="", workspace="/w", role="coder", roles=("coder",), level=AccessLevel.OPERATOR,
             model="demo", model_label="Demo", is_demo=True, persona="", messages=(), status=None, detail="", advice="",
+            noticed=False,
             pending=(), usage=None, context_used=0, context_window=1, queued=(), notices=(),
         )  # fmt: skip
 

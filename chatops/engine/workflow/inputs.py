@@ -21,6 +21,8 @@ class TurnEndInput:
     answer: str = ""
     detail: str = ""
     advice: str = ""
+    noticed: bool = False
+    """As in `Finished`."""
     rounds: int = 0
     usage: Usage | None = None
     done: tuple[DoneCall, ...] = ()

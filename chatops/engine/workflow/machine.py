@@ -248,6 +248,7 @@ def turn_ended(state: TurnState) -> TurnEndInput | None:
         answer=phase.answer,
         detail=phase.detail,
         advice=phase.advice,
+        noticed=phase.noticed,
         rounds=state.counters.rounds,
         usage=state.usage,
         done=done_calls(state) if state.contract is not None else (),

@@ -91,6 +91,8 @@ class AttemptRecord:
     status: TurnStatus
     detail: str = ""
     """Reason why it was not accepted."""
+    noticed: bool = False
+    """True if a notice of the turn gives `detail` already."""
     rounds: int = 0
     usage: Usage | None = None
     gate: str = ""

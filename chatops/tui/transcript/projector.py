@@ -140,8 +140,9 @@ class Projector:
         if snapshot.status is not None and snapshot.messages:
             self._turn = turn_of(snapshot.messages[-1])
         if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
-            notices = _notices_in(self._turn, blocks)
-            end = turn_end_block(self._turn, snapshot.status, snapshot.detail, snapshot.advice, notices)
+            end = turn_end_block(
+                self._turn, snapshot.status, snapshot.detail, snapshot.advice, noticed=snapshot.noticed
+            )
             if end is not None:
                 blocks.append(end)
         self.blocks = {block.id: block for block in blocks}
@@ -325,15 +326,14 @@ class Projector:
             return [*ops, *self._attempt_ended(event)]
         if event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        notices = _notices_in(event.id, self.blocks.values())
-        end = turn_end_block(event.id, event.result, event.detail, event.advice, notices)
+        end = turn_end_block(event.id, event.result, event.detail, event.advice, noticed=event.noticed)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _attempt_ended(self, event: TurnFinished) -> list[Op]:
         """End an attempt of a run. Its answer is the accepted text of the model, which is shown already."""
         ops = self._remove(self._refused)
-        notices = _notices_in(event.id, self.blocks.values())
-        end = attempt_end_block(event.id, self._run_turns[event.id], event.result, event.detail, notices)
+        head = self._run_turns[event.id]
+        end = attempt_end_block(event.id, head, event.result, event.detail, noticed=event.noticed)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:
@@ -368,9 +368,3 @@ class Projector:
     def _remove(self, block_id: str) -> list[Op]:
         self._streams.pop(block_id, None)
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
-
-
-def _notices_in(turn: str, blocks: Iterable[Block]) -> frozenset[str]:
-    """Return the texts of a turn's notices."""
-    notices = (block for block in blocks if isinstance(block, NoticeBlock))
-    return frozenset(block.text for block in notices if block.id.startswith(f"{turn}."))

@@ -29,6 +29,8 @@ class RunTurn:
     status: TurnStatus | None = None
     """None while the turn is not over."""
     detail: str = ""
+    noticed: bool = False
+    """True if a notice of the turn gives `detail` already."""
     after: NoticeBlock | None = None
 
 
@@ -73,16 +75,13 @@ def refused_answer_block(block_id: str, reason: str) -> NoticeBlock:
 
 
 def attempt_end_block(
-    turn: str, head: RunTurn, status: TurnStatus, detail: str, notices: frozenset[str]
+    turn: str, head: RunTurn, status: TurnStatus, detail: str, *, noticed: bool
 ) -> NoticeBlock | None:
-    """Return the line under an attempt that was not accepted.
-
-    Returns None if one of the turn's `notices` gives the reason already.
-    """
+    """Return the line under an attempt that was not accepted; None if a notice gives the reason already."""
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.")
-        case TurnStatus.FAILED | TurnStatus.LIMIT if head.title and detail not in notices:
+        case TurnStatus.FAILED | TurnStatus.LIMIT if head.title and not noticed:
             return NoticeBlock(id=f"{turn}.end", text=f"Attempt failed. {detail}".rstrip(), level="warning")
         case _:
             return None
@@ -106,7 +105,7 @@ def with_fields_laid_out(text: str) -> str:
 
 def _recorded(run: WorkflowState, record: AttemptRecord) -> RunTurn:
     title = "" if record.gate else _title(run, record.step, record.attempt)
-    return RunTurn(title=title, status=record.status, detail=record.detail)
+    return RunTurn(title=title, status=record.status, detail=record.detail, noticed=record.noticed)
 
 
 def _title(run: WorkflowState, step: int, attempt: int) -> str:

@@ -51,12 +51,12 @@ def stored_blocks(
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
-    turn, in_run, notices = "", False, set[str]()
+    turn, in_run = "", False
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if turn_of(message) != turn:
-                yield from _ended(turn, run_turns, notices)
-                turn, in_run, notices = turn_of(message), message.by is Speaker.MACHINE, set()
+                yield from _ended(turn, run_turns)
+                turn, in_run = turn_of(message), message.by is Speaker.MACHINE
                 yield _opened(message, run_turns.get(turn))
             case UserMessage(by=Speaker.MACHINE):
                 yield refused_answer_block(message.id, message.text)
@@ -70,11 +70,10 @@ def stored_blocks(
             case RoleSwitchMessage():
                 yield role_divider(message)
             case NoticeMessage():
-                notices.add(message.text)
                 yield notice_block(message)
             case _ as never:
                 assert_never(never)
-    yield from _ended(turn, run_turns, notices)
+    yield from _ended(turn, run_turns)
 
 
 def _opened(message: UserMessage, head: RunTurn | None) -> Block:
@@ -85,13 +84,15 @@ def _opened(message: UserMessage, head: RunTurn | None) -> Block:
     return step_block(turn, head or unknown_run_turn(message.text), message.text)
 
 
-def _ended(turn: str, run_turns: Mapping[str, RunTurn], notices: set[str]) -> Iterator[Block]:
+def _ended(turn: str, run_turns: Mapping[str, RunTurn]) -> Iterator[Block]:
     """Yield the blocks at the end of a turn of a run."""
     head = run_turns.get(turn)
     if head is None:
         return
-    if head.status is not None and (end := attempt_end_block(turn, head, head.status, head.detail, frozenset(notices))):
-        yield end
+    if head.status is not None:
+        end = attempt_end_block(turn, head, head.status, head.detail, noticed=head.noticed)
+        if end is not None:
+            yield end
     if head.after is not None:
         yield head.after
 
@@ -248,17 +249,15 @@ def turn_of(message: Message) -> str:
     return message.id.rpartition(".m")[0] or message.id
 
 
-def turn_end_block(
-    turn: str, status: TurnStatus, detail: str, advice: str, notices: frozenset[str]
-) -> NoticeBlock | None:
-    """Return the line under a turn that was stopped or reached a limit.
+def turn_end_block(turn: str, status: TurnStatus, detail: str, advice: str, *, noticed: bool) -> NoticeBlock | None:
+    """Return the line under a turn that was stopped or reached a limit; None if a notice gives the reason already.
 
-    Returns None if one of the turn's `notices` gives the reason already. A failed turn has its own notice.
+    A failed turn always has a notice.
     """
     match status:
         case TurnStatus.CANCELLED:
             return NoticeBlock(id=f"{turn}.end", text=detail or "Stopped.", advice=advice)
-        case TurnStatus.LIMIT if detail not in notices:
+        case TurnStatus.LIMIT if not noticed:
             return NoticeBlock(id=f"{turn}.end", text=detail or "A limit was reached.", advice=advice, level="warning")
         case _:
             return None

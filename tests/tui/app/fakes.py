@@ -171,6 +171,7 @@ class FakeSession(Session):
             status=status,
             detail="",
             advice="",
+            noticed=False,
             pending=tuple(pending),
             usage=Usage(input_tokens=12_400, output_tokens=830),
             context_used=8_192,

@@ -192,6 +192,7 @@ class Conversation:
             status=turn_status(state),
             detail=end.detail if end else "",
             advice=end.advice if end else "",
+            noticed=end is not None and end.noticed,
             pending=pending_calls(state),
             usage=None,
             context_used=0,

@@ -5,8 +5,11 @@ from collections.abc import Iterable
 import pytest
 
 from chatops.domain.events import Event, Notice, Published, TextDelta
+from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import Outcome
+from chatops.engine.inputs import ModelFailureInput
+from chatops.engine.state import AwaitingModel
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Accept, Skip, StopRun, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
@@ -79,6 +82,7 @@ class Watched(Played):
             status=turn_status(turn),
             detail="",
             advice="",
+            noticed=False,
             pending=pending_calls(turn),
             usage=None,
             context_used=0,
@@ -199,12 +203,20 @@ def test_a_json_answer_is_laid_out_and_other_text_is_not() -> None:
 
 def test_a_failure_with_a_notice_is_not_shown_again() -> None:
     run = Watched(step("find"))
-    turn = run.turn
-    assert turn is not None
-    run._told(Notice(id=f"{turn.turn_id}.m2", parent_id=turn.turn_id, text="no key", level="error"))
+    assert run.turn is not None and isinstance(run.turn.phase, AwaitingModel)
+    failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message="no key", started=True)
+    run._turn_took(ModelFailureInput(round_id=run.turn.phase.round_id, failure=failure))
+    assert [one.text for one in run.blocks if isinstance(one, NoticeBlock)].count("no key") == 1
+    assert "\n".join(run.stored()).count("no key") == "\n".join(run.shown()).count("no key")
+
+
+def test_a_failure_is_shown_even_if_an_earlier_notice_has_the_same_words() -> None:
+    run = Watched(step("find"))
+    assert run.turn is not None
+    turn_id = run.turn.turn_id
+    run._told(Notice(id=f"{turn_id}.m2", parent_id=turn_id, text="no key", level="error"))
     run.gives_up("no key")
-    ends = [block for block in run.blocks if isinstance(block, NoticeBlock)]
-    assert [block.text for block in ends] == ["no key"]
+    assert "Attempt failed. no key" in [one.text for one in run.blocks if isinstance(one, NoticeBlock)]
 
 
 def test_text_streamed_in_a_step_becomes_the_laid_out_answer() -> None:
