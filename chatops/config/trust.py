@@ -28,7 +28,7 @@ from pathlib import Path
 
 from chatops.config.paths import write_private
 from chatops.config.registry import Loaded, packaged_registry
-from chatops.config.workspace_files import REGISTRY, FolderIdentity, Item, ItemKind, Survey, survey
+from chatops.config.workspace_files import REGISTRY, Item, ItemKind, Survey, survey
 from chatops.config.workspace_registry import NarrowingRegistry, read_workspace_registry
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import sanitize
@@ -37,6 +37,8 @@ from chatops.domain.wording import plural
 SHOWN_DIGEST = 16
 """Hex digits of a digest that are shown. The whole digest is compared."""
 _MAX_RECORD = 8_000_000
+_MOST_REFUSED = 30
+"""Refused keys that are listed."""
 _NAMED = 3
 """Items that a notice names."""
 ADVICE = "To see it: chatops trust, or /trust"
@@ -87,7 +89,8 @@ class Entry:
 class Record:
     """The stored answers about one folder."""
 
-    folder: FolderIdentity
+    folder: str
+    """Identity of the folder."""
     entries: tuple[Entry, ...] = ()
     registry: str = ""
     """Text of the trusted registry; empty if none is trusted."""
@@ -111,7 +114,10 @@ class Listed:
 class TrustQuestion:
     """What a workspace brings, exactly as it is shown to the user who is asked about it."""
 
-    folder: FolderIdentity
+    folder: str
+    """Identity of the folder."""
+    path: str
+    """Path of the folder."""
     listed: tuple[Listed, ...]
     left_out: tuple[str, ...] = ()
 
@@ -133,7 +139,7 @@ class TrustQuestion:
     @property
     def digest(self) -> str:
         """Digest over folder and items. The states are not part of it."""
-        parts = [asdict(self.folder), *([*one.item.key, one.item.digest] for one in self.usable)]
+        parts = [self.folder, *([*one.item.key, one.item.digest] for one in self.usable)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -222,10 +228,10 @@ class WorkspaceTrust:
 
     def _answer(self, shown: TrustQuestion, answer: Answer) -> tuple[str, ...]:
         now = self._surveyed()
-        if now.folder != shown.folder or not now.folder.inode:
+        if now.folder != shown.folder or not now.folder:
             self.look_again()
             raise ChatopsError(
-                f"{now.folder.path} is another folder now, so nothing was changed.",
+                f"{now.path} is another folder now, so nothing was changed.",
                 advice="Look at it again: chatops trust",
             )
         digests = {item.key: item.digest for item in now.items}
@@ -255,7 +261,7 @@ class WorkspaceTrust:
         record = self._read()
         if record is None or record.folder != found.folder:
             record = Record(folder=found.folder)
-        listed = [_listed(item, record) for item in found.items]
+        listed = [_listed(item, record, source=_registry_path(found.path)) for item in found.items]
         has_registry = any(item.kind is ItemKind.REGISTRY for item in found.items)
         if record.registry and not has_registry:
             gone = Item(kind=ItemKind.REGISTRY, path=REGISTRY)
@@ -265,9 +271,9 @@ class WorkspaceTrust:
         trusted = [one.item for one in listed if one.state is ItemState.TRUSTED]
         registry = None
         if record.registry:
-            registry = read_workspace_registry(record.registry.encode(), source=_registry_path(found.folder))
+            registry = read_workspace_registry(record.registry.encode(), source=_registry_path(found.path))
         return (
-            TrustQuestion(folder=found.folder, listed=tuple(listed), left_out=found.left_out),
+            TrustQuestion(folder=found.folder, path=found.path, listed=tuple(listed), left_out=found.left_out),
             TrustedWorkspace(
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
@@ -311,7 +317,9 @@ def trust_remarks(question: TrustQuestion) -> list[str]:
             remarks.append(f"{shown_path(one.item)} is gone. What it takes away stays so until you trust this.")
         if one.item.problem:
             remarks.append(f"{shown_path(one.item)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
-        remarks += [sanitize(sentence, newlines=False) for sentence in one.refused]
+        remarks += [sanitize(sentence, newlines=False) for sentence in one.refused[:_MOST_REFUSED]]
+        if (more := len(one.refused) - _MOST_REFUSED) > 0:
+            remarks.append(f"{plural(more, 'more key')} of it without effect.")
     return [*remarks, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
 
@@ -342,20 +350,20 @@ def shown_path(item: Item) -> str:
 def _decoded(value: dict[str, object]) -> Record:
     """Return a record from its JSON. Raises KeyError, TypeError or ValueError if it is not one."""
     folder, entries, registry = value["folder"], value["entries"], value["registry"]
-    if value["version"] != 1 or not isinstance(folder, dict) or not isinstance(entries, list):
+    if value["version"] != 1 or not isinstance(folder, str) or not isinstance(entries, list):
         raise ValueError("not a record of trust")
     if not isinstance(registry, str):
         raise TypeError("registry")
     found = tuple(Entry(**{**entry, "answer": Answer(entry["answer"])}) for entry in entries)
-    return Record(folder=FolderIdentity(**folder), entries=found, registry=registry)
+    return Record(folder=folder, entries=found, registry=registry)
 
 
-def _listed(item: Item, record: Record) -> Listed:
+def _listed(item: Item, record: Record, *, source: str) -> Listed:
     """Return an item with its state against the record."""
     refused: tuple[str, ...] = ()
     if item.kind is ItemKind.REGISTRY and not item.problem:
         try:
-            refused = read_workspace_registry(item.data, source=_registry_path(record.folder)).refused
+            refused = read_workspace_registry(item.data, source=source).refused
         except ConfigError as error:
             item = replace(item, problem=str(error).rstrip("."), digest="", data=b"")
     if item.problem:
@@ -378,8 +386,8 @@ def _state(item: Item, entry: Entry | None) -> ItemState:
             return ItemState.DECLINED
 
 
-def _registry_path(folder: FolderIdentity) -> str:
-    return sanitize(f"{folder.path}/{REGISTRY}", newlines=False)
+def _registry_path(folder: str) -> str:
+    return sanitize(f"{folder}/{REGISTRY}", newlines=False)
 
 
 def _named(listed: Sequence[Listed]) -> str:

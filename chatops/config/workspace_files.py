@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from chatops.config.folder_identity import folder_identity
+
 NOTES = ("AGENTS.md", "CLAUDE.md")
 """Names of notes. In each folder the first one that can be used counts."""
 REGISTRY = "model_registry.json"
@@ -34,12 +36,14 @@ WORKFLOWS = "workflows"
 WORKFLOW_ENDINGS = (".json", ".yaml", ".yml")
 MAX_BYTES = 1_000_000
 """Maximum size of one file."""
+MAX_REGISTRY_BYTES = 100_000
+"""Maximum size of a registry. It is read at each start, trusted or not, to say what it may not set."""
 MAX_TOTAL_BYTES = 8_000_000
 """Maximum size of all files together."""
 MAX_FILES = 200
 """Maximum number of files that are read in one folder and below it."""
 MAX_ENTRIES = 5_000
-"""Maximum number of names that are read in one folder."""
+"""Maximum number of names in folders that are read in all."""
 _MAX_DEPTH = 5
 _MAX_LEVELS = 40
 """Maximum number of folders above the workspace that are searched for the root of its repository."""
@@ -103,21 +107,12 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderIdentity:
-    """Identity of a folder: one that takes its path is another one, and so is a moved or copied one.
-
-    The device is not part of it, because many file systems get another number at each start of the machine.
-    """
-
-    path: str
-    inode: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """Everything that a workspace brings."""
 
-    folder: FolderIdentity
+    folder: str
+    """Identity of the folder, see `config.folder_identity`; empty if it is gone or may not be read."""
+    path: str
     items: tuple[Item, ...] = ()
     left_out: tuple[str, ...] = ()
     """Folders with more files than are read."""
@@ -130,16 +125,19 @@ def survey(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None =
     """
     try:
         with _opened(str(workspace)) as folder:
-            status = os.fstat(folder)
-            identity = FolderIdentity(path=str(workspace), inode=status.st_ino)
+            inode = os.fstat(folder).st_ino
+            # Files are bound to their digests too, so this is enough where nothing tells when a folder was created.
+            identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
+            if not identity.startswith(f"{inode}:"):
+                raise OSError("replaced meanwhile")
             reader = _Reader(own={_inode(path) for path in own})
             items = [*reader.notes(folder), *reader.all_but_notes(folder)]
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
-        return Survey(folder=FolderIdentity(path=str(workspace), inode=0))
+        return Survey(folder="", path=str(workspace))
     if packaged is not None:
         items = [item for item in items if item.kind is not ItemKind.REGISTRY or not _is_copy(item, packaged)]
-    return Survey(folder=identity, items=tuple(items), left_out=tuple(reader.left_out))
+    return Survey(folder=identity, path=str(workspace), items=tuple(items), left_out=tuple(reader.left_out))
 
 
 def is_workflow_name(name: str) -> bool:
@@ -153,6 +151,7 @@ class _Reader:
     def __init__(self, *, own: set[tuple[int, int] | None]) -> None:
         self._own = own
         self._left = MAX_TOTAL_BYTES
+        self._entries_left = MAX_ENTRIES
         self.left_out: list[str] = []
 
     def notes(self, workspace: int) -> Iterator[Item]:
@@ -226,9 +225,10 @@ class _Reader:
         names: list[tuple[str, bool]] = []
         with os.scandir(folder) as entries:
             for entry in entries:
-                if len(names) >= MAX_ENTRIES:
-                    self.left_out.append(f"{path}/ has more than {MAX_ENTRIES} entries")
+                if self._entries_left == 0:
+                    self.left_out.append(f"{path}/ is not read whole: there are more than {MAX_ENTRIES:,} entries")
                     break
+                self._entries_left -= 1
                 names.append((entry.name, entry.is_dir(follow_symlinks=False)))
         return sorted(names)
 
@@ -236,7 +236,7 @@ class _Reader:
         """Read one file; None if there is none, or none of this kind."""
         path = f"{prefix}{name}"
         try:
-            data = self._read(folder, name)
+            data = self._read(folder, name, most=MAX_REGISTRY_BYTES if kind is ItemKind.REGISTRY else MAX_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -261,20 +261,20 @@ class _Reader:
             problem=problem,
         )
 
-    def _read(self, folder: int, name: str) -> bytes | None:
+    def _read(self, folder: int, name: str, *, most: int) -> bytes | None:
         """Return the content of a plain file; None if it is one of the user's own. Raises OSError, _NotReadError."""
-        _check(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        _check(os.stat(name, dir_fd=folder, follow_symlinks=False), most)
         descriptor = os.open(name, _FILE, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            _check(status)
+            _check(status, most)
             if (status.st_dev, status.st_ino) in self._own:
                 return None
-            data = file.read(min(MAX_BYTES, self._left) + 1)
-        if len(data) > MAX_BYTES:
-            raise _NotReadError(f"it is larger than {MAX_BYTES:,} bytes")
+            data = file.read(min(most, self._left) + 1)
+        if len(data) > most:
+            raise _NotReadError(f"it is larger than {most:,} bytes")
         if len(data) > self._left:
-            raise _NotReadError(f"the files of this kind are larger than {MAX_TOTAL_BYTES:,} bytes in all")
+            raise _NotReadError(f"it and the files before it are larger than {MAX_TOTAL_BYTES:,} bytes")
         self._left -= len(data)
         return data
 
@@ -283,13 +283,13 @@ class _NotReadError(Exception):
     """The file is one that is never read; says why."""
 
 
-def _check(status: os.stat_result) -> None:
+def _check(status: os.stat_result, most: int) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _NotReadError(LINK)
     if not stat.S_ISREG(status.st_mode):
         raise _NotReadError(NOT_PLAIN)
-    if status.st_size > MAX_BYTES:
-        raise _NotReadError(f"it is larger than {MAX_BYTES:,} bytes")
+    if status.st_size > most:
+        raise _NotReadError(f"it is larger than {most:,} bytes")
 
 
 def _not_text(data: bytes) -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from chatops.config.document import Document, Json, Located, Path, Place, read_document
 from chatops.config.registry_model import free_key
 from chatops.config.registry_read import read_located
-from chatops.config.workspace_files import MAX_BYTES
+from chatops.config.workspace_files import MAX_REGISTRY_BYTES
 from chatops.policy.registry import Registry
 
 _TOP = ("version", "roles", "tools", "max_rounds")
 _ROLE = ("tools", "rules", "max_rounds")
 _RULE = ("tool", "match", "verdict")
 _TOOL = ("verdict",)
+_RULE_DEPTH = len(("roles", "NAME", "rules", 0))
 _NARROWING = ("ask", "deny")
 _ADVICE = "A workspace can only narrow: tools, rules and max_rounds of a role, verdicts of tools, max_rounds."
 
@@ -34,9 +35,9 @@ class NarrowingRegistry:
 
 def read_workspace_registry(data: bytes, *, source: str) -> NarrowingRegistry:
     """Read the part of a registry that narrows. Raises ConfigError with line and column if it cannot be read."""
-    document = read_document(data, source=source, advice=_ADVICE, most=MAX_BYTES)
+    document = read_document(data, source=source, advice=_ADVICE, most=MAX_REGISTRY_BYTES)
     filtered = _Filter(document)
-    located = Located(value=filtered.top(document.located.value), places=filtered.places)
+    located = Located(value=filtered.top(document.located.value), places=filtered.places())
     registry = read_located(replace(document, located=located), data=data)
     return NarrowingRegistry(registry=registry, refused=(*filtered.refused, *registry.warnings))
 
@@ -49,7 +50,8 @@ class _Filter:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self.places: dict[Path, Place] = dict(document.located.places)
+        self._moved: dict[Path, Path] = {}
+        """New paths of rules that come after a refused one."""
         self.refused: list[str] = []
 
     def top(self, value: Json) -> Json:
@@ -77,7 +79,7 @@ class _Filter:
         return kept
 
     def _rules(self, rules: list[Json], path: Path) -> Json:
-        """Return the rules that ask or deny. The positions of those after a refused one move with them."""
+        """Return the rules that ask or deny, and note which of them move up."""
         kept: list[Json] = []
         for index, rule in enumerate(rules):
             before: Path = (*path, index)
@@ -86,16 +88,20 @@ class _Filter:
                 if isinstance(rule.get("verdict"), str) and rule["verdict"] not in _NARROWING:
                     self._refuse((*before, "verdict"), "a rule of a workspace can only ask or deny")
                     continue
-            self._move(before, (*path, len(kept)))
+            if index != len(kept):
+                self._moved[before] = (*path, len(kept))
             kept.append(rule)
         return kept
 
-    def _move(self, before: Path, after: Path) -> None:
-        if before == after:
-            return
-        for found, place in self._document.located.places.items():
-            if found[: len(before)] == before:
-                self.places[(*after, *found[len(before) :])] = place
+    def places(self) -> dict[Path, Place]:
+        """Return the positions in the copy. Linear in the size of the document, which may be hostile."""
+        found = self._document.located.places
+        moved = {
+            (*self._moved[path[:_RULE_DEPTH]], *path[_RULE_DEPTH:]): place
+            for path, place in found.items()
+            if path[:_RULE_DEPTH] in self._moved
+        }
+        return {**found, **moved}
 
     def _tool(self, value: Json, path: Path) -> Json:
         if not isinstance(value, dict):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chatops.config.trust import ItemState
-from chatops.config.workspace_files import MAX_FILES
+from chatops.config.workspace_files import MAX_ENTRIES, MAX_FILES
 from chatops.domain.errors import ChatopsError
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import MAX_NOTES, ROLE_CONTEXT, with_section
@@ -420,6 +420,35 @@ def test_thousands_of_files_are_not_read(clone: Clone) -> None:
     assert len(opened.trust.question.listed) == 2 * MAX_FILES
     assert len(opened.trust.question.left_out) == 2
     assert len([one for one in opened.workflows().found if "workflows/0" in one.spec.source]) == MAX_FILES
+
+
+def test_a_maze_of_empty_folders_is_not_walked(clone: Clone) -> None:
+    for number in range(60):
+        for inner in range(100):
+            (clone.ws / ".chatops" / "tools" / f"{number:02}" / f"{inner:03}").mkdir(parents=True)
+    clone.bring({"AGENTS.md": NOTES})
+    opened = clone.trust()
+    assert opened.trust.in_force.notes
+    assert any(f"more than {MAX_ENTRIES:,} entries" in one for one in opened.trust.question.left_out)
+
+
+def test_thousands_of_refused_keys_are_counted_and_what_is_right_among_them_counts(clone: Clone) -> None:
+    allow = {"tool": "file_read", "verdict": "allow"}
+    rules = [*[allow] * 1_000, {"tool": "shell_exec", "verdict": "deny"}]
+    value: dict[str, object] = {f"key{number}": 1 for number in range(1_000)}
+    clone.bring({"model_registry.json": json.dumps({**value, "roles": {"coder": {"rules": rules}}})})
+    ran = clone.run("trust")
+    assert len(ran.out.splitlines()) < 50 and "1970 more keys of it without effect" in ran.out
+    opened = clone.trust()
+    assert opened.grant_for("coder").tool("shell_exec") is None
+    assert "In the registry of this folder 2000 keys have no effect." in opened.trust.notices()[0]
+
+
+def test_an_error_after_a_refused_rule_has_its_own_position(clone: Clone) -> None:
+    rules = '{"tool": "file_read", "verdict": "allow"},\n{"tool": "shell_exec", "verdict": "deny", "match": [1]}'
+    clone.bring({"model_registry.json": f'{{"roles": {{"coder": {{"rules": [\n{rules}]}}}}}}'})
+    (listed,) = clone.app().trust.question.listed
+    assert "line 3, column " in listed.item.problem
 
 
 def test_names_cannot_act_on_the_terminal_or_hide(clone: Clone) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual import on
 
 from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, trust_remarks
+from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
@@ -16,6 +17,8 @@ from chatops.tui.keys import KeyGroup
 
 Answer = Callable[[bool], Awaitable[Sequence[str]]]
 """Stores the answer, True for trust. Returns sentences about what has changed since it was shown."""
+MAX_TEXT = 200_000
+"""Bytes of texts that are shown in all."""
 _MARKED = (ItemState.CHANGED, ItemState.GONE, ItemState.UNUSABLE)
 
 
@@ -52,6 +55,8 @@ class TrustScreen(GuardedDialog):
         match key:
             case _ if self._sending:
                 pass
+            case "t" | "d" if not self._question.is_answerable:
+                self.show_note("There is nothing to decide. /trust revoke takes back what you trust here.")
             case "t":
                 self._trust()
             case "d":
@@ -93,6 +98,8 @@ class TrustScreen(GuardedDialog):
         """Return title and keys."""
         left = 0 if self.payload.end_seen else self.payload.lines_below
         texts = "v hide the texts" if self._texts_shown else "v show the texts"
+        if not self._question.is_answerable:
+            return DialogFrame(title="What this folder brings", keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
             return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
         trust = f"t scrolls, {plural(left, 'more line')} below" if left else "t trust"
@@ -107,22 +114,32 @@ class TrustScreen(GuardedDialog):
 
 
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
-    yield Row(label="folder", text=line(question.folder.path), exact=True)
+    yield Row(label="folder", text=line(question.path), exact=True)
     yield Row()
+    left = MAX_TEXT if texts else 0
     for one in question.listed:
-        yield from _item(one, text=texts)
+        yield from _item(one)
+        if texts:
+            yield from _text(one.item, most=left)
+            left -= min(left, len(one.item.data))
     yield Row()
     for remark in trust_remarks(question):
         yield Row(text=line(remark), tone="quiet")
     yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
 
 
-def _item(one: Listed, *, text: bool) -> Iterator[Row]:
-    """Yield a file: its path, then state, kind, size and digest, then its text on request."""
+def _item(one: Listed) -> Iterator[Row]:
+    """Yield a file: its path, then state, kind, size and digest."""
     item, marked = one.item, one.state in _MARKED
     yield Row(text=line(item.path), tone="caution" if marked else "heading")
     digest = f", {item.size:,} bytes, SHA-256 {item.digest[:SHOWN_DIGEST]}" if item.digest else ""
     yield Row(text=f"  {one.state.value}: {item.kind.value}{digest}", tone="quiet")
-    if text and item.data:
-        for part in item.data.decode("utf-8-sig", "replace").split("\n"):
-            yield Row(text=line(part), tone="code", exact=True)
+
+
+def _text(item: Item, *, most: int) -> Iterator[Row]:
+    """Yield at most `most` bytes of a text, and how much is not shown."""
+    shown = item.data[:most]
+    for part in shown.decode("utf-8-sig", "replace").split("\n") if shown else ():
+        yield Row(text=line(part), tone="code", exact=True)
+    if len(shown) < len(item.data):
+        yield Row(text=f"  {len(item.data) - len(shown):,} more bytes are not shown here.", tone="caution")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from chatops.config.trust import ItemState, Listed, TrustQuestion
-from chatops.config.workspace_files import LINK, FolderIdentity, Item, ItemKind
+from chatops.config.workspace_files import LINK, Item, ItemKind
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
@@ -337,7 +337,7 @@ class FakeHost:
     times: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refuse: ChatopsError | None = None
     brought: TrustQuestion = field(
-        default_factory=lambda: TrustQuestion(folder=FolderIdentity(path="/home/me/project", inode=1), listed=())
+        default_factory=lambda: TrustQuestion(folder="1:1:/home/me/project", path="/home/me/project", listed=())
     )
     trusted: list[bool] = field(default_factory=list)
 
@@ -479,7 +479,8 @@ def brought() -> TrustQuestion:
     link = Item(kind=ItemKind.SERVERS, path=".mcp.json", problem=LINK)
     refused = "model_registry.json, line 3, column 2, key models: a workspace cannot set this, so it has no effect."
     return TrustQuestion(
-        folder=FolderIdentity(path="/home/me/project", inode=7),
+        folder="7:1:/home/me/project",
+        path="/home/me/project",
         listed=(
             Listed(item=text, state=ItemState.CHANGED),
             Listed(item=rules, state=ItemState.TRUSTED, refused=(refused,)),

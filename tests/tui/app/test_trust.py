@@ -1,14 +1,15 @@
 """The question about what a folder brings: when it opens, and which keys decide it."""
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from chatops.config.trust import TrustQuestion
+from chatops.config.trust import ItemState, TrustQuestion
 from chatops.domain.errors import ChatopsError
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
-from chatops.tui.dialogs.trust import TrustScreen
+from chatops.tui.dialogs.trust import MAX_TEXT, TrustScreen
 from chatops.tui.host import Opener
 from tests.tui.app.fakes import Clock, FakeHost, FakeSession, brought, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
@@ -71,6 +72,28 @@ async def test_the_texts_are_part_of_what_has_to_be_seen() -> None:
         await running.press("v")
         assert "Run make test." in running.text
         assert not screen.payload.end_seen
+
+
+@pytest.mark.more
+async def test_what_is_trusted_already_needs_no_answer() -> None:
+    question = brought()
+    trusted = replace(question, listed=tuple(one for one in question.listed if one.state is ItemState.TRUSTED))
+    async with stage(size=(100, 24)) as running:
+        screen = await asked(running, trusted)
+        await running.press("t", "d")
+        assert running.app.screen is screen and running.host.trusted == []
+        assert "There is nothing to decide." in running.text
+
+
+@pytest.mark.more
+async def test_of_a_long_text_it_is_said_how_much_is_not_shown() -> None:
+    question = brought()
+    (notes, *_) = question.listed
+    long = replace(notes, item=replace(notes.item, data=b"x" * (MAX_TEXT + 5)))
+    async with stage(size=(100, 24)) as running:
+        await asked(running, replace(question, listed=(long,)))
+        await running.press("v", "end")
+        assert "5 more bytes are not shown here." in running.text
 
 
 @pytest.mark.more
