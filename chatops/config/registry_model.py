@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from pydantic.config import JsonDict
 
 from chatops.domain.rights import LevelWord, VerdictWord
+from chatops.domain.sandbox import GitAccess
 
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
@@ -161,7 +162,7 @@ class SandboxEntry(Strict):
     network: bool = False
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
-    git: Literal["protect", "writable"] = "protect"
+    git: GitAccess = "protect"
     env: list[Name] = Field(default_factory=list)
 
 

@@ -14,22 +14,24 @@ import shutil
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import locate, with_place, world_problem
-from chatops.tools.mount_point import mount_point
+from chatops.tools.covers import SandboxSetupError
+from chatops.tools.git_access import Stage, staged
+from chatops.tools.mount_point import MOUNTED, mount_point
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Confinement, SandboxSetupError, confinement, is_visible, sandboxed_command
+from chatops.tools.sandbox import Confinement, confinement, is_visible, sandboxed_command
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -166,31 +168,47 @@ async def run_confined(
             f"The sandbox has changed since the approval: {level.description}. The command was not run."
         )
     given = {name: os.environ[name] for name in context.sandbox.env if name in os.environ}
-    environment = {**given, **clean_environment(os.environ), "PATH": search_path(level), **environment}
+    environment = {
+        **given,
+        **clean_environment(os.environ),
+        **level.toolchains.environment,
+        "PATH": search_path(level),
+        **environment,
+    }
     cwd = Path(facts.cwd)
     call = attempt_name(context.call_id, context.attempt)
-    if level.program:
-        environment["TMPDIR"] = "/tmp"
-        try:
-            command = await in_thread(
-                sandboxed_command,
-                argv,
-                confined=level,
-                context=context,
-                cwd=cwd,
-                environment=environment,
-                call=call,
-                masked=masked,
-            )
-        except SandboxSetupError as error:
-            raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
-    else:
-        command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
-    failures.forget(facts, context)
     started = time.monotonic()
+    left: tuple[str, ...] = ()
     try:
-        with mount_point(context.source or context.workspace) if level.program else nullcontext():
-            ended = await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
+        with ExitStack() as stack:
+            if level.program:
+                environment["TMPDIR"] = "/tmp"
+                stage = stack.enter_context(_staged(level, context))
+                command = await in_thread(
+                    sandboxed_command,
+                    argv,
+                    confined=level,
+                    context=context,
+                    cwd=cwd,
+                    environment=environment,
+                    call=call,
+                    masked=masked,
+                    stage=stage,
+                )
+                for name in MOUNTED:
+                    if name != ".git" or context.sandbox.git != "writable":
+                        stack.enter_context(mount_point((context.source or context.workspace) / name))
+            else:
+                stage, command = None, Command(argv=argv, cwd=cwd, environment=environment, call=call)
+            failures.forget(facts, context)
+            try:
+                ended = await run_command(
+                    command, timeout_s=seconds, keep=context.max_output_chars, output=context.output
+                )
+            finally:
+                left = stage.finish() if stage is not None else ()
+    except SandboxSetupError as error:
+        raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     if not ended.started and ended.code is not None:
@@ -199,8 +217,19 @@ async def run_confined(
     duration = int((time.monotonic() - started) * 1000)
     cause = ""
     if level.program and ended.code:
-        cause = likely_cause(ended.output.text(), code=ended.code, argv=argv, command=command, context=context)
+        cause = likely_cause(
+            ended.output.text(), code=ended.code, argv=argv, command=command, confined=level, context=context
+        )
+    if left:
+        names = ", ".join(f".git/{name}" for name in left)
+        cause = "; ".join(filter(None, (cause, f"changed or locked outside meanwhile, so left as they are: {names}")))
     return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+
+
+def _staged(level: Confinement, context: ToolContext) -> AbstractContextManager[Stage | None]:
+    """Return a stage for the repository if the command gets one."""
+    writes = context.source is None and context.exposure is not Exposure.READ_ONLY
+    return staged(level.repository if writes else None, context.sandbox.git)
 
 
 def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures) -> ToolFailedError:
@@ -235,22 +264,32 @@ def _ending(ended: Ended, *, seconds: float) -> Ending:
     return exit_of(ended.code)
 
 
-def likely_cause(output: str, *, code: int, argv: tuple[str, ...], command: Command, context: ToolContext) -> str:
+def likely_cause(
+    output: str,
+    *,
+    code: int,
+    argv: tuple[str, ...],
+    command: Command,
+    confined: Confinement,
+    context: ToolContext,
+) -> str:
     """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
 
     `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
     """
     spec = context.sandbox
     refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(".git" in line for line in refused) and spec.git == "protect":
-        return _key(".git is read-only in the sandbox", '"git": "writable"')
+    if any(".git" in line for line in refused) and spec.git != "writable":
+        if spec.git == "commit":
+            return _key("config, hooks and info of .git are read-only in the sandbox", '"git": "writable"')
+        return _key(".git is read-only in the sandbox", '"git": "commit"')
     if refused and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
     if refused:
         return "the sandbox allows writing only in the workspace"
     if hidden := _masked(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}"
-    missing = _unseen(argv, command=command, spec=spec, workspace=context.workspace)
+    missing = _unseen(argv, command=command, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
     if not spec.network and _NETWORK.search(output):
@@ -271,7 +310,7 @@ def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
 
 
-def _unseen(argv: tuple[str, ...], *, command: Command, spec: SandboxSpec, workspace: Path) -> list[str]:
+def _unseen(argv: tuple[str, ...], *, command: Command, confined: Confinement, context: ToolContext) -> list[str]:
     """Return the environments that the program needs and the sandbox does not show."""
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
     found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
@@ -280,7 +319,11 @@ def _unseen(argv: tuple[str, ...], *, command: Command, spec: SandboxSpec, works
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
     places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    unseen = (place for place in places if not is_visible(place, spec=spec, workspace=workspace))
+    unseen = (
+        place
+        for place in places
+        if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
+    )
     return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
 
 

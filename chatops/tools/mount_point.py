@@ -1,9 +1,9 @@
-"""The mount point for a settings folder that the workspace lacks.
+"""Mount points for folders that the workspace lacks.
 
-An empty ``.chatops`` is mounted in the sandbox, so that a command cannot create that folder. This needs a folder to
-mount on. `mount_point` makes one that is recognised by its mode (01555), and holds a shared lock (flock) on it while a
-command runs. `remove_mount_point` removes it only with an exclusive lock, so the last process does, or the next one
-after a kill.
+An empty ``.chatops`` or ``.git`` is mounted in the sandbox, so that a command cannot create that folder. This needs
+a folder to mount on. `mount_point` makes one that is recognised by its mode (01555), and holds a shared lock (flock)
+on it while a command runs. `remove_mount_point` removes it only with an exclusive lock, so the last process does, or
+the next one after a kill.
 """
 
 import fcntl
@@ -15,26 +15,27 @@ from pathlib import Path
 
 from chatops.tools.confine import SETTINGS_FOLDER
 
+MOUNTED = (SETTINGS_FOLDER, ".git")
+"""Names of the folders."""
 _MOUNT_POINT = stat.S_ISVTX | 0o555
 """Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
 _TRIES = 3
 
 
 @contextmanager
-def mount_point(workspace: Path) -> Iterator[None]:
-    """Hold an empty folder for `sandboxed_command` to mount on if the workspace has no settings folder.
+def mount_point(folder: Path) -> Iterator[None]:
+    """Hold an empty folder for `sandboxed_command` to mount on if there is none at this path.
 
     bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
     locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
     """
-    folder = workspace / SETTINGS_FOLDER
     held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
     try:
         yield
     finally:
         if held is not None:
             os.close(held)
-        remove_mount_point(workspace)
+        remove_mount_point(folder)
 
 
 def _hold(folder: Path) -> int | None:
@@ -60,9 +61,8 @@ def _hold(folder: Path) -> int | None:
     return None
 
 
-def remove_mount_point(workspace: Path) -> None:
+def remove_mount_point(folder: Path) -> None:
     """Remove the folder of `mount_point` if no process needs it; leave anything else."""
-    folder = workspace / SETTINGS_FOLDER
     if not is_mount_point(folder):
         return
     try:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 KEPT_VARIABLES = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES"})
 """Variables of the app's environment that commands get, besides PATH and ``LC_*``. None of them holds an API key."""
+DATA = "{data}"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 READY = b"ready\n"
 GO = b"go\n"
@@ -64,6 +65,8 @@ class Command:
     call: str
     contained: bool = False
     reports: bool = False
+    data: tuple[bytes, ...] = ()
+    """Files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +132,11 @@ async def run_command(
 def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
+    files = [_memory_file(data) for data in command.data]
     out_read, out_write = os.pipe()
     status_read, status_write = (end.detach() for end in socket.socketpair())
-    argv = list(command.argv)
+    numbers = iter(files)
+    argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
     if not command.contained:
         argv = [sys.executable, "-I", "-S", supervisor.__file__, str(status_write), str(os.getpid()), *argv]
     try:
@@ -144,15 +149,15 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
             stdout=out_write,
             stderr=out_write,
             start_new_session=True,
-            pass_fds=() if command.contained else (status_write,),
+            pass_fds=(*files, *(() if command.contained else (status_write,))),
         )
     except BaseException:
         os.close(out_read)
         os.close(status_read)
         raise
     finally:
-        os.close(out_write)
-        os.close(status_write)
+        for descriptor in (*files, out_write, status_write):
+            os.close(descriptor)
     reach("after_spawn")
     return _Running(
         process=process,
@@ -328,6 +333,15 @@ class _Running:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def _memory_file(data: bytes) -> int:
+    """Return a descriptor of a file in memory, at its start."""
+    descriptor = os.memfd_create("chatops")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _sent(descriptor: int, word: bytes) -> bool:

@@ -75,7 +75,9 @@ def _python(level: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
     folders = search_path(level).split(os.pathsep)
     found = [shutil.which("python3", path=folder) for folder in folders]
     for program in (*found, sys.executable):
-        if program and (not level.program or program_is_visible(program, spec=spec, workspace=workspace)):
+        if program and (
+            not level.program or program_is_visible(program, confined=level, spec=spec, workspace=workspace)
+        ):
             return program
     return ""
 

@@ -25,13 +25,12 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 - ``.git`` read-only (`git`: protect), ``.chatops`` read-only
 - empty covers over what a command must not reach
 
-Covers. Protected paths and the usual credential files are covered wherever they are visible. Sockets, pipes and devices
-are covered because a read-only bind does not keep a command from talking to the process at the other end. The visible
-user folders are therefore listed before each command (`survey`). Folders that cannot be listed are covered as well.
-System folders are too large to list; sockets that listen there are taken from ``/proc/net/unix``. With `masked`, files
-that may hold secrets are covered too, because a rule and not the user allowed the command. No link is followed on the
-way to a mount point, because bwrap would create the mount point at the link's target, which may be outside of the
-sandbox.
+Covers. See `covers`.
+
+The repository. See `git_access`.
+
+Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
+`toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
 
 The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot create
 it; see `mount_point`.
@@ -50,15 +49,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from chatops.domain.sandbox import Mount, SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import SETTINGS_FOLDER, home_folders, home_secrets
-from chatops.tools.mount_point import is_mount_point
-from chatops.tools.output import visible
-from chatops.tools.process import Command
+from chatops.tools.confine import home_folders, home_secrets
+from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded
+from chatops.tools.git_access import Repository, Stage, find_repository, git_mounts
+from chatops.tools.git_config import config_place, filtered_config
+from chatops.tools.process import DATA, Command
 from chatops.tools.supervisor import MAX_FILE
-from chatops.tools.survey import Find, survey
+from chatops.tools.toolchains import Toolchains, find_toolchains
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,7 @@ _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
-_MOST_COVERED = 1_000
-"""Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
+_GIT = {"protect": "its .git read-only", "commit": "its .git for commits"}
 _WATCH = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
@@ -85,10 +84,6 @@ descriptors above 9.
 """
 
 
-class SandboxSetupError(Exception):
-    """The sandbox cannot be set up for a command; the text says why, as a clause."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
     """How a command would be confined. `program` is the path of bwrap, empty if the command runs unsandboxed."""
@@ -99,6 +94,8 @@ class Confinement:
     """Level and limits in words, complete: an approval is bound to it."""
     network: bool = True
     refusal: str = ""
+    toolchains: Toolchains = field(default_factory=Toolchains)
+    repository: Repository | None = None
     path: tuple[str, ...] = field(default=())
     """Folders in which commands are looked up; empty: PATH of the environment."""
     needs_user: str = ""
@@ -124,21 +121,29 @@ def confinement(
         needed = SandboxLevel.HARD if replaced else spec.require
         refusal = f"The settings require a sandbox, and it does not work: {fault}." if needed else ""
         return Confinement(description=f"off ({fault})", refusal=refusal)
+    repository = find_repository(workspace)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
-    guarded = spec.git == "protect" and not (workspace / ".git").is_symlink()
-    git = "its .git read-only" if guarded else "its .git too"
-    network = "network" if spec.network else "no network"
-    lists = (("may read", spec.read), ("may write", spec.write), ("gets", spec.env))
+    linked = (workspace / ".git").is_symlink()
+    git = "its .git too" if linked or spec.git == "writable" else _GIT[spec.git]
+    toolchains = find_toolchains(workspace, os.environ)
+    lists = (
+        ("may read", spec.read),
+        ("may write", spec.write),
+        ("programs of", tuple(map(str, toolchains.shown))),
+        ("gets", spec.env),
+    )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     where = "a copy of the workspace" if replaced else "workspace"
-    description = f"bubblewrap: {where} writable, {git}, no home, {network}{more}"
+    network = "network" if spec.network else "no network"
     return Confinement(
         level=SandboxLevel.HARD,
         program=program,
-        description=description,
+        description=f"bubblewrap: {where} writable, {git}, no home, {network}{more}",
         network=spec.network,
-        path=_search_path(spec),
+        path=_search_path(spec, toolchains),
+        toolchains=toolchains,
+        repository=repository,
     )
 
 
@@ -171,37 +176,47 @@ def sandboxed_command(
     environment: Mapping[str, str],
     call: str,
     masked: bool = False,
+    stage: Stage | None = None,
 ) -> Command:
     """Return a command that runs `argv` as `confined` says, under the limits of `context`.
 
-    `call` as in `Command`. `masked`: files that may hold secrets are hidden.
+    `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`.
 
     Lists all visible user folders: call it in a thread.
 
     Raises SandboxSetupError.
     """
     spec, workspace = context.sandbox, context.workspace
-    view = _View(workspace=workspace, source=context.source or workspace)
+    view = View(workspace=workspace, source=context.source or workspace)
     read = tuple(path for path in spec.read if not _is_special(path))
     write = tuple(path for path in spec.write if os.path.isdir(path))
     names = _NAME_SERVICE if spec.network else ()
+    hidden = (*context.protected, *home_secrets())
+    repository = confined.repository if context.source is None else None
+    elsewhere = (repository.common,) if repository is not None and repository.outside else ()
+    listed = (*map(Path, (*read, *names, *write)), *elsewhere)
+    config = filtered_config()
     rest = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         rest += ["--setenv", name, value]
+    read_only = context.exposure is Exposure.READ_ONLY
     outer = (
         confined.program,
         *_isolation(network=spec.network),
         *_system(),
         *_homes(workspace),
-        *(part for path in read for part in ("--ro-bind-try", path, path)),
-        *(part for path in names for part in ("--ro-bind-try", path, path)),
+        *_shown(confined.toolchains, workspace=None),
+        *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
         *(part for path in write for part in ("--bind", path, path)),
-        "--ro-bind" if context.exposure is Exposure.READ_ONLY else "--bind",
+        "--ro-bind" if read_only else "--bind",
         str(view.source),
         str(workspace),
-        *_guarded(view, git=spec.git == "protect", protected=context.protected, read=(*read, *write)),
-        *_further(view, context.mounts),
-        *_covered(view, protected=context.protected, read=(*read, *names, *write), masked=masked),
+        *_repository(view, repository, "protect" if read_only else spec.git, stage),
+        *_shown(confined.toolchains, workspace=workspace, write=write),
+        *guarded(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
+        *further(view, context.mounts),
+        *covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked),
+        *_git_config(config, workspace=workspace),
         *rest,
         "--",
         "/bin/sh",
@@ -214,18 +229,51 @@ def sandboxed_command(
         call=call,
         contained=True,
         reports=True,
+        data=(config,) if DATA in outer else (),
     )
 
 
-def program_is_visible(path: str, *, spec: SandboxSpec, workspace: Path) -> bool:
+def program_is_visible(path: str, *, confined: Confinement, spec: SandboxSpec, workspace: Path) -> bool:
     """Return True if a program is visible in the sandbox, both at `path` and at the end of its links."""
     places = (Path(path), Path(os.path.realpath(path)))
-    return all(is_visible(place, spec=spec, workspace=workspace) for place in places)
+    return all(is_visible(place, confined=confined, spec=spec, workspace=workspace) for place in places)
 
 
-def is_visible(place: Path, *, spec: SandboxSpec, workspace: Path) -> bool:
+def is_visible(place: Path, *, confined: Confinement, spec: SandboxSpec, workspace: Path) -> bool:
     """Return True if `place` itself lies in what the sandbox shows."""
-    return any(place.is_relative_to(root) for root in (*_SYSTEM, *_LINKS, *spec.read, *spec.write, str(workspace)))
+    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write, *map(str, confined.toolchains.shown), str(workspace))
+    return any(place.is_relative_to(root) for root in roots)
+
+
+def _shown(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, ...] = ()) -> list[str]:
+    """Show the user's programs read-only: outside of a workspace (None), or those in it.
+
+    The virtual environment of a workspace is writable if the limits name it.
+    """
+    args: list[str] = []
+    for place in toolchains.shown:
+        inside = workspace is not None and place.is_relative_to(workspace)
+        if workspace is None:
+            args += ["--ro-bind-try", str(place), str(place)]
+        elif inside and str(place) not in write and not place.is_symlink():
+            args += ["--ro-bind-try", str(place), str(place)]
+    return args
+
+
+def _repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
+    """Give access to the repository; without one, let none be made unless `.git` may be written."""
+    store = view.source / ".git"
+    args = git_mounts(repository, access, stage) if repository is not None else []
+    if access == "writable" or store.is_symlink() or (repository is not None and not repository.outside):
+        return args
+    return [*args, *empty_or_read_only(store, shown=view.shown(store))]
+
+
+def _git_config(config: bytes, *, workspace: Path) -> list[str]:
+    place = config_place()
+    if not config or place is None or place.is_relative_to(workspace):
+        return []
+    return ["--ro-bind-data", DATA, str(place)]
 
 
 def _isolation(*, network: bool) -> list[str]:
@@ -255,124 +303,6 @@ def _homes(workspace: Path) -> list[str]:
     return args
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """The workspace's place in the sandbox, and the folder of this machine that is mounted there."""
-
-    workspace: Path
-    source: Path
-
-    def shown(self, path: Path) -> Path:
-        """Return the place in the sandbox of a path of this machine."""
-        return self.workspace / path.relative_to(self.source) if path.is_relative_to(self.source) else path
-
-
-def _further(view: _View, mounts: tuple[Mount, ...]) -> list[str]:
-    """Mount further paths. The place of one in the workspace has to exist in its source, and not behind a link."""
-    args: list[str] = []
-    for mount in mounts:
-        target = Path(mount.target)
-        if target.is_relative_to(view.workspace):
-            parts = target.relative_to(view.workspace).parts
-            mode = _mode_below(view.source, parts)
-            if not mode or stat.S_ISLNK(mode):
-                raise SandboxSetupError(f"there is no place for {visible(str(target))}, or a link on the way to it")
-        args += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
-    return args
-
-
-def _guarded(view: _View, *, git: bool, protected: tuple[Path, ...], read: tuple[str, ...]) -> list[str]:
-    """Make ``.git`` read-only and cover protected paths in what the sandbox shows of the disk."""
-    source = view.source
-    roots = (source, *(Path(path) for path in (*read, *_SYSTEM, *_LINKS)))
-    args: list[str] = []
-    store = source / ".git"
-    if git and store.exists() and not store.is_symlink():
-        args += ["--ro-bind", str(store), str(view.shown(store))]
-    args += _settings(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
-    for path in (*protected, *home_secrets()):
-        inside = path.is_relative_to(view.workspace)
-        place = source / path.relative_to(view.workspace) if inside else path
-        root = next((root for root in roots if place != source and place.is_relative_to(root)), None)
-        args += [] if root is None else _cover(place, root=root, view=view)
-    return args
-
-
-def _covered(view: _View, *, protected: tuple[Path, ...], read: tuple[str, ...], masked: bool) -> list[str]:
-    """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
-
-    A read-only bind does not keep a command from talking through a socket, pipe or device.
-    """
-    hidden = (*protected, *home_secrets())
-    inside = (path.relative_to(view.workspace) for path in hidden if path.is_relative_to(view.workspace))
-    skipped = frozenset((*hidden, *(view.source / path for path in inside)))
-    find = Find.SECRETS if masked else Find.NOTHING
-    args: list[str] = []
-    for root in (view.source, *(Path(path) for path in read if not Path(path).is_relative_to(view.workspace))):
-        try:
-            found = survey(root, workspace=view.source, find=find, skipped=skipped)
-        except OSError as error:
-            why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
-            raise SandboxSetupError(why) from error
-        for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
-            args += _cover(path, root=root, view=view)
-    for path in _listening(_SYSTEM):
-        args += _cover(path, root=Path("/"), view=view)
-    if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
-        kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
-        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
-    return args
-
-
-def _cover(path: Path, *, root: Path, view: _View) -> list[str]:
-    """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
-
-    No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
-    its target, possibly outside of the sandbox.
-
-    Raises SandboxSetupError for a link.
-    """
-    mode = _mode_below(root, path.relative_to(root).parts)
-    if stat.S_ISLNK(mode):
-        raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
-    if stat.S_ISDIR(mode):
-        return ["--tmpfs", str(view.shown(path)), "--remount-ro", str(view.shown(path))]
-    return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
-
-
-def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
-    """Return the mode of the last of `parts`, or of the first link on the way; 0 if something is missing."""
-    try:
-        descriptor = os.open(root, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    try:
-        for number, part in enumerate(parts, 1):
-            try:
-                mode = os.lstat(part, dir_fd=descriptor).st_mode
-                if number == len(parts) or not stat.S_ISDIR(mode):
-                    return mode if number == len(parts) or stat.S_ISLNK(mode) else 0
-                below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-            except (FileNotFoundError, PermissionError):
-                return 0
-            os.close(descriptor)
-            descriptor = below
-        return os.fstat(descriptor).st_mode
-    finally:
-        os.close(descriptor)
-
-
-def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the listening sockets below `folders`, which have too many files to list before each command."""
-    try:
-        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return ()
-    fields = (line.split(None, 7) for line in lines[1:])
-    found = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
-    return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
-
-
 def _is_special(path: str) -> bool:
     try:
         mode = os.stat(path).st_mode
@@ -381,18 +311,9 @@ def _is_special(path: str) -> bool:
     return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
 
 
-def _settings(folder: Path, *, shown: Path) -> list[str]:
-    """Mount the settings folder read-only; without one mount an empty folder, so that none can be made."""
-    if folder.is_dir() and not folder.is_symlink() and not is_mount_point(folder):
-        return ["--ro-bind", str(folder), str(shown)]
-    if not is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
-        return []
-    return ["--tmpfs", str(shown), "--remount-ro", str(shown)]
-
-
-def _search_path(spec: SandboxSpec) -> tuple[str, ...]:
-    """Return the entries of PATH that are visible in the sandbox, and the usual ones."""
+def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:
+    """Return the virtual environment, the entries of PATH that are visible in the sandbox, and the usual ones."""
     roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write)
     entries = os.environ.get("PATH", "").split(os.pathsep)
     seen = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
-    return tuple(dict.fromkeys([*seen, "/usr/local/bin", "/usr/bin", "/bin"]))
+    return tuple(dict.fromkeys([*toolchains.path, *seen, "/usr/local/bin", "/usr/bin", "/bin"]))

@@ -386,9 +386,10 @@ class App:
 
     def _services(self, *, attended: bool) -> Services:
         from chatops.store.process import this_process
-        from chatops.tools.mount_point import remove_mount_point
+        from chatops.tools.mount_point import MOUNTED, remove_mount_point
 
-        remove_mount_point(self.workspace)
+        for name in MOUNTED:
+            remove_mount_point(self.workspace / name)
         return Services(
             store=self.store,
             worker=self._worker_thread(),

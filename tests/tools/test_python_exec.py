@@ -186,7 +186,8 @@ async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: p
 async def test_a_python_that_the_sandbox_hides_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = tmp_path / "bin"
     hidden.mkdir()
-    (hidden / "python3").symlink_to(sys.executable)
+    (hidden / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (hidden / "python3").chmod(0o755)
     (tmp_path / "ws").mkdir()
     monkeypatch.setenv("PATH", f"{hidden}:{os.environ['PATH']}")
     outside = await inspected(python(SandboxLevel.NONE), context_for(tmp_path / "ws"), {"code": "pass"})

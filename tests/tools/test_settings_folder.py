@@ -52,17 +52,17 @@ async def test_a_mount_point_of_a_killed_app_is_reused_and_removed(tmp_path: Pat
 
 
 def test_the_mount_point_stays_while_a_command_needs_it(tmp_path: Path) -> None:
-    with mount_point(tmp_path):
-        with mount_point(tmp_path):
+    with mount_point(tmp_path / ".chatops"):
+        with mount_point(tmp_path / ".chatops"):
             pass
-        remove_mount_point(tmp_path)
+        remove_mount_point(tmp_path / ".chatops")
         assert os.listdir(tmp_path) == [".chatops"]
     assert not os.listdir(tmp_path)
 
 
 def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
     (tmp_path / ".chatops").mkdir()
-    with mount_point(tmp_path):
+    with mount_point(tmp_path / ".chatops"):
         pass
     assert (tmp_path / ".chatops").exists()
 
@@ -70,7 +70,7 @@ def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
 def left_by_a_killed_process(workspace: Path) -> None:
     script = (
         "import os, signal; from pathlib import Path; from chatops.tools.mount_point import mount_point\n"
-        f"with mount_point(Path({str(workspace)!r})): os.kill(os.getpid(), signal.SIGKILL)"
+        f"with mount_point(Path({str(workspace)!r}) / '.chatops'): os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script], check=False)
     assert os.listdir(workspace / ".chatops") == []

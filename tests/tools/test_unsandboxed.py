@@ -25,7 +25,9 @@ def tools(mode: SandboxLevel) -> dict[str, FunctionTool]:
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sandbox works, and cannot be set up for what is run now."""
-    monkeypatch.setattr("chatops.tools.sandbox._settings", lambda folder, **shown: ["--ro-bind", "/none", "/mnt"])
+    monkeypatch.setattr(
+        "chatops.tools.covers.empty_or_read_only", lambda folder, **shown: ["--ro-bind", "/none", "/mnt"]
+    )
 
 
 @pytest.mark.usefixtures("broken")

@@ -1,0 +1,153 @@
+"""Cover what a sandboxed command must not reach in the folders that it sees: arguments of bubblewrap.
+
+Protected paths and the usual credential files are covered wherever they are visible. Sockets, pipes and devices are
+covered because a read-only bind does not keep a command from talking to the process at the other end. So user
+folders are listed before each command (`survey`). Folders that cannot be listed are covered as well. System folders
+are too large to list; sockets that listen there are taken from ``/proc/net/unix``. With `masked`, files that may
+hold secrets are covered too, because a rule and not the user allowed the command.
+
+No link is followed on the way to a mount point: bwrap would create the mount point at the link's target, which may
+be outside of the sandbox.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.domain.sandbox import Mount
+from chatops.tools.confine import SETTINGS_FOLDER
+from chatops.tools.mount_point import is_mount_point
+from chatops.tools.output import visible
+from chatops.tools.survey import Find, survey
+
+_MOST_COVERED = 1_000
+"""Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
+
+
+class SandboxSetupError(Exception):
+    """The sandbox cannot be set up for a command; the text says why, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The workspace's place in the sandbox, and the folder of this machine that is mounted there."""
+
+    workspace: Path
+    source: Path
+
+    def shown(self, path: Path) -> Path:
+        """Return the place in the sandbox of a path of this machine."""
+        return self.workspace / path.relative_to(self.source) if path.is_relative_to(self.source) else path
+
+
+def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
+    """Mount further paths. The place of one in the workspace has to exist in its source, and not behind a link."""
+    args: list[str] = []
+    for mount in mounts:
+        target = Path(mount.target)
+        if target.is_relative_to(view.workspace):
+            parts = target.relative_to(view.workspace).parts
+            mode = _mode_below(view.source, parts)
+            if not mode or stat.S_ISLNK(mode):
+                raise SandboxSetupError(f"there is no place for {visible(str(target))}, or a link on the way to it")
+        args += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+    return args
+
+
+def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) -> list[str]:
+    """Keep settings from being written, and cover `hidden`, paths of this machine, below `roots` and the workspace."""
+    source = view.source
+    args = empty_or_read_only(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
+    for path in hidden:
+        inside = path.is_relative_to(view.workspace)
+        place = source / path.relative_to(view.workspace) if inside else path
+        root = next((root for root in (source, *roots) if place != source and place.is_relative_to(root)), None)
+        args += [] if root is None else _cover(place, root=root, view=view)
+    return args
+
+
+def covered(
+    view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
+) -> list[str]:
+    """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
+
+    A read-only bind does not keep a command from talking through a socket, pipe or device. `listed` are folders that
+    are searched for them, `system` those that are too large for that.
+    """
+    inside = (path.relative_to(view.workspace) for path in hidden if path.is_relative_to(view.workspace))
+    skipped = frozenset((*hidden, *(view.source / path for path in inside)))
+    find = Find.SECRETS if masked else Find.NOTHING
+    args: list[str] = []
+    for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
+        try:
+            found = survey(root, workspace=view.source, find=find, skipped=skipped)
+        except OSError as error:
+            why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
+            raise SandboxSetupError(why) from error
+        for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
+            args += _cover(path, root=root, view=view)
+    for path in _listening(system):
+        args += _cover(path, root=Path("/"), view=view)
+    if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
+        kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
+        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
+    return args
+
+
+def _cover(path: Path, *, root: Path, view: View) -> list[str]:
+    """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
+
+    No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
+    its target, possibly outside of the sandbox.
+
+    Raises SandboxSetupError for a link.
+    """
+    mode = _mode_below(root, path.relative_to(root).parts)
+    if stat.S_ISLNK(mode):
+        raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
+    if stat.S_ISDIR(mode):
+        return ["--tmpfs", str(view.shown(path)), "--remount-ro", str(view.shown(path))]
+    return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
+
+
+def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Return the mode of the last of `parts`, or of the first link on the way; 0 if something is missing."""
+    try:
+        descriptor = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        for number, part in enumerate(parts, 1):
+            try:
+                mode = os.lstat(part, dir_fd=descriptor).st_mode
+                if number == len(parts) or not stat.S_ISDIR(mode):
+                    return mode if number == len(parts) or stat.S_ISLNK(mode) else 0
+                below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            except (FileNotFoundError, PermissionError):
+                return 0
+            os.close(descriptor)
+            descriptor = below
+        return os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+
+
+def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the listening sockets below `folders`, which have too many files to list before each command."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ()
+    fields = (line.split(None, 7) for line in lines[1:])
+    found = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
+    return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
+
+
+def empty_or_read_only(folder: Path, *, shown: Path) -> list[str]:
+    """Mount a folder or file read-only; without one mount an empty folder, so that none can be made."""
+    if folder.exists() and not folder.is_symlink() and not is_mount_point(folder):
+        return ["--ro-bind", str(folder), str(shown)]
+    if not is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
+        return []
+    return ["--tmpfs", str(shown), "--remount-ro", str(shown)]

@@ -1,0 +1,140 @@
+"""Find the virtual environment and the toolchains that a sandboxed command needs, outside of the system folders.
+
+They are shown read-only: the active virtual environment, and the installations that programs of PATH lead to. A
+folder is shown only if it has the layout of an installation (``lib/python3.X/os.py`` and the like), so that a link
+in a hostile workspace cannot make another folder visible. A home folder, or a folder with a home folder in it, is
+never shown.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chatops.tools.confine import home_folders, home_secrets
+
+_SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
+_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
+_PYTHON = re.compile(r"python3\.\d+t?")
+_PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchains:
+    """What commands see of the user's programs."""
+
+    shown: tuple[Path, ...] = ()
+    """Absolute paths, read-only."""
+    path: tuple[str, ...] = ()
+    """Entries of PATH, before those of the system."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the programs need."""
+
+
+def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
+    """Return the virtual environment and toolchains of `environ`, the environment of this process."""
+    shown: dict[Path, None] = {}
+    path: dict[str, None] = {}
+    variables: dict[str, str] = {}
+    if (venv := virtual_environment(workspace, environ)) is not None:
+        shown |= dict.fromkeys((venv, *filter(_may_be_shown, _base(venv))))
+        path[str(venv / "bin")] = None
+        variables["VIRTUAL_ENV"] = str(venv)
+    for entry in environ.get("PATH", "").split(os.pathsep):
+        folder = Path(entry)
+        # A program in the workspace can be written by the model. Only its virtual environment, above, counts.
+        if not folder.is_absolute() or _in_any(folder, (*_SYSTEM, workspace)):
+            continue
+        for name in _PROGRAMS:
+            program = shutil.which(name, path=entry)
+            found = [] if program is None else list(_installation(Path(program), variables))
+            if found and all(map(_may_be_shown, found)):
+                shown |= dict.fromkeys(found)
+                path[entry] = None
+    return Toolchains(shown=tuple(shown), path=tuple(path), environment=variables)
+
+
+def virtual_environment(workspace: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the active virtual environment, else the ``.venv`` of the workspace unless that is a link."""
+    active = environ.get("VIRTUAL_ENV", "")
+    if os.path.isabs(active) and _is_venv(Path(os.path.realpath(active))):
+        return Path(os.path.realpath(active))
+    own = workspace / ".venv"
+    return own if not own.is_symlink() and _is_venv(own) else None
+
+
+def _is_venv(place: Path) -> bool:
+    return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and _may_be_shown(place)
+
+
+def _base(venv: Path) -> Iterator[Path]:
+    """Yield the installation that the interpreter of a virtual environment belongs to, and the links on the way."""
+    link = venv / "bin" / "python"
+    for _ in range(10):
+        if not link.is_symlink():
+            return
+        link = link.parent / os.readlink(link)
+        root = link.parent.parent
+        if _is_python(root):
+            # Through the folder's own name too: a link such as ``cpython-3.12`` leads to an exact version.
+            yield from dict.fromkeys((Path(os.path.normpath(root)), Path(os.path.realpath(root))))
+
+
+def _installation(program: Path, variables: dict[str, str]) -> Iterator[Path]:
+    """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised."""
+    folder = program.parent
+    home = folder.parent
+    if folder.name == "shims" and (home / "versions").is_dir() and (home / "libexec").is_dir():
+        variables["PYENV_ROOT"] = str(home)
+        yield from (home / name for name in _PYENV if (home / name).exists())
+        return
+    if folder.name == "bin" and (folder / "rustup").exists():
+        rustup = Path(os.environ.get("RUSTUP_HOME") or home.parent / ".rustup")
+        if (rustup / "toolchains").is_dir():
+            variables |= {"RUSTUP_HOME": str(rustup), "CARGO_HOME": str(home)}
+            yield from (folder, rustup / "toolchains")
+            yield from (place for place in (rustup / "settings.toml",) if place.is_file())
+        return
+    real = Path(os.path.realpath(program))
+    root = real.parent.parent
+    if _in_any(real, _SYSTEM):
+        return
+    if _is_python(root) or _is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
+        yield root
+        if not _in_any(program, (root,)):
+            yield program
+    elif _is_node(Path(os.path.realpath(home))):
+        # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
+        yield Path(os.path.realpath(home))
+    elif real.name in ("uv", "deno", "bun"):
+        yield from dict.fromkeys((program, real))
+
+
+def _is_python(root: Path) -> bool:
+    try:
+        names = os.listdir(root / "lib")
+    except OSError:
+        return False
+    return any(_PYTHON.fullmatch(name) and (root / "lib" / name / "os.py").is_file() for name in names)
+
+
+def _is_node(root: Path) -> bool:
+    return (root / "bin" / "node").is_file() and (root / "include" / "node").is_dir()
+
+
+def _is_go(root: Path) -> bool:
+    return (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
+
+
+def _may_be_shown(place: Path) -> bool:
+    """Return True unless `place` is a home folder, contains one, or is or contains a place of credentials."""
+    real = Path(os.path.realpath(place))
+    hidden = (*home_folders(), *home_secrets())
+    inside = any(real.is_relative_to(secret) for secret in home_secrets())
+    return not inside and not any(one.is_relative_to(spot) for one in hidden for spot in (real, place))
+
+
+def _in_any(place: Path, folders: tuple[Path, ...]) -> bool:
+    return any(place.is_relative_to(folder) for folder in folders)

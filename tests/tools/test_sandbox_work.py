@@ -1,0 +1,251 @@
+"""Ordinary work succeeds in the sandbox: virtual environments, toolchains, commits; and nothing gets wider by it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.sandbox import SandboxSpec
+from chatops.tools.confine import home_folders
+from chatops.tools.git_config import filtered_config
+from chatops.tools.shell import shell_tools
+from chatops.tools.toolchains import find_toolchains
+from tests.tools.running import needs_sandbox
+from tests.tools.toolkit import context_for, done, inspected
+
+pytestmark = needs_sandbox
+(SHELL,) = shell_tools()
+COMMIT = SandboxSpec(git="commit")
+
+
+async def ran(workspace: Path, command: str, spec: SandboxSpec = COMMIT) -> str:
+    result = await done(SHELL, context_for(workspace, sandbox=spec), {"command": command})
+    return f"{result.outcome} {result.content}"
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / ".gitconfig").write_text(
+        '[user]\n\tname = Ann\n\temail = ann@example.org\n[credential]\n\thelper = "!cat /etc/passwd"\n'
+        "[http]\n\textraHeader = Authorization: token abc\n[include]\n\tpath = other\n"
+        '[url "https://ann:pw@example.org/"]\n\tinsteadOf = x:\n[url "https://example.org/"]\n\tinsteadOf = e:\n'
+        '[alias]\n\tst = status\n\tevil = "!touch pwned"\n'
+        "[core]\n\tsshCommand = evil\n\thooksPath = /evil\n\tautocrlf = input\n"
+    )
+    yield folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, home: Path) -> Path:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "a.txt").write_text("one\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    (folder / "a.txt").write_text("two\n")
+    return folder
+
+
+async def test_a_commit_works_and_shows_in_the_real_repository(repository: Path) -> None:
+    assert "success" in await ran(repository, "git checkout -qb work && git commit -qam second && git log --oneline")
+    assert git(repository, "log", "--format=%s %an <%ae>", "-1", "work") == "second Ann <ann@example.org>\n"
+    assert git(repository, "status", "--porcelain", "--branch") == "## work\n"
+    assert git(repository, "fsck") == ""
+    assert "work" in git(repository, "reflog", "-1", "--format=%gs %D")
+
+
+async def test_a_merge_with_a_conflict_is_carried_over(repository: Path) -> None:
+    git(repository, "commit", "-qam", "second")
+    git(repository, "checkout", "-qb", "other", "HEAD~1")
+    (repository / "a.txt").write_text("three\n")
+    git(repository, "commit", "-qam", "third")
+    assert "CONFLICT" in await ran(repository, "git merge main")
+    assert "both modified" in git(repository, "status")
+    assert "success" in await ran(repository, "echo both > a.txt; git add . && git commit -qm merged")
+    assert git(repository, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git config core.hooksPath /tmp/evil",
+        "git config --worktree core.fsmonitor evil",
+        "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit",
+        "echo evil > .git/info/attributes",
+        "echo /etc > .git/objects/info/alternates",
+        "mv .git/hooks .git/old; mkdir .git/hooks; echo x > .git/hooks/post-checkout",
+        "echo ../evil > .git/commondir",
+        "echo 'exec evil' > .git/config.worktree",
+        "mkdir .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo",
+        "rm -rf .git/modules; mkdir -p .git/modules/x; echo x > .git/modules/x/config",
+        "ln -sf /etc/passwd .git/MERGE_MSG",
+        "echo 'ref: ../../evil' > .git/HEAD",
+        "rm -f .git/index; ln -s /etc/shadow .git/index",
+        "mv .git other; git init -q .",
+    ],
+)
+async def test_a_command_that_may_commit_changes_no_settings_of_git(repository: Path, command: str) -> None:
+    (repository / ".git" / "modules").mkdir()
+
+    def protected() -> dict[str, str]:
+        skipped = ("objects/", "refs/", "logs/", "index")
+        files = [path for path in (repository / ".git").rglob("*") if path.is_file() or path.is_symlink()]
+        names = {str(path.relative_to(repository / ".git")): path for path in files}
+        return {
+            name: os.readlink(path) if path.is_symlink() else path.read_bytes().hex()
+            for name, path in names.items()
+            if not name.startswith(skipped) or name.startswith("objects/info")
+        }
+
+    before = protected()
+    await ran(repository, command)
+    assert protected() == before
+    assert (repository / ".git" / "index").is_file() or "index" in command
+    assert not (repository / ".git" / "index").is_symlink()
+
+
+async def test_a_file_that_the_user_changes_meanwhile_is_left_alone(repository: Path) -> None:
+    def meanwhile(text: str) -> None:
+        if "ready" in text:
+            (repository / "b.txt").write_text("mine")
+            git(repository, "add", "b.txt")
+
+    context = context_for(repository, sandbox=COMMIT, output=meanwhile)
+    command = "git add a.txt; echo ready; while ! [ -e b.txt ]; do sleep 0.05; done; sleep 0.3"
+    result = await done(SHELL, context, {"command": command})
+    assert ".git/index" in result.content
+    assert "b.txt" in git(repository, "diff", "--cached", "--name-only")
+
+
+async def test_without_leave_git_is_read_only_also_where_there_is_none(repository: Path, tmp_path: Path) -> None:
+    refused = await ran(repository, "git commit -qam second", SandboxSpec())
+    assert "Read-only file system" in refused
+    assert '"git": "commit"' in refused
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    await ran(empty, "git init -q .; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
+    assert os.listdir(empty) == []
+    assert "success" in await ran(empty, "git init -q .", SandboxSpec(git="writable"))
+
+
+async def test_a_worktree_commits_into_its_repository(repository: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(repository, "worktree", "add", "-q", str(linked), "-b", "topic")
+    (linked / "a.txt").write_text("topic\n")
+    assert "success" in await ran(linked, "git commit -qam topic")
+    assert git(repository, "log", "--format=%s", "-1", "topic") == "topic\n"
+    assert git(linked, "status", "--porcelain") == ""
+    await ran(linked, f"echo x > {repository}/.git/hooks/pre-commit; git config core.hooksPath /evil")
+    assert "evil" not in (repository / ".git" / "config").read_text()
+    assert not (repository / ".git" / "hooks" / "pre-commit").exists()
+
+
+@pytest.mark.parametrize("kind", ["forged file", "link"])
+async def test_another_repository_does_not_become_visible(repository: Path, tmp_path: Path, kind: str) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    if kind == "link":
+        (hostile / ".git").symlink_to(repository / ".git")
+    else:
+        git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+        (hostile / ".git").write_text(f"gitdir: {repository}/.git/worktrees/linked\n")
+    assert "one" not in await ran(hostile, "git show HEAD:a.txt")
+    assert (hostile / ".git").is_symlink() or "gitdir" in (hostile / ".git").read_text()
+
+
+async def test_settings_of_git_come_without_credentials(repository: Path, home: Path) -> None:
+    seen = await ran(repository, "cat ~/.gitconfig; git config --list")
+    assert "Ann" in seen
+    assert "autocrlf" in seen
+    assert "https://example.org/" in seen
+    for hidden in ("token", "helper", ":pw@", "evil", "include", "sshCommand"):
+        assert hidden not in filtered_config().decode()
+    assert ":pw@" not in seen
+
+
+def python_in(venv: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+
+
+async def test_the_virtual_environment_of_the_workspace_is_used_and_read_only(tmp_path: Path) -> None:
+    python_in(tmp_path / ".venv")
+    seen = await ran(tmp_path, "python -c 'import sys; print(sys.prefix)'; touch .venv/x; echo $VIRTUAL_ENV")
+    assert f"{tmp_path}/.venv\n" in seen
+    assert "Read-only file system" in seen
+    wide = SandboxSpec(write=(str(tmp_path / ".venv"),))
+    assert "success" in await ran(tmp_path, "touch .venv/x", wide)
+
+
+async def test_the_active_virtual_environment_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv, workspace = tmp_path / "envs" / "mine", tmp_path / "ws"
+    workspace.mkdir()
+    python_in(venv)
+    monkeypatch.setenv("VIRTUAL_ENV", str(venv))
+    assert str(venv) in await ran(workspace, "python -c 'import sys; print(sys.prefix)'")
+    facts = await inspected(SHELL, context_for(workspace), {"command": "python -V"})
+    assert str(venv) in facts.sandbox
+
+
+def linked_venv(ws: Path, out: Path) -> None:
+    python_in(out / "venv")
+    (ws / ".venv").symlink_to(out / "venv")
+
+
+def link_to_secrets(ws: Path, out: Path) -> None:
+    python_in(ws / ".venv")
+    (ws / ".venv" / "bin" / "python").unlink()
+    (out / "secrets" / "bin").mkdir(parents=True)
+    (out / "secrets" / "bin" / "python").write_text("#!/bin/sh\n")
+    (out / "secrets" / "bin" / "python").chmod(0o755)
+    (ws / ".venv" / "bin" / "python").symlink_to(out / "secrets" / "bin" / "python")
+
+
+@pytest.mark.parametrize("made", [linked_venv, link_to_secrets])
+def test_a_link_in_the_workspace_makes_no_other_folder_visible(
+    tmp_path: Path, made: Callable[[Path, Path], None]
+) -> None:
+    ws, out = tmp_path / "ws", tmp_path / "out"
+    ws.mkdir()
+    made(ws, out)
+    assert not [path for path in find_toolchains(ws, {"PATH": "/usr/bin"}).shown if path.is_relative_to(out)]
+
+
+def test_toolchains_are_found_where_path_leads_and_home_never_is(tmp_path: Path, home: Path) -> None:
+    node = home / ".nvm" / "versions" / "node" / "v20"
+    shims, cargo = home / ".pyenv" / "shims", home / ".cargo" / "bin"
+    for folder in (node / "include" / "node", home / ".pyenv" / "versions", home / ".pyenv" / "libexec"):
+        folder.mkdir(parents=True)
+    (home / ".rustup" / "toolchains").mkdir(parents=True)
+    for program in (node / "bin" / "node", shims / "python3", cargo / "cargo", cargo / "rustup", home / "bin" / "node"):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    (home / "include" / "node").mkdir(parents=True)
+    (home / ".cargo" / "credentials.toml").write_text("token")
+    path = os.pathsep.join(map(str, (node / "bin", shims, cargo, home / "bin", tmp_path / "ws" / "bin", "relative")))
+    found = find_toolchains(tmp_path / "ws", {"PATH": path})
+    assert {node, shims, cargo, home / ".rustup" / "toolchains"} <= set(found.shown)
+    assert not set(home_folders()) & set(found.shown)
+    assert home / ".cargo" not in found.shown
+    assert set(found.path) == {str(node / "bin"), str(shims), str(cargo)}
+
+
+async def test_a_program_of_the_workspace_does_not_stand_in_for_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\necho PWNED\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert "PWNED" not in await ran(tmp_path, "git --version")
