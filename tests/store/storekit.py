@@ -61,7 +61,9 @@ def a_grant(role: str = "coder") -> Grant:
                 workspace_read=True,
             ),
         ),
-        sandbox=SandboxSpec(require=SandboxLevel.BASIC, hosts=("pypi.org",), git="commit", read=("/srv",), env=("CI",)),
+        sandbox=SandboxSpec(
+            require=SandboxLevel.BASIC, hosts=("packages.example.org",), git="commit", read=("/srv",), env=("CI",)
+        ),
     )
 
 

@@ -29,7 +29,9 @@ def touching(workspace: Path) -> Command:
 
 
 @pytest.mark.parametrize("ready", [True, False], ids=["ready", "the app is dead"])
-def test_a_command_waits_for_go_and_exits_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
+def test_a_command_waits_for_go_and_exits_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     command = touching(tmp_path)
     ours, theirs = socket.socketpair()
