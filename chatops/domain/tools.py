@@ -46,6 +46,11 @@ class Capabilities:
         """True if the model writes what runs, so that a rule without a pattern would permit everything."""
         return bool(self.command or self.code)
 
+    @property
+    def has_pattern(self) -> bool:
+        """True if what a call does depends on arguments that rules should name."""
+        return self.runs_anything or bool(self.url or self.path or self.writes)
+
 
 NO_CAPABILITIES = Capabilities()
 _READS = Capabilities(path="path", reads_workspace=True, returns_content=True)

@@ -10,7 +10,6 @@ from chatops.domain.decisions import (
     Principal,
     Rejected,
     RememberedRule,
-    RuleScope,
 )
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.rights import Verdict
@@ -25,6 +24,7 @@ from chatops.engine.state import (
     Inspecting,
     Permitted,
 )
+from chatops.policy.remembered import rule_from
 
 
 def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None:
@@ -92,16 +92,8 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
         calls.deny(draft, index, judgement, facts=status.facts)
         return
     if decision.remember is not None:
-        rule = RememberedRule(
-            role=phase.proposed_under.role,
-            tool=one.call.name,
-            pattern=decision.remember,
-            source_call=one.call.id,
-            scope=decision.scope,
-            folder=status.facts.folder if decision.scope is RuleScope.FOLDER else "",
-            definition=status.facts.definition,
-            uid=by.uid,
-        )
+        role = phase.proposed_under.role
+        rule = rule_from(one.call, status.facts, role=role, pattern=decision.remember, scope=decision.scope, uid=by.uid)
         _make_rule(draft, rule, status.facts)
 
 

@@ -2,8 +2,8 @@
 
 Which kind of pattern a tool has follows from its `Capabilities`: words of a command, hosts, or path globs.
 
-`parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rule` give what
-the keys ``s`` and ``r`` of the dialog offer. Both always match the call they were made from.
+`parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rules` give what
+the keys ``s`` and ``r`` of the dialog offer. They always match the call they were made from.
 """
 
 import json
@@ -26,6 +26,7 @@ from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, Call
 from chatops.policy.argv import bare_name, simple_words
 from chatops.policy.harmless import known_reader
 from chatops.policy.matching import STAR, literal, matches
+from chatops.policy.remembered import pattern_fault
 
 __all__ = [
     "ToolCapabilities",
@@ -37,7 +38,11 @@ __all__ = [
     "show_rule",
     "suggest_exact",
     "suggest_rule",
+    "suggest_rules",
 ]
+
+_MOST_WIDER = 4
+"""Wider patterns that are offered: the narrowest and the widest ones."""
 
 ToolCapabilities = Mapping[str, Capabilities]
 """The tools that a rule may be about, by name. A tool that is not listed has no capabilities."""
@@ -166,6 +171,35 @@ def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
     return wider if wider is not None and matches(wider, facts) else exact
 
 
+def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> list[ArgumentPattern]:
+    """Return what the key ``r`` offers, from narrow to wide: this call, then patterns that leave more and more open.
+
+    Each matches the call. None is the name of a program alone with ``*`` unless the program is known to only read, and
+    none leaves words open that can run other programs.
+    """
+    exact = suggest_exact(tool, facts, tools=tools)
+    wider: list[ArgumentPattern] = []
+    match exact:
+        case ArgvPattern(words=words):
+            wider = [ArgvPattern(words=(*words[:kept], STAR)) for kept in range(len(words), 0, -1)]
+        case PathPattern():
+            wider = _folders(facts)
+        case ExactArguments() if tool in tools and not tools[tool].has_pattern:
+            wider = [ANY_ARGUMENTS]
+        case _:
+            pass
+    offered = [one for one in wider if matches(one, facts) and _leaves_open(one) and not pattern_fault(one)]
+    return [exact, *(offered if len(offered) <= _MOST_WIDER else (*offered[:1], *offered[1 - _MOST_WIDER :]))]
+
+
+def _leaves_open(pattern: ArgumentPattern) -> bool:
+    """Return False for a pattern of words whose ``*`` can stand for nothing: git verbs that are not known."""
+    if not isinstance(pattern, ArgvPattern):
+        return True
+    words = pattern.words[:-1]
+    return words[0] != "git" or bool(known_reader(words))
+
+
 def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
     """Return why no call of `tool` can match `pattern`; empty if one can, or if that is not known."""
     if not isinstance(pattern, PathPattern):
@@ -187,6 +221,19 @@ def _folder(facts: CallFacts) -> PathPattern | None:
     inner = path[len(base) :]
     folder, _, _ = inner.rpartition("/")
     return PathPattern(glob=f"{folder}/**") if folder else None
+
+
+def _folders(facts: CallFacts) -> list[ArgumentPattern]:
+    """Return globs around the file of a call: its kind in its folder, its folder, everything below that."""
+    base = facts.workspace.rstrip("/") + "/"
+    path = facts.paths[0]
+    if len(base) < 2 or not path.startswith(base):
+        return []
+    folder, slash, name = path[len(base) :].rpartition("/")
+    dot, suffix = name.rpartition(".")[1:]
+    globs = [f"{folder}{slash}*{dot}{suffix}"] if dot and literal(suffix) else []
+    globs += [f"{folder}/*", f"{folder}/**"] if folder else []
+    return [PathPattern(glob=glob) for glob in globs if literal(folder)]
 
 
 def _only_command(facts: CallFacts) -> bool:

@@ -28,7 +28,7 @@ edited, would cost the user all rules.
 from collections.abc import Collection
 
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, RememberedRule, RuleScope
-from chatops.domain.tools import CallFacts, Capabilities
+from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
 from chatops.policy.matching import STAR, matches, stays_inside
 
@@ -45,6 +45,22 @@ def scope_words(scope: RuleScope, role: str) -> str:
             return f"this folder, as {role}"
         case RuleScope.ROLE:
             return f"everywhere, as {role}"
+
+
+def rule_from(
+    call: ToolCall, facts: CallFacts, *, role: str, pattern: ArgumentPattern, scope: RuleScope, uid: int | None = None
+) -> RememberedRule:
+    """Return the rule that the decision on `call`, as inspected, would make."""
+    return RememberedRule(
+        role=role,
+        tool=call.name,
+        pattern=pattern,
+        source_call=call.id,
+        scope=scope,
+        folder=facts.folder if scope is RuleScope.FOLDER else "",
+        definition=facts.definition,
+        uid=uid,
+    )
 
 
 def widest_scope(known: Capabilities, facts: CallFacts) -> tuple[RuleScope, str]:

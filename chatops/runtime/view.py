@@ -7,7 +7,7 @@ only the owner can do is on `runtime.session.Session`, which `SessionView.owned`
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.denials import with_roles
 from chatops.runtime.descriptions import find_decision
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer, recorded_calls
 from chatops.runtime.runner import EventBus, Listener
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
@@ -269,6 +270,18 @@ class SessionView(ABC):
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
         return await self._services.worker(find_decision, self._services.store, self.session_id, call_id)
+
+    def rule_offer(self, pending: PendingCall) -> RuleOffer:
+        """Return the rules that the decision on a pending call can make. Raises ConfigError if its role is gone."""
+        return RuleOffer(pending=pending, grant=replace(self._grant_in_force(), role=pending.role))
+
+    async def recorded_calls(self, tool: str) -> tuple[RecordedCall, ...]:
+        """Return the session's calls of `tool`, newest first. Raises ConfigError if the role is gone."""
+        grant, messages = self._grant_in_force(), self.snapshot().messages
+        return await recorded_calls(tool, self._services, session_id=self.session_id, grant=grant, messages=messages)
+
+    def _grant_in_force(self) -> Grant:
+        return self.state.grant if self.state is not None else self.grant()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the event loop with each event from now on. Returns a function that unsubscribes it."""

@@ -71,7 +71,7 @@ KEYS: tuple[KeyHelp, ...] = (
         {
             "a": "approve once",
             "s": "approve, and the same for the rest of the session, in this role",
-            "r": "approve and make a rule; the pattern can be edited first",
+            "r": "approve and make a rule: choose its pattern and scope first",
             "e": "edit the arguments; they are checked again, then shown",
             "d": "deny this call; the turn continues",
             "D": "deny and tell the model why",

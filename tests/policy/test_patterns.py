@@ -17,7 +17,15 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import CallFacts
 from chatops.policy.argv import simple_words
 from chatops.policy.matching import covers
-from chatops.policy.patterns import matches, parse_rule, pattern_from_list, show_rule, suggest_exact, suggest_rule
+from chatops.policy.patterns import (
+    matches,
+    parse_rule,
+    pattern_from_list,
+    show_rule,
+    suggest_exact,
+    suggest_rule,
+    suggest_rules,
+)
 
 WS = "/home/ana/project"
 
@@ -364,6 +372,38 @@ SUGGESTED = [
 def test_suggestions(tool: str, facts: CallFacts, exact: str, rule: str) -> None:
     assert show_rule(tool, suggest_exact(tool, facts)) == exact
     assert show_rule(tool, suggest_rule(tool, facts)) == rule
+
+
+@pytest.mark.parametrize(
+    ("tool", "facts", "offered"),
+    [
+        ("shell_exec", shell("git status"), ["git status", "git status *"]),
+        ("shell_exec", shell("pytest -q"), ["pytest -q", "pytest -q *", "pytest *"]),
+        ("shell_exec", shell("python -m pytest"), ["python -m pytest", "python -m pytest *"]),
+        ("shell_exec", shell("git commit -m x"), ["git commit -m x"]),
+        ("shell_exec", shell("npm test"), ["npm test", "npm test *"]),
+        ("shell_exec", shell("mytool build x"), ["mytool build x", "mytool build x *", "mytool build *"]),
+        ("shell_exec", shell("mytool"), ["mytool"]),
+        ("shell_exec", shell("make test"), ["make test"]),
+        ("shell_exec", shell("env X=1 git status"), ["env X=1 git status"]),
+        ("shell_exec", shell("sudo git status"), ["sudo git status"]),
+        ("shell_exec", shell("xargs git status"), ["xargs git status"]),
+        ("shell_exec", shell("sh -c ls"), ["sh -c ls"]),
+        ("file_edit", files(f"{WS}/src/a/b.py"), [f"{WS}/src/a/b.py", "src/a/*.py", "src/a/*", "src/a/**"]),
+        ("file_edit", files(f"{WS}/b.py"), [f"{WS}/b.py", "*.py"]),
+        ("file_edit", files("/elsewhere/b.py"), ["/elsewhere/b.py"]),
+        ("file_edit", files(f"{WS}/s*c/b.py"), None),
+        ("file_edit", files(f"{WS}/.git/hooks/pre-commit"), None),
+        ("web_search", CallFacts(arguments='{"query":"x"}'), ['{"query":"x"}', ""]),
+    ],
+)  # fmt: skip
+def test_rules_are_offered_from_narrow_to_wide(tool: str, facts: CallFacts, offered: list[str] | None) -> None:
+    found = suggest_rules(tool, facts)
+    assert all(matches(one, facts) for one in found)
+    shown = [show_rule(tool, one).removeprefix(tool).removeprefix(":") for one in found]
+    if offered is not None:
+        assert shown == offered
+    assert not any(text in ("*", "**") for text in shown)
 
 
 def test_arguments_that_are_null_are_not_there() -> None:

@@ -7,8 +7,9 @@ and the list follows what the session publishes.
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.screen import Screen
 
-from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
+from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
@@ -23,6 +24,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
+from chatops.runtime.rule_offer import RuleOffer
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import (
@@ -33,11 +35,10 @@ from chatops.tui.dialogs.approval_text import (
     heading,
     keys,
     reason_question,
-    rule_question,
 )
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView, line
-from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rule import RuleDialog
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -206,11 +207,11 @@ class ApprovalScreen(GuardedDialog):
             case "r":
                 self._ask_rule(item)
             case "e":
-                self._question(item, arguments_question(item.pending))
+                self._ask(item, arguments_question(item.pending))
             case "d":
                 self._send(item, Rejected())
             case "D":
-                self._question(item, reason_question(item.pending))
+                self._ask(item, reason_question(item.pending))
             case _:
                 self.show_note("That key is for calls whose outcome is unknown.")
 
@@ -221,7 +222,7 @@ class ApprovalScreen(GuardedDialog):
             case "u" | "d":
                 self._send(item, Rejected())
             case "D":
-                self._question(item, reason_question(item.pending))
+                self._ask(item, reason_question(item.pending))
             case "m":
                 self._send(item, MarkedDone())
             case _:
@@ -263,14 +264,19 @@ class ApprovalScreen(GuardedDialog):
             self._refresh()
 
     def _ask_rule(self, item: ListedCall) -> None:
-        question = rule_question(item.pending)
-        if question is None:
-            self.show_note("No rule is possible: the arguments contain invisible characters.")
+        try:
+            offer = self._session.rule_offer(item.pending)
+        except ChatopsError as error:
+            self.show_note(sanitize(error.full))
+            return
+        patterns = offer.patterns()
+        if patterns:
+            self._ask(item, RuleDialog(offer, patterns, self._session.recorded_calls(item.pending.call.name)))
         else:
-            self._question(item, question)
+            self.show_note(f"No rule is possible: {_why_no_rule(offer)}.")
 
-    def _question(self, item: ListedCall, question: Question[Decision]) -> None:
-        """Ask for a text. Its answer is dropped if the call has changed meanwhile."""
+    def _ask(self, item: ListedCall, question: Screen[Decision | None] | Screen[Approved | None]) -> None:
+        """Open a screen for the decision. Its result is dropped if the call has changed meanwhile."""
         asked = item.pending
 
         def done(decision: Decision | None) -> None:
@@ -312,3 +318,8 @@ class ApprovalScreen(GuardedDialog):
         if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
             item.seen = True
         self.show_frame()
+
+
+def _why_no_rule(offer: RuleOffer) -> str:
+    reason = offer.why_not(exact_grant(offer.pending), RuleScope.SESSION)
+    return line(reason) if reason else "the arguments contain invisible characters"

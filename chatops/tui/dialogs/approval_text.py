@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from chatops.domain.canonical import json_or_text
-from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, Decision, Edited, ExactArguments, Rejected
+from chatops.domain.decisions import ArgumentPattern, Decision, Edited, ExactArguments, Rejected
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize, show_path
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities
+from chatops.domain.tools import CallFacts
 from chatops.domain.wording import plural
-from chatops.policy.patterns import ToolCapabilities, matches, parse_rule, show_rule, suggest_exact, suggest_rule
+from chatops.policy.patterns import show_rule, suggest_exact
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
@@ -257,43 +257,6 @@ def _short(item: ListedCall, left: int) -> str:
 def exact_grant(pending: PendingCall) -> ArgumentPattern:
     """Return the pattern that `s` remembers: this exact call and nothing wider."""
     return suggest_exact(pending.call.name, pending.facts)
-
-
-def rule_question(pending: PendingCall) -> Question[Decision] | None:
-    """Return the question that lets the user edit a rule before it is remembered.
-
-    Returns None if the pattern has unprintable characters and could not be shown faithfully.
-    """
-    tool, facts = pending.call.name, pending.facts
-    text = show_rule(tool, suggest_rule(tool, facts))
-    if not text.isprintable():
-        return None
-
-    def check(text: str) -> Decision:
-        named, pattern = parse_rule(text.strip(), tools=_tools(pending))
-        if named != tool:
-            raise ValueError(f"The rule has to be about {tool}.")
-        if isinstance(pattern, AnyArguments) and facts.command:
-            raise ValueError(f"This would let the model run anything. Name the command: {tool}:git status *")
-        if not matches(pattern, facts):
-            raise ValueError("This rule would not cover the call you are looking at.")
-        return Approved(remember=pattern)
-
-    role = line(pending.role)
-    return Question[Decision](
-        "Make a rule",
-        explain=f"Calls that match are approved without asking, in this session, as {role}. Edit it if needed.",
-        text=text,
-        check=check,
-        done="approves and remembers",
-    )
-
-
-def _tools(pending: PendingCall) -> ToolCapabilities:
-    """Return the tool of a call with the capabilities that the facts of the call show."""
-    facts, known = pending.facts, BUILT_IN_TOOLS.get(pending.call.name)
-    shown = Capabilities(command="command" if facts.command else "", url="url" if facts.hosts else "")
-    return {pending.call.name: known or shown}
 
 
 def arguments_question(pending: PendingCall) -> Question[Decision]:

@@ -30,11 +30,15 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
-from chatops.domain.rights import AccessLevel
-from chatops.domain.tools import CallFacts, ToolCall
+from chatops.domain.model import ModelTarget
+from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.effects import ComposerDraft
+from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
+from chatops.policy.verdicts import Layer
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
@@ -93,6 +97,22 @@ def shell_facts(command: str, *, argv: tuple[str, ...] | None = None) -> CallFac
         command=command,
         argv=tuple(command.split()) if argv is None else argv,
         sandbox="bubblewrap",
+        sandboxed=True,
+        folder="7:11:/home/ana/project",
+        definition="d",
+    )
+
+
+def may_ask(tool: str) -> Grant:
+    """A grant in which every call of that tool asks."""
+    known = BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES)
+    return Grant(
+        role="coder",
+        level=AccessLevel.OPERATOR,
+        models=(ModelTarget(name="local"),),
+        prompt="",
+        tools=(ToolSpec(name=tool, description="", schema="{}", capabilities=known),),
+        layers=(Layer(name="tool default", rules=(), default=Verdict.ASK),),
     )
 
 
@@ -156,6 +176,7 @@ class FakeSession(Session):
         self.refuse: ChatopsError | None = None
         self.stale = False
         self.answers: dict[CallId, DecisionRow] = {}
+        self.recorded: tuple[RecordedCall, ...] = ()
         self.now = Snapshot(
             session_id=SESSION,
             title="Release notes",
@@ -253,6 +274,12 @@ class FakeSession(Session):
     async def resume_queue(self) -> None:
         self.submitted += self.now.queued
         self.change(queued=(), queue_held=False)
+
+    def rule_offer(self, pending: PendingCall) -> RuleOffer:
+        return RuleOffer(pending=pending, grant=may_ask(pending.call.name))
+
+    async def recorded_calls(self, tool: str) -> tuple[RecordedCall, ...]:
+        return self.recorded
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         await asyncio.sleep(0)

@@ -13,12 +13,17 @@ from chatops.domain.decisions import (
     Edited,
     MarkedDone,
     Rejected,
+    RuleScope,
 )
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
+from chatops.domain.ids import CallId, MessageId
+from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome, ResultFacts, ResultSource
+from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rule import RuleDialog
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
@@ -349,20 +354,63 @@ async def test_an_edited_call_that_ends_while_it_is_checked_is_not_called_marked
         assert mark in line and "marked done" not in running.text
 
 
-@pytest.mark.more
-async def test_a_rule_is_shown_and_can_be_edited_before_it_is_remembered() -> None:
+def recorded(command: str, outcome: Outcome = Outcome.SUCCESS) -> RecordedCall:
+    facts = shell_facts(command)
+    message = ToolMessage(
+        id=MessageId(command), call_id=CallId("s.1.1.9"), tool="shell_exec", arguments=facts.arguments,
+        outcome=outcome, content="",
+    )  # fmt: skip
+    return RecordedCall(message=message, facts=facts)
+
+
+async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_allowed() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=shell_facts("git status -s")))
+        running.session.recorded = (
+            recorded("git status --short"),
+            recorded("git status -s src", Outcome.DENIED),
+            recorded("rm -r x"),
+        )
         await running.press("r")
-        assert "shell_exec:git status" in running.text
-        await running.press("enter")
-        assert running.session.taken == [], "Enter does not approve"
+        assert isinstance(running.app.screen, RuleDialog)
+        assert "> shell_exec:git status -s   (exactly this)" in running.text
+        assert "shell_exec:git status -s *" in running.text and "shell_exec:git *" not in running.text
+        assert "No other call of this session would have been allowed. (3 recorded calls)" in running.text
+        await running.press("down", "down", "enter", "y", "n", "space", "a")
+        assert running.session.taken == [], "only ctrl+s decides"
+        assert "> shell_exec:git status *" in running.text
+        assert "it would have allowed 2:" in running.text and "git status -s src  (it was denied)" in running.text
+        await running.press("tab", "tab")
+        assert "> everywhere" in running.text
+        await running.press("ctrl+s")
+        pattern = ArgvPattern(words=("git", "status", "*"))
+        (taken,) = running.session.taken
+        assert taken.decision == Approved(remember=pattern, scope=RuleScope.ROLE)
+
+
+async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_never_chosen() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(facts=shell_facts("pytest -q")))
+        await running.press("r")
+        assert "everywhere is not possible: pytest may run code of the folder" in running.text
+        await running.press("tab", "tab", "tab", "ctrl+s")
+        (taken,) = running.session.taken
+        assert taken.decision == Approved(remember=ArgvPattern(words=("pytest", "-q")), scope=RuleScope.FOLDER)
+
+
+@pytest.mark.more
+async def test_the_pattern_of_a_rule_can_be_edited_and_has_to_cover_the_call() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(facts=shell_facts("git status -s")))
+        await running.press("r", "e")
         await running.answer("shell_exec:git push *", "ctrl+s")
-        assert running.session.taken == []
         assert "would not cover" in running.text
-        await running.answer("shell_exec:git status -s", "ctrl+s")
-        remembered = ArgvPattern(words=("git", "status", "-s"))
-        assert [taken.decision for taken in running.session.taken] == [Approved(remember=remembered)]
+        await running.answer("shell_exec:git *", "ctrl+s")
+        assert "> shell_exec:git *" in running.text and running.session.taken == []
+        await running.press("ctrl+s")
+        assert [taken.decision for taken in running.session.taken] == [
+            Approved(remember=ArgvPattern(words=("git", "*")))
+        ]
 
 
 @pytest.mark.more
@@ -551,7 +599,7 @@ async def test_a_rule_written_about_a_call_does_not_approve_what_it_has_become()
         running.session.change(pending=(changed,))
         running.session.publish(ApprovalRequested(id=changed.call.id, parent_id=ROUND, pending=changed))
         await running.settle()
-        await running.answer("shell_exec:git status", "ctrl+s")
+        await running.press("ctrl+s")
         assert running.session.taken == []
         assert running.dialog_is_open
 

@@ -1,0 +1,226 @@
+"""Dialog that makes a rule from the decision on a call: its pattern, its scope, and what it would have allowed."""
+
+from collections.abc import Coroutine, Iterator
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from chatops.config.folder_identity import path_of
+from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, ExactArguments, RuleScope
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import show_path
+from chatops.domain.tools import Outcome
+from chatops.domain.wording import cut, plural
+from chatops.policy.matching import STAR
+from chatops.policy.patterns import show_rule
+from chatops.policy.remembered import SCOPES
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer
+from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.payload import line
+from chatops.tui.dialogs.question import Question
+from chatops.tui.keys import legend
+
+SHOWN = 5
+"""Recorded calls that are named. Further ones are counted."""
+_LONGEST = 300
+"""Characters of a recorded call that are shown."""
+_KEYS = "ctrl+s approves this call and makes the rule   e edit the pattern   Esc back"
+_NOTHING_RECORDED = "No other call of this session would have been allowed."
+
+
+class RuleDialog(Modal[Approved | None]):
+    """Lets the user choose pattern and scope. The result is the decision, None after Esc. Only ctrl+s decides."""
+
+    CSS_PATH = "dialogs.tcss"
+
+    def __init__(
+        self,
+        offer: RuleOffer,
+        patterns: list[ArgumentPattern],
+        recorded: Coroutine[None, None, tuple[RecordedCall, ...]],
+    ) -> None:
+        """Choose among `patterns`. `recorded` reads the session's earlier calls, which may take a moment."""
+        super().__init__()
+        self._offer = offer
+        self._reading = recorded
+        self._recorded: tuple[RecordedCall, ...] | None = None
+        self._patterns = patterns
+        self._pattern = 0
+        self._scope = RuleScope.SESSION
+        self._note = ""
+        self._usable_scope()
+
+    def compose(self) -> ComposeResult:
+        """Yield title, choices, note and keys."""
+        call, role = self._offer.pending.call, self._offer.pending.role
+        with Vertical(id="rule"):
+            yield Static(Content(f"Make a rule for {line(call.name)}, as {line(role)}"), id="rule-title")
+            with VerticalScroll(id="rule-body"):
+                yield Static("", id="rule-choices", markup=False)
+            yield Static("", id="rule-note", markup=False)
+            yield Static(legend(_KEYS), id="rule-keys")
+
+    def on_mount(self) -> None:
+        """Draw the choices, and read the recorded calls."""
+        self._draw()
+        self.run_worker(self._read(), exit_on_error=False)
+
+    async def _read(self) -> None:
+        try:
+            self._recorded = await self._reading
+        except ChatopsError:
+            self._recorded = ()
+        if self.is_attached:
+            self._draw()
+
+    def on_key(self, event: events.Key) -> None:
+        """Move with arrow keys and Tab, edit with e, decide with ctrl+s, leave with Esc."""
+        match event.key:
+            case "escape":
+                self.dismiss(None)
+            case "ctrl+s":
+                self._decide()
+            case "up" | "down":
+                self._choose_pattern(-1 if event.key == "up" else 1)
+            case "tab" | "right" | "shift+tab" | "left":
+                self._choose_scope(1 if event.key in ("tab", "right") else -1)
+            case "e":
+                self._edit()
+            case "pageup":
+                self.query_one(VerticalScroll).scroll_page_up(animate=False)
+            case "pagedown":
+                self.query_one(VerticalScroll).scroll_page_down(animate=False)
+            case _:
+                return
+        event.stop()
+        event.prevent_default()
+
+    @property
+    def pattern(self) -> ArgumentPattern:
+        """The chosen pattern."""
+        return self._patterns[self._pattern]
+
+    def _decide(self) -> None:
+        reason = self._offer.why_not(self.pattern, self._scope)
+        if reason:
+            self._note = f"Not possible: {line(reason)}."
+            self._draw()
+        else:
+            self.dismiss(Approved(remember=self.pattern, scope=self._scope))
+
+    def _choose_pattern(self, by: int) -> None:
+        self._pattern = (self._pattern + by) % len(self._patterns)
+        self._usable_scope()
+        self._draw()
+
+    def _choose_scope(self, by: int) -> None:
+        usable = [one for one in SCOPES if not self._offer.why_not(self.pattern, one)]
+        if self._scope in usable:
+            self._scope = usable[(usable.index(self._scope) + by) % len(usable)]
+        self._draw()
+
+    def _usable_scope(self) -> None:
+        """Fall back to the narrowest scope that the pattern can have, if it cannot have the chosen one."""
+        if self._offer.why_not(self.pattern, self._scope):
+            usable = [one for one in SCOPES if not self._offer.why_not(self.pattern, one)]
+            self._scope = usable[0] if usable else RuleScope.SESSION
+
+    def _edit(self) -> None:
+        tool = self._offer.pending.call.name
+
+        def done(pattern: ArgumentPattern | None) -> None:
+            if pattern is None:
+                return
+            if pattern not in self._patterns:
+                self._patterns.append(pattern)
+            self._pattern = self._patterns.index(pattern)
+            self._usable_scope()
+            self._draw()
+
+        question = Question[ArgumentPattern](
+            "Edit the pattern",
+            explain=f"It has to cover this call. A last {STAR} stands for further words that do no harm.",
+            text=show_rule(tool, self.pattern),
+            check=self._offer.parsed,
+            done="takes it",
+        )
+        self.app.push_screen(question, done)
+
+    # Drawing
+
+    def _draw(self) -> None:
+        self.query_one("#rule-choices", Static).update(Content("\n").join(self._rows()))
+        self.query_one("#rule-note", Static).update(Content(self._note))
+        self._note = ""
+
+    def _rows(self) -> Iterator[Content]:
+        tool = self._offer.pending.call.name
+        yield Content("Calls to allow without asking (Up, Down):")
+        for at, pattern in enumerate(self._patterns):
+            yield _choice(f"{line(show_rule(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
+        yield Content("")
+        yield Content("Where (Tab):")
+        for scope in SCOPES:
+            reason = self._offer.why_not(self.pattern, scope)
+            text = _where(scope, self._offer)
+            if reason:
+                yield Content.styled(f"  {text} is not possible: {line(reason)}", "$text-muted")
+            else:
+                yield _choice(text, chosen=scope is self._scope)
+        yield Content("")
+        yield from self._replayed()
+
+    def _replayed(self) -> Iterator[Content]:
+        """Yield what the rule would have allowed in this session."""
+        if self._recorded is None:
+            yield Content("Looking at the recorded calls of this session …")
+            return
+        found = self._offer.allowed(self._recorded, self.pattern, self._scope)
+        total = plural(len(self._recorded), "recorded call")
+        if not found:
+            yield Content(f"{_NOTHING_RECORDED} ({total})")
+            return
+        yield Content(f"Of {total} of this session it would have allowed {len(found)}:")
+        for one in found[:SHOWN]:
+            yield Content(f"  {line(_subject(one))}{_fate(one)}")
+        if len(found) > SHOWN:
+            yield Content(f"  and {len(found) - SHOWN} more")
+
+
+def _choice(text: str, *, chosen: bool) -> Content:
+    return Content.styled(f"{'>' if chosen else ' '} {text}", "bold" if chosen else "")
+
+
+def _meaning(pattern: ArgumentPattern) -> str:
+    match pattern:
+        case ArgvPattern(words=words) if words[-1] == STAR:
+            return "(and further words that do no harm)"
+        case ExactArguments() | ArgvPattern():
+            return "(exactly this)"
+        case AnyArguments():
+            return "(every call)"
+        case _:
+            return ""
+
+
+def _where(scope: RuleScope, offer: RuleOffer) -> str:
+    match scope:
+        case RuleScope.SESSION:
+            return "this session"
+        case RuleScope.FOLDER:
+            folder = path_of(offer.pending.facts.folder) or offer.pending.facts.workspace
+            return f"this folder {show_path(folder)}" if folder else "this folder"
+        case RuleScope.ROLE:
+            return "everywhere"
+
+
+def _subject(one: RecordedCall) -> str:
+    facts = one.facts
+    return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST)
+
+
+def _fate(one: RecordedCall) -> str:
+    return "  (it was denied)" if one.message.outcome is Outcome.DENIED else ""
