@@ -184,6 +184,8 @@ class ToolStarted:
     decided_by: str
     sandbox: str = ""
     """The sandbox level, for display; empty if the call runs no program."""
+    sandboxed: bool = False
+    """True if a sandbox confines the program that the call runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

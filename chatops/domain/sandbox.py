@@ -26,6 +26,20 @@ class SandboxLevel(IntEnum):
         return self.name.lower()
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxNote:
+    """How commands are confined, for display."""
+
+    off: bool
+    """True if they run unsandboxed, or not at all because a sandbox is required."""
+    text: str = ""
+    """The level and its limits, or why it is off, in a few words."""
+
+    def __str__(self) -> str:
+        """Return the note in one line."""
+        return f"sandbox: {'off ' if self.off else ''}{self.text}".rstrip()
+
+
 GitAccess = Literal["protect", "commit", "writable"]
 """What a command may write in ``.git``: nothing; what a commit changes; everything, including hooks and config."""
 GIT_ACCESS: tuple[GitAccess, ...] = ("protect", "commit", "writable")

@@ -337,6 +337,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
             attempt=attempt,
             decided_by=status.decided_by,
             sandbox=facts.sandbox,
+            sandboxed=facts.sandboxed,
         )
     )
 

@@ -250,9 +250,9 @@ class Progress:
 def _tool_line(event: Event) -> str:
     """Return the line about an event that a user at the terminal wants to see; empty if there is none."""
     match event:
-        case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox):
+        case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox, sandboxed=sandboxed):
             shown = cut(arguments, most=SHOWN)
-            unconfined = f"; sandbox: {sandbox}" if sandbox.startswith("off") else ""
+            unconfined = f"; sandbox: {sandbox}" if sandbox and not sandboxed else ""
             return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = event.facts.ending or Ending()

@@ -100,6 +100,8 @@ class Confinement:
     """Folders in which commands are looked up; empty: PATH of the environment."""
     needs_user: str = ""
     """See `CallFacts.needs_user`."""
+    fault: str = ""
+    """Reason why there is no sandbox here."""
 
 
 def confinement(
@@ -120,7 +122,7 @@ def confinement(
     if fault:
         needed = SandboxLevel.HARD if replaced else spec.require
         refusal = f"The settings require a sandbox, and it does not work: {fault}." if needed else ""
-        return Confinement(description=f"off ({fault})", refusal=refusal)
+        return Confinement(description=f"off ({fault})", refusal=refusal, fault=fault)
     repository = find_repository(workspace)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.

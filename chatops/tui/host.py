@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.sandbox import SandboxNote
 
 if TYPE_CHECKING:
     from chatops.config.trust import TrustQuestion
@@ -147,8 +148,8 @@ class Host(Protocol):
         """
         ...
 
-    def sandbox(self) -> str:
-        """Return how commands are sandboxed, in a few words for the status line; empty if there is nothing to say."""
+    def sandbox(self) -> SandboxNote:
+        """Return how commands are sandboxed, for the status line."""
         ...
 
     async def sessions(self) -> Sequence[SessionRow]:

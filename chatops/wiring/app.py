@@ -21,7 +21,7 @@ from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
-from chatops.domain.sandbox import SandboxSpec
+from chatops.domain.sandbox import SandboxNote, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec
@@ -359,12 +359,16 @@ class App:
         now, coming = web_ports(self._registries()), self._coming()
         return now if coming is None else now & web_ports(coming)
 
-    def sandbox_note(self) -> str:
-        """Return how commands are confined here, in a few words. May run a probe: call it off the event loop."""
+    def sandbox_note(self) -> SandboxNote:
+        """Return how commands are confined here. May run a probe: call it off the event loop."""
         from chatops.tools.sandbox import confinement
 
         level = confinement(self.sandbox(), workspace=self.workspace)
-        return f"sandbox: {level.description}" + ("; commands are refused" if level.refusal else "")
+        return SandboxNote(
+            off=not level.program,
+            text=(f"({level.fault})" if level.fault else level.description)
+            + ("; commands are refused" if level.refusal else ""),
+        )
 
     async def aclose(self) -> None:
         """Close all sessions, the connections to models, and the store."""

@@ -12,6 +12,7 @@ from chatops.config.settings import store_theme
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.sandbox import SandboxNote
 from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import MISSING_TYPES
@@ -170,7 +171,7 @@ class TuiHost(HostRuns, HostTexts):
         """Put the registry in force as its file is now."""
         await asyncio.to_thread(self._app.reload_registry)
 
-    def sandbox(self) -> str:
+    def sandbox(self) -> SandboxNote:
         """Return how commands are confined here."""
         return self._sandbox
 

@@ -35,7 +35,7 @@ def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
     app = bench.app()
     assert "require a sandbox" in inspected(app, command="true").refusal
     assert app.sandbox().network is False
-    assert app.sandbox_note() == "sandbox: off (bubblewrap is not installed); commands are refused"
+    assert str(app.sandbox_note()) == "sandbox: off (bubblewrap is not installed); commands are refused"
     (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
     assert found.grade == "fail"
 

@@ -16,12 +16,11 @@ from chatops.tui.error_boundary import ErrorBoundary
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
+    from chatops.domain.sandbox import SandboxNote
     from chatops.runtime.view import Snapshot
 
 _WORTH_COUNTING = 1_000
 """The number of characters received is shown from this many on."""
-_SANDBOX_OFF = "sandbox: off"
-"""Prefix of the sandbox note when commands run unsandboxed."""
 
 
 class _Part(NamedTuple):
@@ -32,7 +31,7 @@ class _Part(NamedTuple):
     style: str = ""
 
 
-def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: int = 0) -> list[_Part]:
+def status_parts(snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool, written: int = 0) -> list[_Part]:
     """Return the parts in display order. `written` is how many characters of the current reply have arrived."""
     from chatops.domain.events import TurnStatus  # not before the first paint
 
@@ -54,12 +53,12 @@ def status_parts(snapshot: "Snapshot", *, sandbox: str, running: bool, written: 
     elif snapshot.status not in (None, TurnStatus.FAILED) and not running:
         # A failed turn has no reply whose tokens could have been counted.
         parts.append(_Part("tokens unknown", 5))
-    if sandbox.startswith(_SANDBOX_OFF):
+    if sandbox.off:
         # The fact that commands run unsandboxed is always shown. The reason may be left out.
-        parts.append(_Part(_SANDBOX_OFF, 0, "bold"))
-        parts.append(_Part(sandbox.removeprefix(_SANDBOX_OFF).strip(), 3))
-    elif sandbox:
-        parts.append(_Part(sandbox, 7))
+        parts.append(_Part("sandbox: off", 0, "bold"))
+        parts.append(_Part(sandbox.text, 3))
+    else:
+        parts.append(_Part(f"sandbox: {sandbox.text}", 7))
     return parts
 
 
@@ -80,10 +79,10 @@ class StatusLine(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self._parts: list[_Part] = []
-        self._in_progress: tuple[Snapshot, str] | None = None
+        self._in_progress: tuple[Snapshot, SandboxNote] | None = None
         self._written = 0
 
-    def show(self, snapshot: "Snapshot", *, sandbox: str, running: bool) -> None:
+    def show(self, snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool) -> None:
         """Show the session's state."""
         self._in_progress = (snapshot, sandbox) if running else None
         parts = status_parts(snapshot, sandbox=sandbox, running=running, written=self._written)

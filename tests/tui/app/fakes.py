@@ -32,6 +32,7 @@ from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import SandboxNote
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.effects import ComposerDraft
@@ -427,8 +428,8 @@ class FakeHost:
         if self.refuse is not None:
             raise self.refuse
 
-    def sandbox(self) -> str:
-        return "sandbox bubblewrap"
+    def sandbox(self) -> SandboxNote:
+        return SandboxNote(off=False, text="bubblewrap")
 
     async def next_pending(self) -> SessionId | None:
         return self.waits

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.events import AskReason
+from chatops.domain.sandbox import SandboxNote
 from chatops.domain.tools import CallFacts, Interruption
 from chatops.tui.commands.completion import complete_command, complete_file, query_at
 from chatops.tui.commands.files import workspace_files
@@ -209,7 +210,7 @@ def test_the_difference_names_gains_and_losses() -> None:
 def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
     session = FakeSession(pending=[pending_call()])
     session.change(is_demo=True, model_label="demo")
-    parts = status_parts(session.now, sandbox="sandbox: bubblewrap", running=False)
+    parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), running=False)
     assert any("DEMO" in part.text for part in parts)
     narrow = [part.text for part in fitted(parts, width=24, separator=" · ")]
     assert narrow[0] == "coder"
