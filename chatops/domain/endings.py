@@ -91,6 +91,14 @@ def with_ending(output: str, ending: Ending) -> str:
     return "\n".join(part for part in (own, how, _stopped(ending.stopped), _cause(ending.cause)) if part)
 
 
+def without_ending(text: str, ending: Ending) -> str:
+    """Return the output that `with_ending` made `text` from."""
+    for line in (_cause(ending.cause), _stopped(ending.stopped), _how(ending)):
+        if line:
+            text = text.removesuffix(line).rstrip("\n")
+    return text
+
+
 def _how(ending: Ending) -> str:
     match ending.by:
         case EndedBy.TIME_LIMIT:

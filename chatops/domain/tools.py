@@ -136,6 +136,12 @@ def written_path(known: Capabilities, arguments: str) -> str:
         return ""
 
 
+def changed_lines(diff: str) -> tuple[int, int]:
+    """Return how many lines a unified diff adds and removes."""
+    _, _, hunks = f"\n{diff}".partition("\n@@")
+    return hunks.count("\n+"), hunks.count("\n-")
+
+
 def definition_of(spec: ToolSpec) -> str:
     """Return a digest of what an approval takes the tool for. Rights and limits are left out: they are judged again.
 
@@ -311,6 +317,11 @@ class ResultFacts:
     """The file that the call wrote, as the arguments name it."""
     reads_workspace: bool = False
     """True if the result may contain data of the workspace."""
+    diff: str = ""
+    """Unified diff of what the call changed in that file. Its end may be missing."""
+    added: int = 0
+    """Number of lines that the call added to the file."""
+    removed: int = 0
 
 
 NO_FACTS = ResultFacts()

@@ -30,6 +30,7 @@ from chatops.domain.tools import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    changed_lines,
     written_path,
 )
 from chatops.engine import feedback
@@ -54,6 +55,8 @@ from chatops.engine.view import pending_calls, workspace_was_read
 from chatops.policy.verdicts import Judgement
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
+_LONGEST_DIFF = 16_000
+"""Characters of a diff that are stored with the result. All of it was shown before the call was approved."""
 _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 
@@ -166,7 +169,8 @@ def settle_with(
         result = feedback.not_again(earlier, result.content)
     arguments = facts.arguments if facts is not None else one.call.arguments
     spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
-    result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments)
+    diff = facts.diff if facts is not None else ""
+    result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
     draft.events.append(
@@ -187,13 +191,22 @@ def settle_with(
     )
 
 
-def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str) -> ToolResult:
-    """Return `result` with the facts that follow from what its tool does. An unknown tool may have read anything."""
+def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str, diff: str) -> ToolResult:
+    """Return `result` with the facts that follow from what its tool does. An unknown tool may have read anything.
+
+    A call that succeeded has made exactly the change of its `diff`, because the tool checks the content before and
+    after it.
+    """
     if result.outcome in (Outcome.DENIED, Outcome.INVALID):
         return result
     reads = spec is None or spec.capabilities.reads_workspace
     wrote = written_path(spec.capabilities, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
-    return replace(result, facts=replace(result.facts, reads_workspace=reads, wrote=wrote))
+    known = replace(result.facts, reads_workspace=reads, wrote=wrote)
+    if wrote and diff and known.source is ResultSource.CALL:
+        added, removed = changed_lines(diff)
+        shown = diff if len(diff) <= _LONGEST_DIFF else diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
+        known = replace(known, diff=shown, added=added, removed=removed)
+    return replace(result, facts=known)
 
 
 def _interruption_of(status: CallStatus) -> Interruption | None:

@@ -14,6 +14,7 @@ from textual.color import Color, ColorParseError
 from textual.filter import LineFilter
 
 _STRONG, _EMPHASIS, _STRIKE = Style(bold=True), Style(italic=True), Style(strike=True)
+_NONE, _EMPHATIC = Style(), Style(underline=True)
 _FALLBACK = Color.parse("#e0e0e0")
 _STANDS_OUT = 0.3
 """Minimum difference in brightness (0 to 1) from the surroundings for a background to be meaningful."""
@@ -44,7 +45,7 @@ class Symbols:
 
 
 UNICODE = Symbols(
-    user="❯",
+    user="▌",
     done="✓",
     failed="✗",
     waiting="?",
@@ -64,7 +65,7 @@ UNICODE = Symbols(
     quote="▎",
 )
 ASCII = Symbols(
-    user=">",
+    user="|",
     done="+",
     failed="x",
     waiting="?",
@@ -80,7 +81,7 @@ ASCII = Symbols(
     ellipsis="~",
     minus="-",
     arrow="->",
-    dot=",",
+    dot="-",
     quote="|",
 )
 
@@ -109,6 +110,14 @@ class BlockTheme:
     code: Style
     """Code blocks, with their own background."""
     inline_code: Style
+    user_text: Style = _NONE
+    """Background of a message of the user."""
+    added: Style = _NONE
+    """Background of a line that a diff adds."""
+    removed: Style = _NONE
+    added_words: Style = _EMPHATIC
+    """The words of an added line that differ from the line in whose place it stands."""
+    removed_words: Style = _EMPHATIC
     base: Style | None = None
     """Style under everything, up to the end of each line. Without it, lines end where their text ends."""
     dark: bool = True
@@ -128,7 +137,15 @@ def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = U
     def style(name: str, *, bold: bool = False) -> Style:
         return Style(color=_color(variables, name, foreground).rich_color, bold=bold or None)
 
-    muted = Style(dim=True) if plain else Style(color=foreground.blend(background, 0.38).rich_color)
+    def under(name: str, tint: str, share: float) -> Style:
+        """Return a background: of the theme, else so much of a tint over the background of everything."""
+        if plain:
+            return Style()
+        colour = background.blend(_color(variables, tint, foreground), share)
+        return Style(bgcolor=_color(variables, name, colour).rich_color)
+
+    dim = _color(variables, "dim", foreground.blend(background, 0.38))
+    muted = Style(dim=True) if plain else Style(color=dim.rich_color)
     code = Style() if plain else Style(color=foreground.rich_color, bgcolor=background.blend(panel, 0.7).rich_color)
     return BlockTheme(
         text=Style(color=foreground.rich_color),
@@ -141,6 +158,11 @@ def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = U
         bad=style("text-error", bold=True),
         code=code,
         inline_code=style("text-accent"),
+        user_text=under("raised", "foreground", 0.08),
+        added=under("diff-added", "success", 0.15),
+        removed=under("diff-removed", "error", 0.15),
+        added_words=under("diff-added-words", "success", 0.35),
+        removed_words=under("diff-removed-words", "error", 0.35),
         dark=dark,
         symbols=symbols,
     )

@@ -70,7 +70,7 @@ def test_keys_typed_ahead_do_not_approve(installation: Installation) -> None:
         with installation.open("--role", "coder") as chat:
             chat.ready("coder")
             chat.say("go")
-            chat.wait_for("❯ go")
+            chat.wait_for("▌ go")
             for number, keys in enumerate(("a", "ay", "y", "a"), start=1):
                 chat.say(keys)
                 chat.wait_for(f"{number} queued")

@@ -93,11 +93,11 @@ def test_choosing_a_card_starts_from_the_newest_one(installation: Installation) 
         terminal.say("read one")
         terminal.wait_for("You said: read one.")
         terminal.send(CTRL_UP)
-        terminal.wait_for("▌ ✓ file_read")
+        terminal.wait_for("▌ ✓ Read")
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.say("read two")
         shown = terminal.wait_for("You said: read two.")
         assert "read one" not in shown
         terminal.send(CTRL_UP)
-        assert "You said: read two." in terminal.wait_for("▌ ✓ file_read"), "the old card is far above"
+        assert "You said: read two." in terminal.wait_for("▌ ✓ Read"), "the old card is far above"

@@ -174,7 +174,7 @@ def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(
         with installation.open("-r", session) as terminal:
             terminal.ready("coder")
             chat = FaultyChat(installation, provider, terminal)
-            chat.wait_for(r"shell_exec printf x >> count.txt outcome unknown")
+            chat.wait_for(r"Shell printf x >> count.txt outcome unknown")
             assert "no result yet" not in terminal.text()
             chat.assert_well()
             seen = flat(terminal.text())

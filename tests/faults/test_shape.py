@@ -167,7 +167,7 @@ def test_what_is_shown_of_one_call_is_what_runs_once_and_only_after_a_yes(seen: 
         asks(seen, one["command"])
         assert out(seen) == "abcdefgh"[:number]
         assert approve(seen) == one["command"]
-    seen.wait_for(rf"printf {'abcdefgh'[len(shapes) - 1]} >> out.txt \d+ ms You said: one call each")
+    seen.wait_for(rf"printf {'abcdefgh'[len(shapes) - 1]} >> out.txt approved · \d+ ms You said: one call each")
     assert out(seen) == "abcdefgh"[: len(shapes)]
     assert arguments_sent(seen) == wanted
     seen.assert_well()
@@ -181,7 +181,10 @@ def test_two_calls_are_two_questions_and_two_results(seen: FaultyChat) -> None:
         seen.say(f"two {shape}", two_calls("shell_exec", FIRST, SECOND)[shape])
         shown = {approve(seen, undecided=2, of=2), approve(seen, undecided=1, of=2)}
         assert shown == {FIRST["command"], SECOND["command"]}, shape
-        seen.wait_for(rf"two {shape} .*printf a >> out.txt \d+ ms .*printf b >> out.txt \d+ ms You said: two {shape}")
+        seen.wait_for(
+            rf"two {shape} .*printf a >> out.txt approved · \d+ ms "
+            rf".*printf b >> out.txt approved · \d+ ms You said: two {shape}"
+        )
         assert out(seen) == "ab", shape
         assert arguments_sent(seen) == [FIRST, SECOND], shape
     seen.assert_well()
@@ -310,7 +313,7 @@ def test_c17_no_arguments_are_enough_only_where_none_are_needed(seen: FaultyChat
     assert "path: is required" in pipe.asked[1].tool_results[1]
     pipe.assert_well()
     seen.say("none c17", stream(piece(**fn("file_read", "", index=0)), FINISH))
-    seen.wait_for(r"none c17 .*file_read not run: path: is required but missing You said: none c17")
+    seen.wait_for(r"none c17 .*Read not run: path: is required but missing You said: none c17")
     seen.assert_well()
 
 
@@ -325,7 +328,7 @@ def test_c19_what_was_repaired_is_said_and_what_is_shown_is_what_runs(seen: Faul
     for repair, command in zip(written, (FIRST["command"], SECOND["command"]), strict=True):
         asks(seen, f"Read with repairs: {repair}")
         assert approve(seen).split("\n")[-1] == command
-    seen.wait_for(r"repair these .*printf b >> out.txt \d+ ms You said: repair these")
+    seen.wait_for(r"repair these .*printf b >> out.txt approved · \d+ ms You said: repair these")
     assert out(seen) == "ab"
     assert arguments_sent(seen) == [FIRST, SECOND]
     seen.assert_well()

@@ -139,7 +139,7 @@ def _reads_what_was_left(case: Case, terminal: ForkedChat, wanted: str) -> None:
 
 
 def _is_open(case: Case, text: str) -> bool:
-    return f"❯ {case.message}" in text or APPROVE in text or UNKNOWN in text
+    return f"▌ {case.message}" in text or APPROVE in text or UNKNOWN in text
 
 
 def _finishes(case: Case, terminal: ForkedChat, last: int) -> None:
@@ -159,7 +159,7 @@ def _finishes(case: Case, terminal: ForkedChat, last: int) -> None:
             return False
         if f"finished {last}." in text:
             return True
-        if f"❯ {case.message}" not in text and not sent:
+        if f"▌ {case.message}" not in text and not sent:
             sent = True
             if EMPTY in text:
                 terminal.send(case.message)

@@ -71,7 +71,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
         return
     case.lost += seen.missing_in(now)
     said = {text.strip() for text in now.said | now.kept}
-    case.lost += [text for text in re.findall(r"❯ (effect \d+ by \w+)$", shown, re.MULTILINE) if text not in said]
+    case.lost += [text for text in re.findall(r"▌ (effect \d+ by \w+)$", shown, re.MULTILINE) if text not in said]
     for text in (case.message, case.next_message):
         sent = text in now.said | now.kept
         if text in seen.drafts and text not in now.drafts and not sent:

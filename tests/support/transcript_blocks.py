@@ -1,5 +1,8 @@
 """One block of every kind and state, for golden texts and hostile content."""
 
+import json
+from typing import Any
+
 from chatops.domain.tools import Outcome
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -36,6 +39,42 @@ def hello(name: str) -> str:
 """
 
 
+NEW = '    print("hello, world")\n    print("and goodbye")'
+DIFF = """--- a/hello.py
++++ b/hello.py
+@@ -3,4 +3,5 @@
+ def main():
+
+-    print("hello")
++    print("hello, world")
++    print("and goodbye")
+     return 0
+"""
+EDIT: dict[str, Any] = {
+    "tool": "file_edit",
+    "arguments": json.dumps({"new": NEW, "old": '    print("hello")', "path": "hello.py"}),
+    "diff": DIFF.replace("\n\n", "\n \n"),
+    "added": 2,
+    "removed": 1,
+}
+WRITE: dict[str, Any] = {
+    "tool": "file_write",
+    "arguments": '{"content":"1\\n2\\n","path":"numbers.txt"}',
+    "diff": "--- /dev/null\n+++ b/numbers.txt\n@@ -0,0 +1,40 @@\n" + "".join(f"+{n}\n" for n in range(1, 41)),
+    "added": 40,
+}
+TESTS = "\n".join(f"tests/test_{name}.py {'.' * 9}F" for name in "abcdefg")
+
+FAILED: dict[str, Any] = {
+    "outcome": Outcome.FAILED,
+    "duration_ms": 3_100,
+    "reason": "exit code 1",
+    "shown": TESTS,
+    "output": TESTS,
+    "cause": "the sandbox hides ~/.venv",
+}
+
+
 def card(card_id: str, command: str, status: CardStatus = CardStatus.SETTLED, **more: object) -> ToolCardBlock:
     values = {"tool": "shell_exec", "arguments": f'{{"command":"{command}"}}', **more}
     return ToolCardBlock(id=card_id, status=status, **values)  # type: ignore[arg-type]
@@ -59,6 +98,29 @@ def samples() -> list[Block]:
         card("unknown_wait", "deploy", CardStatus.UNKNOWN_WAITING, why="it was interrupted"),
         card("interrupted", "sleep 9", outcome=Outcome.INTERRUPTED),
         card("running", "make test", CardStatus.RUNNING, output="collecting"),
+        card("edit", "", outcome=Outcome.SUCCESS, duration_ms=28, decided_by=by_ana, **EDIT),
+        card("edit_waits", "", CardStatus.WAITING, why="tool default", **EDIT),
+        card("write", "", outcome=Outcome.SUCCESS, duration_ms=3, **WRITE),
+        card(
+            "read",
+            "",
+            outcome=Outcome.SUCCESS,
+            duration_ms=2,
+            tool="file_read",
+            arguments='{"path":"a.py"}',
+            output="x",
+        ),
+        card(
+            "tests",
+            "pytest -q",
+            outcome=Outcome.FAILED,
+            duration_ms=3_100,
+            reason="exit code 1",
+            shown=TESTS,
+            output=TESTS,
+            cause="the sandbox hides ~/.venv",
+        ),
+        card("refused", "make", outcome=Outcome.FAILED, failure="The command could not be started: no such folder."),
         card("unsettled", "a command that is so long that it does not fit on the line " * 3, CardStatus.UNSETTLED),
         RoleDividerBlock(
             id="d",

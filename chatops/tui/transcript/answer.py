@@ -17,7 +17,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from chatops.tui.theme import PLAIN, BlockTheme
-from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of, styled, wrap
+from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, styled, wrap
 from chatops.tui.transcript.segments import MarkdownSegmenter
 
 _LONGEST = 16_000
@@ -33,6 +33,7 @@ _TAIL_CHARS = 6_000
 class _MarkdownModule(Protocol):
     markdown_lines: Callable[..., list[Text]]
     code_lines: Callable[..., list[Text]]
+    highlight: Callable[..., Text]
 
 
 _loaded: list[_MarkdownModule] = []
@@ -45,6 +46,13 @@ def warm_up() -> None:
     module = cast(_MarkdownModule, importlib.import_module("chatops.tui.transcript.markdown"))
     module.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
     _loaded.append(module)
+
+
+def coloured(code: str, *, language: str, theme: BlockTheme) -> Text:
+    """Return code (already sanitised) in syntax colours, once these are loaded."""
+    if not _loaded or not language:
+        return Text(code, theme.text, end="")
+    return _loaded[0].highlight(code, language=language, theme=theme)
 
 
 def is_warm() -> bool:
@@ -61,7 +69,7 @@ def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     head, _, body = source.partition("\n")
     opening = _OPENING.fullmatch(head.rstrip("\r"))
     if not _loaded or (len(source) > _LONGEST and opening is None):
-        return wrap(styled((source, theme.text)), width=width)
+        return wrap(styled((source, theme.text)), width=min(width, PROSE))
     if opening is None:
         return _loaded[0].markdown_lines(source, width=width, theme=theme)
     fence, language = opening[1] or opening[3], opening[2] or opening[4] or ""

@@ -4,7 +4,7 @@ Blocks hold unsanitised text. The code that draws a block sanitises it. Ids are 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -80,7 +80,20 @@ class ToolCardBlock:
     reason: str = ""
     """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
     also: str = ""
-    """More about its end: what was stopped afterwards, or how it failed."""
+    """More about its end: what was stopped afterwards, or "marked as done"."""
+    failure: str = ""
+    """How it failed, if that is a single sentence."""
+    cause: str = ""
+    """The likely cause of a failure in the sandbox."""
+    shown: str = ""
+    """The part of `output` to show the end of in a folded card."""
+    diff: str = ""
+    """Unified diff of what it changes, or has changed. Its end may be missing."""
+    added: int = 0
+    """Number of lines that it adds to a file."""
+    removed: int = 0
+    started_at: float = field(default=0.0, compare=False)
+    """Time of its start, as `time.time()` counts; 0 if it is not running or the time is not known."""
     kind: Literal["tool"] = "tool"
 
 

@@ -1,64 +1,201 @@
-"""Draws a tool call: one line with its state, and its details when opened.
+"""Draws a tool call: one line with its state, what it changed or put out, and its details when opened.
 
 A call that did not run never looks as if it had. Its words say so, in addition to sign and colour.
 """
 
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import assert_never
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import Outcome, tool_name
+from chatops.domain.wording import plural
 from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.diff import diff_lines
 from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, truncated, wrap
 
+clock = time.time
+"""The present time, as `ToolCardBlock.started_at` counts."""
+_WIDEST = 98
+"""Maximum columns of a folded card, so that its state stands near its text on a wide terminal."""
 _LONGEST_REASON = 100
 _LONGEST_FAILURE = 300
 _MOST_LINES = 400
 """Maximum lines of a result in an opened card, taken from its start and end."""
+_MOST_CHANGED = 12
+"""Maximum lines of a diff in a folded card."""
+_LAST_LINES = 5
+"""Lines of output in a folded card."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
+_VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "file_read": "Read",
+        "file_list": "List",
+        "file_search": "Search",
+        "file_edit": "Edit",
+        "file_write": "Write",
+        "shell_exec": "Shell",
+        "python_exec": "Python",
+        "web_fetch": "Fetch",
+        "web_search": "Web search",
+    }
+)
+_COUNTED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"file_read": ("line", ""), "file_list": ("entry", "entries"), "file_search": ("match", "matches")}
+)
+"""Tools whose result is counted by its lines, and the nouns for one and many."""
+_CHANGES = frozenset({"content", "old", "new"})
+"""Arguments that a diff shows."""
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves. The first one present is used."""
 _PRINCIPAL = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
 
 
-def card_lines(card: ToolCardBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
-    """Return the card in `width` columns, without the gutter."""
-    lines = _headline(card, width=width, theme=theme)
+def card_lines(
+    card: ToolCardBlock,
+    *,
+    width: int,
+    theme: BlockTheme,
+    expanded: bool,
+    further: Sequence[ToolCardBlock] = (),
+) -> list[Text]:
+    """Return the card in `width` columns, without the gutter.
+
+    `further` are the reads that are folded into this one.
+    """
+    room = min(width, _WIDEST)
+    if further:
+        return _reads([card, *further], width=room, theme=theme)
+    lines = _headline(card, width=room, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
         lines.extend(prefixed(_details(card, width=width - 2, theme=theme), first=bar, rest=bar))
+    else:
+        indent = Text("  ", end="")
+        lines.extend(prefixed(_body(card, width=max(1, room - 2), theme=theme), first=indent, rest=indent))
     return lines
+
+
+def is_plain_read(card: ToolCardBlock) -> bool:
+    """Return True if the call read a file and nothing else is to be said of it: it may be folded into another one."""
+    done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS
+    return done and tool_name(card.tool) == "file_read" and not card.also and not login(card.decided_by)
+
+
+def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> list[Text]:
+    line = Text.assemble((f"{theme.symbols.done} ", theme.good), ("Read", theme.text + theme.strong), end="")
+    line.append(f"  {plural(len(cards), 'file')}", theme.text)
+    line.append(f", {plural(sum(_result_lines(card) for card in cards), 'line')}", theme.muted)
+    words = duration(sum(card.duration_ms for card in cards))
+    return [_with_words(line, Text(words, theme.muted, end=""), width=width)]
+
+
+def _verb(card: ToolCardBlock) -> str:
+    """Return the name to show for the tool. Another tool cannot have the name that one of ours is shown by."""
+    known = _VERBS.get(tool_name(card.tool))
+    if known is not None:
+        return known
+    name = one_line(card.tool) or "(no name)"
+    return f'"{name}"' if name.casefold() in {verb.casefold() for verb in _VERBS.values()} else name
 
 
 def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = _sign(card, theme)
-    tool = truncated(one_line(card.tool) or "(no name)", width=max(8, width // 3), ellipsis=theme.symbols.ellipsis)
+    tool = truncated(_verb(card), width=max(8, width // 3), ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
-    words, summary = _words(card), argument_summary(card.arguments)
-    used = cell_len(line.plain)
+    words, summary, counts = _words(card, theme.symbols.dot), _object(card), _counts(card, theme)
+    used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
     room = width - used - 2 - (cell_len(words) + 2)
     below = room < min(_LEAST_SUMMARY, cell_len(summary))
     if below:
         room = width - used - 2
     if summary:
         line.append("  ")
-        line.append(truncated(summary, width=room, ellipsis=theme.symbols.ellipsis), theme.text)
-    plain = card.outcome is Outcome.SUCCESS
-    text = Text(words, theme.muted if plain else style, end="")
+        line.append(truncated(summary, width=max(1, room), ellipsis=theme.symbols.ellipsis), theme.text)
+    if counts.plain:
+        line.append("  ").append_text(counts)
+    plain = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
+    told = Text(words, theme.muted if plain else style, end="")
     if below:
         indent = Text("  ", end="")
-        return [line, *prefixed(wrap(text, width=width - 2), first=indent, rest=indent)]
-    line.append(" " * (width - cell_len(line.plain) - cell_len(words)))
-    line.append_text(text)
-    return [line]
+        return [line, *prefixed(wrap(told, width=width - 2), first=indent, rest=indent)]
+    return [_with_words(line, told, width=width)]
+
+
+def _with_words(line: Text, words: Text, *, width: int) -> Text:
+    line.append(" " * (width - line.cell_len - words.cell_len))
+    return line.append_text(words)
+
+
+def _object(card: ToolCardBlock) -> str:
+    """Return what the call is about, on one line: without the arguments that its diff shows."""
+    if tool_name(card.tool) in ("file_edit", "file_write"):
+        return argument_summary(card.arguments, without=_CHANGES)
+    return argument_summary(card.arguments)
+
+
+def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
+    """Return how much the call has changed or found."""
+    counts = Text(end="")
+    if card.added or card.removed:
+        counts.append(f"+{card.added} " if card.added else "", theme.good)
+        counts.append(f"{theme.symbols.minus}{card.removed}" if card.removed else "", theme.bad)
+        counts.rstrip()
+    elif card.outcome is Outcome.SUCCESS and (nouns := _COUNTED.get(tool_name(card.tool))) is not None:
+        counts.append(plural(_result_lines(card), *nouns), theme.muted)
+    return counts
+
+
+def _result_lines(card: ToolCardBlock) -> int:
+    """Return the number of lines of a result, without the remarks in brackets that end it."""
+    lines = card.output.split("\n")
+    while lines and (not lines[-1] or lines[-1].startswith("[")):
+        lines.pop()
+    return len(lines)
+
+
+def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return what is shown of a folded card below its headline."""
+    lines: list[Text] = []
+    if card.diff:
+        lines.extend(_change(card, width=width, theme=theme))
+    output = card.output if card.status is CardStatus.RUNNING else card.shown
+    lines.extend(_last_lines(output, width=width, theme=theme))
+    if card.failure:
+        failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
+        lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
+    if card.cause:
+        cause = truncated(one_line(card.cause), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
+        lines.extend(wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width))
+    return lines
+
+
+def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+    name = _path(card.arguments)
+    lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MOST_CHANGED, whole=False)
+    if (more := card.added + card.removed - shown) > 0:
+        lines.append(Text(f"{theme.symbols.ellipsis} {plural(more, 'more line')} (ctrl+o)", theme.muted, end=""))
+    return lines
+
+
+def _last_lines(output: str, *, width: int, theme: BlockTheme) -> list[Text]:
+    lines = output.rstrip().split("\n") if output.strip() else []
+    last = [styled((line, theme.muted)) for line in lines[-_LAST_LINES:]]
+    # A program that draws a bar of its progress writes over its line; the last state is what it shows.
+    shown = [truncated(line.plain.rpartition("␍")[2], width=width, ellipsis=theme.symbols.ellipsis) for line in last]
+    drawn = [Text(line, theme.muted, end="") for line in shown]
+    if (more := len(lines) - _LAST_LINES) > 0:
+        drawn.insert(0, Text(f"{theme.symbols.ellipsis} {plural(more, 'earlier line')}", theme.muted, end=""))
+    return drawn
 
 
 def _sign(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
@@ -82,7 +219,7 @@ def _sign(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
             assert_never(never)
 
 
-def _words(card: ToolCardBlock) -> str:
+def _words(card: ToolCardBlock, dot: str) -> str:
     match card.status:
         case CardStatus.UNSETTLED:
             return "no result yet"
@@ -95,11 +232,17 @@ def _words(card: ToolCardBlock) -> str:
         case CardStatus.UNKNOWN_WAITING:
             return "outcome unknown, decision pending"
         case CardStatus.RUNNING:
-            return "running"
+            return _elapsed(card, dot)
         case CardStatus.SETTLED:
-            return _result_words(card)
+            return _result_words(card, dot)
         case _ as never:
             assert_never(never)
+
+
+def _elapsed(card: ToolCardBlock, dot: str) -> str:
+    """Return how long a running call has taken and how to stop it, from one second on."""
+    seconds = int(clock() - card.started_at) if card.started_at else 0
+    return f"{spent(seconds)} {dot} Esc to stop" if seconds >= 1 else "running"
 
 
 def _permission(decided_by: str) -> str:
@@ -108,14 +251,15 @@ def _permission(decided_by: str) -> str:
     return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
 
 
-def _result_words(card: ToolCardBlock) -> str:
+def _result_words(card: ToolCardBlock, dot: str) -> str:
     match card.outcome:
         case None:
             return "no result"
         case Outcome.SUCCESS:
-            return duration(card.duration_ms) + _further(card, ", ")
+            approved = f"approved {dot} " if login(card.decided_by) else ""
+            return approved + duration(card.duration_ms) + _further(card)
         case Outcome.FAILED:
-            return _failure(card)
+            return _failure(card, dot)
         case Outcome.INVALID:
             return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
         case Outcome.DENIED:
@@ -128,19 +272,16 @@ def _result_words(card: ToolCardBlock) -> str:
             assert_never(never)
 
 
-def _failure(card: ToolCardBlock) -> str:
-    ended = one_line(card.reason)
-    if not ended:
-        return f"failed after {duration(card.duration_ms)}{_further(card, ': ')}"
+def _failure(card: ToolCardBlock, dot: str) -> str:
+    ended = one_line(card.reason) or "failed"
     # The text at the time limit already says how long it took.
-    words = ended if " after " in ended else f"{ended} after {duration(card.duration_ms)}"
-    return words + _further(card, ", ")
+    words = ended if " after " in ended else f"{ended} {dot} {duration(card.duration_ms)}"
+    return words + _further(card)
 
 
-def _further(card: ToolCardBlock, joint: str) -> str:
-    also = truncated(one_line(card.also), width=_LONGEST_FAILURE, ellipsis="…")
-    parts = (f"{joint}{also}" if also.strip() else "", ", result shortened" if card.truncated else "")
-    return "".join(parts)
+def _further(card: ToolCardBlock) -> str:
+    also = truncated(one_line(card.also), width=_LONGEST_REASON, ellipsis="…")
+    return (f", {also}" if also.strip() else "") + (", result shortened" if card.truncated else "")
 
 
 def _denial(card: ToolCardBlock) -> str:
@@ -159,10 +300,19 @@ def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text
         facts.append(("asks because", card.why))
     if card.decided_by:
         facts.append(("decided by", card.decided_by))
-    facts.append(("arguments", card.arguments))
+    if card.cause:
+        facts.append(("likely cause", card.cause))
     lines: list[Text] = []
     for name, value in facts:
         lines.extend(fold(styled((f"{name}: ", theme.muted), (value, theme.text)), width=width))
+    lines.extend(_arguments(card.arguments, width=width, theme=theme))
+    if card.diff:
+        changed, shown = diff_lines(
+            card.diff, name=_path(card.arguments), width=width, theme=theme, most=_MOST_LINES, whole=True
+        )
+        more = card.added + card.removed - shown
+        label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
+        lines.extend([Text(label, theme.muted, end=""), *changed])
     if not card.output:
         if card.status is CardStatus.SETTLED:
             lines.append(Text("(no output)", theme.muted, end=""))
@@ -174,6 +324,25 @@ def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text
     return lines
 
 
+def _arguments(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return each argument with its name. Text stands as it is, below its name if it has several lines."""
+    given = _parsed(arguments)
+    if given is None:
+        return fold(styled(("arguments: ", theme.muted), (arguments, theme.text)), width=width)
+    lines: list[Text] = []
+    for name, value in given.items():
+        label = f"{one_line(str(name))}: "
+        text = value if isinstance(value, str) else _short(value)
+        if "\n" not in text.rstrip("\n"):
+            lines.extend(fold(styled((label, theme.muted), (text.rstrip("\n"), theme.text)), width=width))
+            continue
+        lines.append(Text(label.rstrip(), theme.muted, end=""))
+        indent = Text("  ", end="")
+        whole = fold(styled((text.rstrip("\n"), theme.text)), width=max(1, width - 2))
+        lines.extend(prefixed(_capped(whole, theme=theme), first=indent, rest=indent))
+    return lines
+
+
 def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     if len(lines) <= _MOST_LINES:
         return lines
@@ -182,22 +351,33 @@ def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     return [*lines[:half], left_out, *lines[-half:]]
 
 
-def argument_summary(arguments: str) -> str:
-    """Return the subject of a call: its main argument bare, the others as ``name=value``.
+def argument_summary(arguments: str, *, without: Collection[str] = ()) -> str:
+    """Return the subject of a call: its main argument bare, the others but `without` as ``name=value``.
 
     Arguments that are no JSON object are returned as written.
     """
-    try:
-        parsed = json.loads(arguments)
-    except (ValueError, RecursionError):
+    given = _parsed(arguments)
+    if given is None:
         return one_line(arguments[:_LONGEST_ARGUMENT])
-    if not isinstance(parsed, Mapping):
-        return one_line(arguments[:_LONGEST_ARGUMENT])
-    named = dict(parsed)
+    named = {key: value for key, value in given.items() if key not in without}
     lead = next((key for key in _TELLING if isinstance(named.get(key), str)), None)
     parts = [] if lead is None else [str(named.pop(lead))]
-    parts.extend(f"{key}={_short(value)}" for key, value in named.items())
+    parts.extend(f"{key}={value if isinstance(value, str) else _short(value)}" for key, value in named.items())
     return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
+
+
+def _path(arguments: str) -> str:
+    """Return the path that a call names; empty if it names none."""
+    path = (_parsed(arguments) or {}).get("path", "")
+    return path if isinstance(path, str) else ""
+
+
+def _parsed(arguments: str) -> dict[str, object] | None:
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return dict(given) if isinstance(given, Mapping) else None
 
 
 def _short(value: object) -> str:
@@ -226,3 +406,8 @@ def duration(milliseconds: int) -> str:
         return f"{milliseconds / 1_000:.1f} s"
     minutes, seconds = divmod(milliseconds // 1_000, 60)
     return f"{minutes} min {seconds:02d} s"
+
+
+def spent(seconds: int) -> str:
+    """Return a time that is still running, such as ``12 s`` or ``2 min 05 s``."""
+    return f"{seconds} s" if seconds < 60 else duration(1_000 * seconds)

@@ -12,6 +12,7 @@ from textual.strip import Strip
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
 from chatops.tui.transcript.blocks import AnswerBlock, Block, NoticeBlock, ToolCardBlock, UserBlock
+from chatops.tui.transcript.card import is_plain_read
 from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import render_block, source_strips
 
@@ -24,7 +25,20 @@ _MOST_KEPT = 12_000
 class LaidOutBlock:
     """One block and its drawing. `drawn_at` is the width it was drawn for, 0 if the height is an estimate."""
 
-    __slots__ = ("block", "drawing", "drawn_at", "expanded", "gap", "head", "height", "selected", "strips")
+    __slots__ = (
+        "apart",
+        "block",
+        "drawing",
+        "drawn_at",
+        "expanded",
+        "folded",
+        "further",
+        "gap",
+        "head",
+        "height",
+        "selected",
+        "strips",
+    )
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -40,6 +54,12 @@ class LaidOutBlock:
         self.drawn_at = 0
         self.expanded = False
         self.selected = False
+        self.further: tuple[ToolCardBlock, ...] = ()
+        """The reads after this one that are folded into it."""
+        self.folded = False
+        """True if this read is folded into an earlier one, and takes no line."""
+        self.apart = False
+        """True if this read was unfolded and stays on a line of its own."""
 
     def forget(self) -> None:
         """Discard the drawing. The height stays as an estimate."""
@@ -106,26 +126,27 @@ class BlockLayout:
         self.entries = [LaidOutBlock(block) for block in blocks]
         self._kept = 0
         self._reindex()
+        self._fold_reads(0, len(self.entries))
         for entry in self.entries:
-            entry.height = self._estimate(entry.block)
+            entry.height = self._estimate(entry)
         self.sum_from(0)
 
     def insert(self, block: Block, *, at: int) -> None:
         """Insert a block before the `at`-th entry."""
         entry = LaidOutBlock(block)
-        entry.height = self._estimate(block)
+        entry.height = self._estimate(entry)
         self.entries.insert(at, entry)
         if at == len(self.entries) - 1:
             self.index[block.id] = at
         else:
             self._reindex()
-        self.sum_from(at)
+        self.sum_from(min(at, self._fold_around(at)[0]))
 
     def remove(self, index: int) -> None:
         """Remove an entry."""
         del self.entries[index]
         self._reindex()
-        self.sum_from(index)
+        self.sum_from(min(index, self._fold_around(index)[0]))
 
     def restyle(self, *, width: int, theme: BlockTheme) -> None:
         """Discard all drawings. Entries are drawn for `width` and `theme` when they come into view."""
@@ -135,7 +156,7 @@ class BlockLayout:
         for entry in self.entries:
             entry.forget()
             if estimated:
-                entry.height = self._estimate(entry.block)
+                entry.height = self._estimate(entry)
         self.sum_from(0)
 
     def ensure(self, index: int) -> bool:
@@ -164,8 +185,44 @@ class BlockLayout:
             entry.strips = None
         else:
             entry.forget()
+        first, last = self._fold_around(index)
         self.ensure(index)
-        self.sum_of(index, index)
+        self.sum_of(min(first, index), max(last, index))
+
+    def unfold(self, index: int) -> None:
+        """Show the reads that are folded into an entry on lines of their own."""
+        entries = self.entries[index : index + 1 + len(self.entries[index].further)]
+        for entry in entries:
+            entry.apart = True
+        self.sum_of(*self._fold_around(index))
+
+    def _fold_around(self, index: int) -> tuple[int, int]:
+        """Fold the reads around an entry anew, after it has changed. Return the first and last one that may change."""
+        first, end = index, min(index + 1, len(self.entries))
+        while first > 0 and isinstance(self.entries[first - 1].block, ToolCardBlock):
+            first -= 1
+        while end < len(self.entries) and isinstance(self.entries[end].block, ToolCardBlock):
+            end += 1
+        self._fold_reads(first, end)
+        return first, max(first, end - 1)
+
+    def _fold_reads(self, first: int, end: int) -> None:
+        """Fold each run of reads from `first` up to `end` into its first one."""
+        start = first
+        while start < end:
+            stop = start + 1
+            if _is_foldable(self.entries[start]):
+                while stop < end and _is_foldable(self.entries[stop]):
+                    stop += 1
+            further = tuple(one.block for one in self.entries[start + 1 : stop] if isinstance(one.block, ToolCardBlock))
+            for place in range(start, stop):
+                entry, inner = self.entries[place], () if place > start else further
+                if (entry.further, entry.folded) != (inner, place > start):
+                    entry.further, entry.folded = inner, place > start
+                    entry.forget()
+                    # A line more or less is taken into account even where nothing is drawn yet.
+                    entry.height = self._estimate(entry)
+            start = stop
 
     def stale(self, *, top: int, bottom: int) -> Iterator[int]:
         """Yield the entries between two lines whose height is an estimate, from the lowest up."""
@@ -206,7 +263,7 @@ class BlockLayout:
         total = self._starts[first]
         for place in range(first, end):
             entry = self.entries[place]
-            entry.gap = 0 if place == 0 or _no_gap_between(self.entries[place - 1], entry) else 1
+            entry.gap = 0 if place == 0 or entry.folded or _no_gap_between(self.entries[place - 1], entry) else 1
             total += entry.gap + entry.height
             self._starts.append(total)
 
@@ -224,8 +281,18 @@ class BlockLayout:
 
     def _draw(self, entry: LaidOutBlock, theme: BlockTheme) -> None:
         block = entry.block
+        if entry.folded:
+            entry.strips = []
+            return
         if not isinstance(block, AnswerBlock):
-            entry.strips = render_block(block, self.width, theme, expanded=entry.expanded, selected=entry.selected)
+            entry.strips = render_block(
+                block,
+                self.width,
+                theme,
+                expanded=entry.expanded,
+                selected=entry.selected,
+                further=entry.further,
+            )
             return
         drawing = entry.drawing
         if drawing is None:
@@ -235,7 +302,10 @@ class BlockLayout:
             drawing.close(incomplete=block.incomplete)
         entry.head, entry.strips = drawing.finished(), drawing.open_strips()
 
-    def _estimate(self, block: Block) -> int:
+    def _estimate(self, entry: LaidOutBlock) -> int:
+        block = entry.block
+        if entry.folded:
+            return 0
         if not self.width or not isinstance(block, AnswerBlock | UserBlock | NoticeBlock):
             return 1
         room = max(1, self.width - GUTTER)
@@ -246,6 +316,12 @@ class BlockLayout:
 
 
 def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
-    """Return True for two folded cards, which have no empty line between them."""
+    """Return True for two folded cards, which have no empty line between them if the first has only one line."""
     cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
-    return cards and not above.expanded and not below.expanded
+    return cards and not above.expanded and not below.expanded and above.height <= 1
+
+
+def _is_foldable(entry: LaidOutBlock) -> bool:
+    """Return True if the entry is a read that may be folded together with the reads beside it."""
+    plain = not entry.expanded and not entry.apart
+    return plain and isinstance(entry.block, ToolCardBlock) and is_plain_read(entry.block)

@@ -18,6 +18,8 @@ _BEGINS = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
 """Start of a line that does not continue a paragraph: in a list, a heading, a quotation, a table, code."""
 _PROSE = 60
 """Characters from which on a line counts as broken because it was full, not because a new element starts."""
+PROSE = 100
+"""Maximum columns of prose, which longer lines would make hard to read. Code and tables may be wider."""
 GUTTER = 2
 """Columns kept free at the left of every block for its sign."""
 

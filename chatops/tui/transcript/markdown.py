@@ -23,7 +23,7 @@ from rich.text import Text
 from chatops.domain.sanitize import sanitize
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.highlight import highlight
-from chatops.tui.transcript.lines import fold, padded, prefixed, wrap
+from chatops.tui.transcript.lines import PROSE, fold, padded, prefixed, wrap
 
 _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
@@ -47,7 +47,7 @@ def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     lines = _Drawing(theme).flow(_parser().parse(source), width=width)
     shown = sum(_weight(line.plain) for line in lines)
     if not lines or shown < _weight(_REFERENCE.sub("", source)):
-        return wrap(Text(source, theme.text, end=""), width=width)
+        return wrap(Text(source, theme.text, end=""), width=min(width, PROSE))
     return lines
 
 
@@ -75,9 +75,9 @@ class _Drawing:
         head, body = node[0], node[1:-1]
         match head.type:
             case "paragraph_open":
-                return wrap(self._inline(body), width=width)
+                return wrap(self._inline(body), width=min(width, PROSE))
             case "heading_open":
-                return wrap(self._inline(body, base=self.theme.heading), width=width)
+                return wrap(self._inline(body, base=self.theme.heading), width=min(width, PROSE))
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(head, body, width=width)
             case "blockquote_open":
@@ -90,7 +90,7 @@ class _Drawing:
             case "hr":
                 return [Text(self.theme.symbols.rule * min(width, 40), self.theme.muted, end="")]
             case _:
-                return wrap(self._inline(node), width=width)
+                return wrap(self._inline(node), width=min(width, PROSE))
 
     def _list(self, head: Token, body: Sequence[Token], *, width: int) -> list[Text]:
         items = _nodes(body)

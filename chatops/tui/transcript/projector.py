@@ -174,7 +174,7 @@ class Projector:
             case ThoughtFinished():
                 return self._thought_finished(event)
             case CallProposed() | ApprovalRequested() | CallDecided() | ToolStarted() | ToolOutput() | ToolFinished():
-                return self._call(event)
+                return self._call(published.at, event)
             case TurnFinished():
                 return self._turn_finished(event)
             case RoleSwitched() | Notice() | NoticeChanged():
@@ -275,7 +275,7 @@ class Projector:
         return [self._put(block, before=before)]
 
     def _call(
-        self, event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished
+        self, at: float, event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished
     ) -> list[Op]:
         known = self.blocks.get(event.id)
         card = known if isinstance(known, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="")
@@ -285,7 +285,7 @@ class Projector:
             case ApprovalRequested():
                 card = pending_card(card, event.pending)
             case CallDecided():
-                card = replace(card, status=CardStatus.UNSETTLED, why="")
+                card = replace(card, status=CardStatus.UNSETTLED, why="", diff="", added=0, removed=0)
             case ToolStarted():
                 card = replace(
                     card,
@@ -294,6 +294,7 @@ class Projector:
                     decided_by=event.decided_by,
                     status=CardStatus.RUNNING,
                     output="",
+                    started_at=at,
                 )
             case ToolOutput():
                 card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])

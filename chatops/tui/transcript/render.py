@@ -1,5 +1,6 @@
 """Draws one block as lines. Answers that are still streaming are drawn by `answer`."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import assert_never
 
@@ -20,7 +21,7 @@ from chatops.tui.transcript.blocks import (
     UserBlock,
 )
 from chatops.tui.transcript.card import card_lines
-from chatops.tui.transcript.lines import GUTTER, one_line, prefixed, strips_of, styled, truncated, wrap
+from chatops.tui.transcript.lines import GUTTER, PROSE, one_line, padded, prefixed, strips_of, styled, truncated, wrap
 
 _BLANK = Text(" " * GUTTER, end="")
 _LAST_THOUGHTS = 12
@@ -28,9 +29,17 @@ _LAST_THOUGHTS = 12
 
 
 def render_block(
-    block: Block, width: int, theme: BlockTheme, *, expanded: bool = False, selected: bool = False
+    block: Block,
+    width: int,
+    theme: BlockTheme,
+    *,
+    expanded: bool = False,
+    selected: bool = False,
+    further: Sequence[ToolCardBlock] = (),
 ) -> list[Strip]:
     """Return `block` in `width` columns, gutter included, without empty lines around it.
+
+    `further` are the cards that are folded into this one.
 
     Untrusted text is sanitised: no control character acts, and none is hidden.
     """
@@ -40,7 +49,7 @@ def render_block(
         if not block.open:
             drawing.close(incomplete=block.incomplete)
         return drawing.strips()
-    lines = _lines(block, width=width, theme=theme, expanded=expanded, selected=selected)
+    lines = _lines(block, width=width, theme=theme, expanded=expanded, selected=selected, further=further)
     return strips_of(lines, width=width, base=theme.base)
 
 
@@ -66,24 +75,25 @@ def _lines(
     theme: BlockTheme,
     expanded: bool,
     selected: bool,
+    further: Sequence[ToolCardBlock],
 ) -> list[Text]:
     room = max(1, width - GUTTER)
-    signs = theme.symbols
+    prose = min(room, PROSE)
     match block:
         case UserBlock():
-            sign = Text(f"{signs.user} ".ljust(GUTTER), theme.user, end="")
-            lines = wrap(styled((block.text, theme.text + theme.strong), prose=True), width=room)
-            return prefixed(lines, first=sign, rest=_BLANK)
+            bar = Text(theme.symbols.user.ljust(GUTTER), theme.user, end="")
+            lines = prefixed(wrap(styled((block.text, theme.text), prose=True), width=prose), first=bar, rest=bar)
+            return [padded(line, width=width, style=theme.user_text) for line in lines]
         case ReasoningBlock():
-            lines = _thought(block, width=room, theme=theme, expanded=expanded)
+            lines = _thought(block, width=prose, theme=theme, expanded=expanded)
             return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case ToolCardBlock():
-            lines = card_lines(block, width=room, theme=theme, expanded=expanded)
+            lines = card_lines(block, width=room, theme=theme, expanded=expanded, further=further)
             return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case RoleDividerBlock():
             return _divider(block, width=width, theme=theme)
         case NoticeBlock():
-            return _notice(block, width=room, theme=theme)
+            return _notice(block, width=prose, theme=theme)
         case StepBlock():
             lines = _step(block, width=room, theme=theme, expanded=expanded)
             return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)

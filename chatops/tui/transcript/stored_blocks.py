@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.endings import Ending
+from chatops.domain.endings import Ending, without_ending
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
@@ -17,7 +17,15 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ResultSource
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    NO_FACTS,
+    Outcome,
+    ResultFacts,
+    ResultSource,
+    changed_lines,
+    tool_name,
+)
 from chatops.domain.wording import plural
 from chatops.engine import feedback
 from chatops.engine.pairing import Results, is_held, results_of
@@ -157,6 +165,7 @@ def surplus_card(round_id: str, count: int) -> ToolCardBlock:
 def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
     """Return a card that waits for the user's decision."""
     interruption = pending.interruption
+    added, removed = changed_lines(pending.facts.diff)
     return replace(
         card,
         tool=pending.call.name,
@@ -165,6 +174,9 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
         why=pending.why,
         decided_by="",
         output=interruption.output if interruption is not None else "",
+        diff=pending.facts.diff,
+        added=added,
+        removed=removed,
     )
 
 
@@ -194,8 +206,25 @@ def finished_card(
         duration_ms=duration_ms,
         decided_by=decided_by,
         reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
-        also=_also(text, outcome, facts),
+        also=_also(outcome, facts),
+        failure=text if outcome is Outcome.FAILED and not ending.how and "\n" not in text else "",
+        cause=ending.cause if outcome in (Outcome.SUCCESS, Outcome.FAILED) else "",
+        shown=_output_of_program(text, tool, outcome, facts),
+        diff=facts.diff,
+        added=facts.added,
+        removed=facts.removed,
     )
+
+
+def _output_of_program(content: str, tool: str, outcome: Outcome, facts: ResultFacts) -> str:
+    """Return what a program has put out, or the text of another tool's failure; empty if neither is known."""
+    known = BUILT_IN_TOOLS.get(tool_name(tool))
+    runs = facts.ending is not None or (known is not None and known.runs_anything)
+    if outcome is Outcome.SUCCESS and (not runs or content == feedback.EMPTY_RESULT):
+        return ""
+    if outcome not in (Outcome.SUCCESS, Outcome.FAILED) or (not runs and "\n" not in content):
+        return ""
+    return without_ending(content, facts.ending or Ending())
 
 
 def _reason(content: str, outcome: Outcome, facts: ResultFacts) -> str:
@@ -211,16 +240,11 @@ def _reason(content: str, outcome: Outcome, facts: ResultFacts) -> str:
             return ""
 
 
-def _also(content: str, outcome: Outcome, facts: ResultFacts) -> str:
-    """Return what else to say of a result: what was stopped, the single sentence of a failure, or "marked as done"."""
-    ending = facts.ending or Ending()
+def _also(outcome: Outcome, facts: ResultFacts) -> str:
+    """Return what else to say of a result: what was stopped, or "marked as done"."""
     if outcome is Outcome.SUCCESS and facts.source is ResultSource.USER:
         return "marked as done"
-    if outcome is Outcome.FAILED and not ending.how and "\n" not in content:
-        return content
-    if outcome not in (Outcome.SUCCESS, Outcome.FAILED):
-        return ""
-    return ", ".join(filter(None, (ending.stopped_words, ending.cause and f"likely cause: {ending.cause}")))
+    return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
 def _what_is_wrong(content: str) -> str:

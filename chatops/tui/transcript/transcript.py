@@ -15,15 +15,24 @@ from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
     Block,
+    CardStatus,
     Close,
     Extend,
     Op,
     ReasoningBlock,
     Remove,
     Replace,
+    ToolCardBlock,
 )
 from chatops.tui.transcript.render import can_open
 from chatops.tui.transcript.viewport import Viewport
+
+_TICK_S = 1.0
+"""Seconds between two updates of the time that a call has taken."""
+
+
+def _is_timed(block: Block) -> bool:
+    return isinstance(block, ToolCardBlock) and block.status is CardStatus.RUNNING and block.started_at > 0
 
 
 class Transcript(Viewport):
@@ -40,6 +49,9 @@ class Transcript(Viewport):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._selected = ""
+        self._timed: set[str] = set()
+        """The cards of calls that run, whose time is shown."""
+        self._ticking = False
 
     # Used by the screen
 
@@ -57,6 +69,8 @@ class Transcript(Viewport):
         """Show these blocks instead and scroll to the end."""
         self._selected = ""
         self._blocks_layout.reset(list(blocks))
+        self._timed = {block.id for block in blocks if _is_timed(block)}
+        self._tick_later()
         self.follow()
         self._draw_rest_later()
 
@@ -78,6 +92,20 @@ class Transcript(Viewport):
         if not self._following:
             self._note_unseen((self._unseen | grown) & self._blocks_layout.index.keys())
         self._redraw_keeping_place([key for key in touched if key in self._blocks_layout.index])
+        self._tick_later()
+
+    def _tick_later(self) -> None:
+        if self._timed and not self._ticking:
+            self._ticking = True
+            self.set_timer(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        """Show how long the running calls have taken."""
+        self._ticking = False
+        self._timed &= self._blocks_layout.index.keys()
+        if self._timed:
+            self._redraw_keeping_place(self._timed)
+            self._tick_later()
 
     def toggle(self, block_id: str) -> None:
         """Open or fold a card or a thought. Does nothing for other blocks."""
@@ -85,10 +113,19 @@ class Transcript(Viewport):
         if index is None or not can_open(self._blocks_layout.entries[index].block):
             return
         entry = self._blocks_layout.entries[index]
+        if entry.further:
+            self._unfold(index)
+            return
         entry.expanded = not entry.expanded
         self._redraw_keeping_place([block_id])
         if not self._following:
             self._bring_into_view(index)
+
+    def _unfold(self, index: int) -> None:
+        """Show the reads of one line on lines of their own."""
+        place = self._place()
+        self._blocks_layout.unfold(index)
+        self._show_changes(place=place)
 
     def is_expanded(self, block_id: str) -> bool:
         """Return True if the card is open."""
@@ -99,6 +136,8 @@ class Transcript(Viewport):
 
     def _apply(self, op: Op) -> tuple[str, ...]:
         layout = self._blocks_layout
+        if isinstance(op, Append | Replace):
+            (self._timed.add if _is_timed(op.block) else self._timed.discard)(op.block.id)
         match op:
             case Append(block=block, before=before):
                 if block.id in layout.index:
@@ -179,7 +218,7 @@ class Transcript(Viewport):
             place = len(entries)
         place += step
         while 0 <= place < len(entries):
-            if can_open(entries[place].block):
+            if can_open(entries[place].block) and not entries[place].folded:
                 self.select_card(entries[place].block.id)
                 return
             place += step

@@ -366,8 +366,7 @@ def selected_text(layout: BlockLayout, selection: Selection) -> str:
             continue
         text = strip.text if strip is not None else ""
         begin, end = span
-        begin = max(begin, GUTTER) if text[:GUTTER].isspace() else begin
-        lines.append(text[begin : len(text) if end == -1 else end].rstrip())
+        lines.append(text[max(begin, GUTTER) : len(text) if end == -1 else end].rstrip())
     return "\n".join(lines)
 
 

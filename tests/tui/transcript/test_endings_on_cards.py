@@ -11,13 +11,13 @@ from chatops.tui.transcript.stored_blocks import finished_card
 SENTENCE = "The command was not run, because its sandbox could not be set up: bwrap: no. Repeat the call."
 LINES: dict[tuple[Outcome, str, Ending | None], str] = {
     (Outcome.FAILED, "so far", Ending(by=EndedBy.TIME_LIMIT, seconds=2.5)): "stopped after 2.5 s",
-    (Outcome.FAILED, "x", Ending(exit_code=2, stopped=2)): "exit code 2 after 3.0 s, 2 background processes stopped",
-    (Outcome.FAILED, "x", Ending(exit_code=2, cause="no network")): "after 3.0 s, likely cause: no network",
+    (Outcome.FAILED, "x", Ending(exit_code=2, stopped=2)): "exit code 2 · 3.0 s, 2 background processes stopped",
+    (Outcome.FAILED, "x", Ending(exit_code=2, cause="no network")): "exit code 2 · 3.0 s x Likely cause: no network",
     (Outcome.SUCCESS, "done", Ending(stopped=1)): "3.0 s, 1 background process stopped",
     (Outcome.SUCCESS, "done", None): "3.0 s",
-    (Outcome.FAILED, SENTENCE, None): f"failed after 3.0 s: {SENTENCE}",
-    (Outcome.FAILED, "a\nb", None): "failed after 3.0 s",
-    (Outcome.FAILED, "a \x1b[2J" + "b" * 900, None): "failed after 3.0 s: a ",
+    (Outcome.FAILED, SENTENCE, None): f"failed · 3.0 s {SENTENCE}",
+    (Outcome.FAILED, "a\nb", None): "failed · 3.0 s a b",
+    (Outcome.FAILED, "a \x1b[2J" + "b" * 900, None): "failed · 3.0 s a ",
 }
 
 

@@ -179,7 +179,7 @@ def test_a_copied_run_shows_no_message_as_the_users() -> None:
     run.answers("found")
     run.answers("made")
     shown = run.stored(copied=True)
-    assert not any("❯" in one for one in shown), "the sign of the user's words"
+    assert not any("▌" in one for one in shown), "the sign of the user's words"
     assert sum("Workflow step" in one for one in shown) == 4
     assert any("Gate tests: pytest -q" in one for one in shown)
     assert any("Answer not accepted." in one for one in shown)

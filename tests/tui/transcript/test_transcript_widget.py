@@ -239,10 +239,10 @@ async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
         transcript.apply([Append(block=AnswerBlock(id="a", text="two"), before="card")])
         await pilot.pause()
         assert [block.id for block in transcript.blocks] == ["u", "a", "card"]
-        assert [line.strip() for line in screen(app)[:4]] == ["❯ one", "", "two", ""]
+        assert [line.strip() for line in screen(app)[:4]] == ["▌ one", "", "two", ""]
         transcript.apply([Remove(id="a"), Remove(id="never there"), Extend(id="never there", text="x")])
         await pilot.pause()
-        assert "file_read" in screen(app)[2]
+        assert "✓ Read" in screen(app)[2]
         transcript.clear()
         await pilot.pause()
         assert not any(screen(app))
@@ -260,7 +260,7 @@ async def test_a_selection_is_copied_as_the_text_without_gutter_and_fill() -> No
         assert app.screen.get_selected_text() == "hello\nwor"
         whole = app.transcript.get_selection(Selection(Offset(0, 0), None))
         assert whole is not None
-        assert whole[0] == "❯ hello\nworld\n\n漢字 and more"
+        assert whole[0] == "hello\nworld\n\n漢字 and more"
         wide = app.transcript.get_selection(Selection(Offset(2, 3), Offset(4, 3)))
         assert wide is not None
         assert wide[0] == "漢字"
