@@ -308,7 +308,7 @@ class ResultFacts:
 
     source: ResultSource = ResultSource.CALL
     reason: str = ""
-    """The user's reason, if the user denied the call and gave one."""
+    """Short reason for the user: why an invalid call did not run, or the reason that the user gave for a denial."""
     ending: Ending | None = None
     """End of the program that the call ran; None: it ran none, or that is not known."""
     problems: tuple[Problem, ...] = ()

@@ -141,9 +141,10 @@ def settle(
     decided_by: str = "",
     facts: CallFacts | None = None,
     source: ResultSource = ResultSource.CALL,
+    reason: str = "",
 ) -> None:
-    """Settle a call that does not run with its only result."""
-    result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source))
+    """Settle a call that does not run with its only result. `reason` is for the user, see `ResultFacts`."""
+    result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source, reason=reason))
     settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 

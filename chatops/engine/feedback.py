@@ -27,6 +27,7 @@ from chatops.engine.signature import signature
 EMPTY_RESULT = "Tool executed successfully"
 STOPPED = "Not run: the user stopped the turn."
 TOO_MANY = "Not run: too many calls in one reply. Ask for fewer at a time."
+CALLED_AGAIN = "the same call was made again and again"
 REPEATED = (
     "Not run: you have made this very call with the same arguments twice in a row and have its results above. "
     "Use them, or do something else."
@@ -63,12 +64,17 @@ def unknown_tool(name: str, offered: Sequence[str]) -> str:
     """Return the error for an unknown tool, with the closest names on offer and a list of the tools on offer."""
     near = _nearest(name, offered)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no tool {_short(name)!r}.{hint}{_listing(offered)}"
+    return f"There is no tool {short(name)!r}.{hint}{_listing(offered)}"
 
 
 def nameless(problem: str, offered: Sequence[str]) -> str:
     """Return the error for a call that was recognised but malformed before its name."""
     return f"A call was not run: {problem.rstrip('.')}. Write it again, complete and correct.{_listing(offered)}"
+
+
+def out_of_turn(reason: str, advice: str) -> str:
+    """Return the error for a call whose turn in the step has not come or is over."""
+    return f"Not run: {reason}. {advice}"
 
 
 def not_permitted(name: str, reason: str, offered: Sequence[str]) -> str:
@@ -99,7 +105,7 @@ def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
     where = ", ".join(dict.fromkeys(problem.path or "arguments" for problem in problems))
     wrong = f" (wrong: {where})" if where else ""
     return (
-        f"{_short(call.name)} was not run: this very call was not valid before, and nothing about it has changed"
+        f"{short(call.name)} was not run: this very call was not valid before, and nothing about it has changed"
         f"{wrong}. Correct it as you were told, use another tool, or answer without it."
     )
 
@@ -122,7 +128,7 @@ def denied(reason: str, *, by_user: bool = True) -> str:
 
 def lost(tools: Sequence[str]) -> str:
     """Return the notice for the user about calls that an earlier turn left without a result."""
-    names = ", ".join(dict.fromkeys(_short(tool) or "(no name)" for tool in tools))
+    names = ", ".join(dict.fromkeys(short(tool) or "(no name)" for tool in tools))
     what = "A call has" if len(tools) == 1 else f"{len(tools)} calls have"
     return (
         f"{what} no recorded result ({names}): whether it took effect is not known, and the model is told so. "
@@ -157,13 +163,14 @@ def _listing(offered: Sequence[str]) -> str:
 def _nearest(name: str, offered: Sequence[str]) -> list[str]:
     """Return up to three names on offer that resemble `name` or its last part, ignoring case."""
     folded = {candidate.casefold(): candidate for candidate in offered}
-    wanted = _short(name).casefold()
+    wanted = short(name).casefold()
     tried = dict.fromkeys([wanted, *re.split(r"[.:/]", wanted)[-1:]])
     found = [close for word in tried for close in get_close_matches(word, folded, n=3, cutoff=0.5)]
     return [folded[close] for close in dict.fromkeys(found)][:3]
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """Return a tool's name as a model wrote it, cut to a length that fits into a sentence."""
     return cut(name, most=_MOST_OF_A_NAME)
 
 

@@ -48,11 +48,11 @@ def triage(draft: Draft, index: int) -> None:
     early = sequence.out_of_turn(draft, index)
     waits = bool(early) and sequence.waits(draft, index)
     if early and not waits:
-        return _mistaken(draft, index, early)
+        return _mistaken(draft, index, feedback.out_of_turn(*early), reason=early[0])
     if call.problem:
-        return _mistaken(draft, index, feedback.broken(call, spec))
+        return _mistaken(draft, index, feedback.broken(call, spec), reason=call.problem)
     if _repeated(draft, call):
-        return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED)
+        return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED, reason=feedback.CALLED_AGAIN)
     if waits:
         draft.put_call(index, replace(phase.calls[index], status=Deferred()))
     else:
@@ -89,13 +89,14 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
 def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     one = calls.in_round(draft).calls[index]
     if early := sequence.out_of_turn(draft, index):
-        return _mistaken(draft, index, early, facts=facts)
+        return _mistaken(draft, index, feedback.out_of_turn(*early), reason=early[0], facts=facts)
     if facts.problems:
         if facts.may_resolve and not calls.settled_before(draft, index):
             draft.put_call(index, replace(one, status=Deferred()))
             return
         spec = calls.in_round(draft).proposed_under.tool(one.call.name)
-        _mistaken(draft, index, feedback.invalid(one.call, facts.problems, spec), facts=facts)
+        text = feedback.invalid(one.call, facts.problems, spec)
+        _mistaken(draft, index, text, reason=_one(facts.problems[0]), facts=facts)
         return
     if facts.refusal:
         calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
@@ -165,7 +166,8 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
     one = calls.in_round(draft).calls[index]
     if facts.problems:
         text = feedback.invalid(one.call, facts.problems, calls.in_round(draft).proposed_under.tool(one.call.name))
-        calls.settle(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts)
+        reason = _one(facts.problems[0])
+        calls.settle(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
         return
     if facts.refusal:
         calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
@@ -200,12 +202,15 @@ def _not_offered(draft: Draft, index: int) -> None:
     else:
         offered = [spec.name for spec in grant.tools]
         broken = call.problem and not call.name
-        problem = feedback.nameless(call.problem, offered) if broken else feedback.unknown_tool(call.name, offered)
-        _mistaken(draft, index, problem)
+        if broken:
+            _mistaken(draft, index, feedback.nameless(call.problem, offered), reason=call.problem)
+        else:
+            text = feedback.unknown_tool(call.name, offered)
+            _mistaken(draft, index, text, reason=f"there is no tool {feedback.short(call.name)!r}")
 
 
-def _mistaken(draft: Draft, index: int, problem: str, *, facts: CallFacts | None = None) -> None:
-    """Settle a call that cannot run as written.
+def _mistaken(draft: Draft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
+    """Settle a call that cannot run as written: `problem` is for the model, `reason` for the user.
 
     The model gets all details the first time, and one line if it was told before.
     """
@@ -220,7 +225,7 @@ def _mistaken(draft: Draft, index: int, problem: str, *, facts: CallFacts | None
     # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))
     text = problem if times == 1 else feedback.same_mistake(call, facts.problems if facts is not None else ())
-    calls.settle(draft, index, Outcome.INVALID, text, facts=facts)
+    calls.settle(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
 
 
 def _repeated(draft: Draft, call: ToolCall) -> bool:

@@ -19,18 +19,18 @@ _MAY_HAVE = (Outcome.SUCCESS, Outcome.UNKNOWN)
 """Outcomes of a call that has taken effect, or may have."""
 
 
-def out_of_turn(draft: Draft, index: int) -> str:
-    """Return why the step does not allow the call now; empty if it does."""
+def out_of_turn(draft: Draft, index: int) -> tuple[str, str] | None:
+    """Return why the step does not allow the call now, and what the model can do; None if the step allows it."""
     contract = draft.state.contract
     if contract is None:
-        return ""
+        return None
     tool = draft.calls()[index].call.name
     missing = _earlier(draft, contract, index)
     if missing:
-        return f"Not run: {tool} comes after {missing}, which has not succeeded yet. Call {missing} first."
+        return f"{tool} comes after {missing}, which has not succeeded yet", f"Call {missing} first."
     if _used_up(draft, contract, index):
-        return f"Not run: {tool} may be called once in this step, and was. Use its result; do not go back to it."
-    return ""
+        return f"{tool} may be called once in this step, and was", "Use its result; do not go back to it."
+    return None
 
 
 def waits(draft: Draft, index: int) -> bool:

@@ -34,7 +34,7 @@ from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -335,7 +335,8 @@ def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
     except asyncio.CancelledError:
         return ToolResult(outcome=Outcome.FAILED, content="Tool execution failed: it was cancelled from inside.")
     except ToolRetryError as error:
-        return ToolResult(outcome=Outcome.INVALID, content=describe_error(error))
+        reason = describe_error(error)
+        return ToolResult(outcome=Outcome.INVALID, content=reason, facts=ResultFacts(reason=reason))
     except ToolError as error:
         return ToolResult(outcome=Outcome.FAILED, content=describe_error(error))
     except Exception as error:

@@ -111,7 +111,7 @@ def _facts(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(stored: Mapping[str, Any], content: str) -> tuple[ResultSource, str]:
-    """Return where a result comes from, and the user's reason for a denial."""
+    """Return where a result comes from, and its reason as in `ResultFacts`."""
     match stored.get("outcome"):
         case _ if stored.get("decided_by") == _EARLIER:
             return ResultSource.EARLIER_ATTEMPT, ""
@@ -125,6 +125,8 @@ def _source(stored: Mapping[str, Any], content: str) -> tuple[ResultSource, str]
             return ResultSource.SURPLUS, ""
         case Outcome.SUCCESS if content.startswith(_MARKED_DONE):
             return ResultSource.USER, ""
+        case Outcome.INVALID:
+            return ResultSource.CALL, _what_is_wrong(content)
         case Outcome.DENIED:
             return _denial(content)
         case _:
@@ -137,6 +139,14 @@ def _denial(content: str) -> tuple[ResultSource, str]:
         if content.startswith(before) and content.endswith(_NOT_AGAIN):
             return ResultSource.USER, content[len(before) : -len(_NOT_AGAIN)].removesuffix(".")
     return (ResultSource.USER if content == f"{_DENIED[0]}{_NOT_AGAIN}" else ResultSource.CALL), ""
+
+
+def _what_is_wrong(content: str) -> str:
+    """Return the first error in a text for the model, without the advice after it."""
+    first, _, rest = content.partition("\n")
+    listed = rest.partition("\n")[0].removeprefix("- ") if rest.startswith("- ") else ""
+    reason = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
+    return reason[:1].lower() + reason[1:]
 
 
 def _ending(content: str) -> Ending | None:

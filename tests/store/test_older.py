@@ -63,6 +63,19 @@ def test_the_end_of_a_program_is_not_looked_for_in_the_result_of_another_tool() 
         ({"outcome": "interrupted", "content": "Not run so far.", "verdict": "ask"}, ResultSource.HELD, ""),
         ({"outcome": "interrupted", "content": STOPPED}, ResultSource.STOPPED, ""),
         ({"outcome": "invalid", "content": SURPLUS}, ResultSource.SURPLUS, ""),
+        (
+            {
+                "outcome": "invalid",
+                "content": "file_read was not run: its arguments are not valid.\n- path: is missing",
+            },
+            ResultSource.CALL,
+            "path: is missing",
+        ),
+        (
+            {"outcome": "invalid", "content": "There is no tool 'rm'. Tools: a."},
+            ResultSource.CALL,
+            "there is no tool 'rm'",
+        ),
         ({"decided_by": "earlier attempt"}, ResultSource.EARLIER_ATTEMPT, ""),
         ({"content": f"{MARKED_DONE} I looked."}, ResultSource.USER, ""),
         (

@@ -233,7 +233,7 @@ def _reason(content: str, outcome: Outcome, facts: ResultFacts) -> str:
         case Outcome.INTERRUPTED:
             return "stopped" if facts.source is ResultSource.STOPPED else ""
         case Outcome.INVALID:
-            return _what_is_wrong(content)
+            return facts.reason.rstrip(".")
         case Outcome.DENIED:
             return facts.reason if facts.source is ResultSource.USER else content
         case _:
@@ -245,14 +245,6 @@ def _also(outcome: Outcome, facts: ResultFacts) -> str:
     if outcome is Outcome.SUCCESS and facts.source is ResultSource.USER:
         return "marked as done"
     return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
-
-
-def _what_is_wrong(content: str) -> str:
-    """Return the first error reported to the model, without the advice that follows it."""
-    first, _, rest = content.partition("\n")
-    listed = rest.partition("\n")[0].removeprefix("- ") if rest.startswith("- ") else ""
-    reason = (listed or first.rpartition("ot run: ")[2]).partition(". ")[0].rstrip(".")
-    return reason[:1].lower() + reason[1:]
 
 
 def role_divider(switch: RoleSwitchMessage) -> RoleDividerBlock:

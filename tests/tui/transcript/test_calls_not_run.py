@@ -7,13 +7,17 @@ import pytest
 from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
 from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
-from chatops.domain.tools import Outcome, Problem, ResultFacts, ResultSource, ToolCall
+from chatops.domain.model import ModelReply
+from chatops.domain.tools import Outcome, RawCall, ResultFacts, ResultSource, ToolCall
 from chatops.engine import feedback
+from chatops.engine.inputs import ModelReplyInput
+from chatops.engine.state import AwaitingModel
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.stored_blocks import stored_blocks
+from tests.support.runs import Played, flow, step
 
 ROUND = RoundId("s.1.1")
 READ = ToolCall(id=CallId("s.1.1.1"), name="file_read", arguments="{}")
@@ -32,34 +36,43 @@ def result(call: ToolCall, content: str) -> ToolMessage:
     )
 
 
-def headline(content: str) -> str:
+def headline(reason: str, content: str = "text for the model") -> str:
     said = AssistantMessage(id=MessageId("s.1.m2"), text="", calls=(READ,))
-    (card,) = stored_blocks([said, result(READ, content)], (), {})
+    ended = replace(result(READ, content), facts=ResultFacts(reason=reason))
+    (card,) = stored_blocks([said, ended], (), {})
     assert isinstance(card, ToolCardBlock)
     return " ".join(" ".join(line.plain for line in card_lines(card, width=90, theme=PLAIN, expanded=False)).split())
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("reason", "shown"),
     [
-        (feedback.unknown_tool("rm", ["file_read"]), "not run: there is no tool 'rm'"),
-        (
-            feedback.invalid(READ, [Problem(path="path", message="is missing")], None),
-            "not run: path: is missing",
-        ),
-        (
-            f"file_read was not run: {'the reply hit the length limit inside this call'}. Write it again.",
-            "not run: the reply hit the length limit inside this call",
-        ),
-        (feedback.nameless("it was cut off", ["file_read"]), "not run: it was cut off"),
-        (feedback.REPEATED, "not run: you have made this very call"),
+        ("there is no tool 'rm'", "not run: there is no tool 'rm'"),
+        ("path: is missing.", "not run: path: is missing"),
         ("", "not run: invalid call"),
         ("\x1b[2J\u202eboo", "not run:"),
     ],
 )
-def test_a_call_that_could_not_run_says_why(message: str, shown: str) -> None:
-    assert shown in headline(message)
-    assert "\x1b" not in headline(message)
+def test_a_call_that_could_not_run_says_why(reason: str, shown: str) -> None:
+    assert shown in headline(reason)
+    assert "\x1b" not in headline(reason)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (RawCall(name="rm", arguments="{}"), "there is no tool 'rm'"),
+        (RawCall(name="", arguments="", problem="it was cut off."), "it was cut off."),
+        (RawCall(name="look", arguments="{}", problem="it was cut off."), "it was cut off."),
+    ],
+)
+def test_the_engine_gives_the_reason_as_a_fact(call: RawCall, reason: str) -> None:
+    played = Played(flow(step("find"))).begin()
+    assert played.turn is not None and isinstance(played.turn.phase, AwaitingModel)
+    reply = ModelReply(text="", calls=(call,), finish_reason="stop")
+    played._turn_took(ModelReplyInput(round_id=played.turn.phase.round_id, reply=reply))
+    (ended,) = (one for one in played.messages if isinstance(one, ToolMessage))
+    assert (ended.outcome, ended.facts.reason) == (Outcome.INVALID, reason)
 
 
 def test_surplus_calls_share_a_card_live_and_stored() -> None:
