@@ -10,26 +10,29 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chatops.config.folder_identity import folder_identity
 from chatops.demo.tools import component_tools
-from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected
+from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected, RememberedRule, RuleScope
 from chatops.domain.events import PendingCall
+from chatops.domain.ids import CallId
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxLevel
-from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, definition_of
 from chatops.engine.view import pending_calls, turn_status
-from chatops.policy.patterns import suggest_exact, suggest_rule
+from chatops.policy.patterns import parse_rule, suggest_exact, suggest_rule
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.sandbox import probe
 from chatops.tools.web import WebSettings
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
+from tests.store import storekit
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, error, says, sse
 from tests.tools.toolkit import SECRET, World
 
@@ -265,6 +268,8 @@ class Stage:
             },
             "tools": tools,
         }
+        if "remember" in self.policy:
+            value["rules"] = {"remember": self.policy["remember"]}
         self.registry.write_text(json.dumps(value))
 
     def _config(self) -> dict[str, bytes]:
@@ -348,6 +353,7 @@ class Stage:
         app = self._app()
         umask = os.umask(int(self.case["setup"].get("umask", "022"), 8))
         try:
+            self._remember(app)
             session = await app.open_session(None, attended=True)
             await session.submit(str(self.world.filled(self.case.get("user_prompt", "go on"))))
             await session.settle()
@@ -377,6 +383,17 @@ class Stage:
             given = {home / name for name in self.case["setup"].get("home", {})}
             ours = [path for path in (folder, *folder.rglob("*")) if path not in given]
             self.played.modes += [str(path) for path in ours if path.stat().st_mode & 0o077]
+
+    def _remember(self, app: App) -> None:
+        """Store rules as an earlier session would have, then do what happens before this one."""
+        rules = [_rule(app, self.world.filled(given)) for given in self.policy.get("rules", [])]
+        if rules:
+            earlier = app.store.create_session(workspace=str(self.world.ws), role="tested", persona="")
+            step = storekit.first(app.store.next_turn_id(earlier.id), earlier.id)
+            app.store.commit(step)
+            app.store.commit(storekit.then(step, storekit.finished(), rules=tuple(rules)))
+        for line in self.world.filled(self.policy.get("between", [])):
+            subprocess.run(["/bin/sh", "-c", line], check=True)
 
     async def _dialogs(self, app: App, session: Any) -> tuple[App, Any]:
         for number in range(MAX_DIALOGS):
@@ -457,6 +474,26 @@ def _tamper(store: Path, command: str) -> None:
                     (command,),
                 )
     base.close()
+
+
+def _rule(app: App, given: Mapping[str, Any]) -> RememberedRule:
+    """The rule that a case describes, made here by this user unless it says otherwise."""
+    tool, pattern = parse_rule(given["rule"])
+    scope = RuleScope(given["scope"])
+    known = app.catalog.get(tool)
+    assert known is not None
+    folder = folder_identity(app.workspace) if scope is RuleScope.FOLDER else ""
+    made = RememberedRule(
+        role="tested",
+        tool=tool,
+        pattern=pattern,
+        source_call=CallId("earlier.1.1.1"),
+        scope=scope,
+        folder=folder,
+        definition=definition_of(known.spec),
+        uid=os.getuid(),
+    )
+    return replace(made, **{key: value for key, value in given.items() if key not in ("rule", "scope")})
 
 
 def _decision(answer: Any, pending: PendingCall) -> Decision | None:

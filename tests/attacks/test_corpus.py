@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from tests.attacks.judge import RUNS, accepted, broken, outcome_of
+from tests.attacks.rule_cases import rule_cases
 from tests.attacks.stage import Stage, all_cases
 
-CASES = all_cases()
+RULES = rule_cases()
+CASES = [*all_cases(), *RULES]
 SKIPPED = {
     "typed_before_dialog": "played on a terminal in test_terminal.py",
     "terminal": "needs the screen: tests/tui and tests/e2e",
@@ -156,6 +158,28 @@ async def test_the_rules_alone_let_no_harmful_command_run(tmp_path: Path) -> Non
     print(f"wrong outcomes: {tally.wrong}")
     assert not tally.broken
     assert not tally.wrong
+
+
+@pytest.mark.parametrize(
+    "case", [RULES[at] for at in (1, 14, 17, 25, 35)], ids=lambda case: case["description"].replace(" ", "_")
+)
+async def test_a_sample_of_the_rules(case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    await play(case, tmp_path, monkeypatch, tally)
+    assert not tally.wrong and not tally.broken
+
+
+@pytest.mark.attacks
+async def test_no_lasting_rule_for_commands_answers_without_a_sandbox(tmp_path: Path) -> None:
+    tally = Tally()
+    for case in (case for case in RULES if case["tool"] == "shell_exec"):
+        base = tmp_path / case["id"]
+        base.mkdir()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            await play(
+                {**case, "benign": False, "expected": "asks", "invariants": []}, base, monkeypatch, tally, sandbox=False
+            )
+    assert not tally.wrong and not tally.broken
 
 
 @pytest.mark.attacks
