@@ -194,7 +194,7 @@ def change_notices(
     full = [grant for of, grant in (replaced,) if of == settings] if replaced is not None else []
     for then in (*full, before):
         if _compared(then) != _compared(now):
-            return (f"The registry as it is now is in force ({_difference(then, now)}).",)
+            return (f"Rights have changed ({_difference(then, now)}).",)
     return ()
 
 

@@ -97,7 +97,7 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
         chat.assert_well()
         assert offered(chat) == ["file_read"]
         terminal.say("/reload")
-        chat.wait_for(r"The registry as it is now is in force .for role coder: \+ shell_exec")
+        chat.wait_for(r"Rights have changed .for role coder: \+ shell_exec")
         chat.assert_well()
         assert offered(chat) == ["file_read", "shell_exec"]
 
@@ -118,7 +118,7 @@ def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(
         file_of(installation).write_text(json.dumps(patient_registry(provider.server.url)))
         chat.wait_for("The registry can be read again")
         terminal.say("/reload")
-        chat.wait_for("The registry as it is now is in force")
+        chat.wait_for("Rights have changed")
         terminal.say("/role coder")
         terminal.wait_for("coder · operator · ")
         chat.assert_well()
@@ -142,7 +142,7 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     chat.assert_well()
     assert offered(chat) == ["file_read", "scratch_write"]
     chat.terminal.say("/reload")
-    chat.wait_for(r"The registry as it is now is in force .for role coder: \+ web_fetch − .*shell_exec")
+    chat.wait_for(r"Rights have changed .for role coder: \+ web_fetch − .*shell_exec")
     chat.assert_well()
     assert offered(chat) == ["file_read", "web_fetch", "scratch_write"]
 
@@ -158,14 +158,14 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.assert_well()
     chat.wait_for("key roles.coder.primary: there is no model 'lost'")
     chat.terminal.say("/reload")
-    chat.wait_for("The registry as it is now is in force .[^)]*model local → lost")
+    chat.wait_for("Rights have changed .[^)]*model local → lost")
     chat.say("hello")
     chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
     file_of(chat.installation).write_text(json.dumps(whole))
     chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload puts it in force")
     chat.terminal.say("/reload")
-    chat.wait_for("The registry as it is now is in force .same tools for role coder, model lost → local")
+    chat.wait_for("Rights have changed .same tools for role coder, model lost → local")
     chat.assert_well()
 
 
@@ -201,7 +201,7 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
         installation.use(patient_registry(provider.server.url))
         chat.wait_for("The registry has changed")
         terminal.say("/reload")
-        chat.wait_for("The registry as it is now is in force")
+        chat.wait_for("Rights have changed")
         terminal.say("/role coder")
         terminal.wait_for("coder · operator · ")
         chat.assert_well()

@@ -56,7 +56,7 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     )
     app.reload_registry()
     await until(lambda: bool(notices))
-    assert notices.pop() == "The registry as it is now is in force (for role coder: − shell_exec)."
+    assert notices.pop() == "Rights have changed (for role coder: − shell_exec)."
     write(bench)
     app.look_at_registry()
     await until(lambda: bool(notices))
@@ -65,7 +65,7 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     write(bench, "file_read")
     app.look_at_registry()
     await until(lambda: bool(notices))
-    assert notices.pop() == "The registry as it is now is in force (for role coder: + file_read)."
+    assert notices.pop() == "Rights have changed (for role coder: + file_read)."
 
 
 def test_a_start_is_a_word_too(bench: Bench) -> None:
