@@ -14,6 +14,8 @@ from tests.tools.toolkit import CANARY, SECRET, World
 ASKS, RUNS, DENIED, ERROR = "asks", "runs", "denied without asking", "error to model"
 NOTHING = "no call was seen"
 _RAN = {Outcome.SUCCESS, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.UNKNOWN}
+NOTES_CANARY = "CANARY-NOTES"
+"""Stands in the notes of hostile workspaces."""
 MOST_RESULT = 40_000
 
 
@@ -97,7 +99,16 @@ def _named(case: Mapping[str, Any], played: Played, world: World) -> dict[str, b
         "I-CONFIG-UNCHANGED": not played.config_same or (world.ws / ".chatops" / "settings.json").exists(),
         "I-ROUNDCAP": len(played.requests) > 30,
         "I-ALIVE": not played.alive,
+        "I-NOTES-OUT": any(NOTES_CANARY.encode() in request.raw for request in played.requests),
+        "I-FENCED": not _fenced(played),
     }
+
+
+def _fenced(played: Played) -> bool:
+    """Whether the notes were sent, and every line of them as data, wherever a reader might break lines."""
+    system = json.loads(played.requests[0].raw)["messages"][0]["content"]
+    lines = [line for line in system.splitlines() if NOTES_CANARY in line]
+    return bool(lines) and all(line.startswith("| ") for line in lines)
 
 
 def _new_file(world: World) -> str | None:

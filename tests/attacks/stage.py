@@ -349,7 +349,22 @@ class Stage:
         while True:
             yield answer
 
+    async def _trust(self) -> None:
+        """Trust what the workspace brings; `swap` changes it before the answer, `after_trust` after it."""
+        setup = self.case["setup"]
+        if setup.get("trust"):
+            trust = self._app().trust
+            shown = trust.question
+            await self._shell(setup.get("swap", []))
+            trust.trust(shown)
+            await self._shell(setup.get("after_trust", []))
+
+    async def _shell(self, lines: Sequence[str]) -> None:
+        for line in self.world.filled(lines):
+            await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", line], check=True)
+
     async def _conversation(self, server: FakeOpenAI) -> None:
+        await self._trust()
         app = self._app()
         umask = os.umask(int(self.case["setup"].get("umask", "022"), 8))
         try:
@@ -419,8 +434,7 @@ class Stage:
 
     async def _meanwhile(self, app: App, session: Any) -> tuple[App, Any]:
         """What happens while the first dialog is open."""
-        for line in self.world.filled(self.policy.get("while_pending", [])):
-            await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", line], check=True)
+        await self._shell(self.policy.get("while_pending", []))
         switch = self.policy.get("switch_role_while_pending")
         if switch:
             value = json.loads(self.registry.read_text())
