@@ -12,7 +12,7 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
-from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.messages import FileRef, RoleSwitchMessage
 from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 
@@ -93,6 +93,8 @@ class TurnStarted:
     id: TurnId
     parent_id: SessionId
     text: str
+    files: tuple[FileRef, ...] = ()
+    """The files that the user named in the message."""
     role: str
     model: str
     status: Status = Status.STARTED

@@ -20,15 +20,45 @@ class Speaker(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef:
+    """A file or folder that the user named in a message."""
+
+    path: str
+    """As the user wrote it, relative to the workspace; a folder ends in a slash."""
+    size: int = 0
+    """Bytes of the file, or of a folder's listing."""
+    digest: str = ""
+    """SHA-256 of the attached bytes in hex; empty for a folder."""
+    cut: bool = False
+    """True if only the beginning is attached."""
+    problem: str = ""
+    """Reason why it is not attached, as a clause; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedFile:
+    """A file with its content when the message was sent, or the listing of a folder."""
+
+    ref: FileRef
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
     """A message that a model gets as a user message."""
 
     id: MessageId
     text: str
+    files: tuple[AttachedFile, ...] = ()
     by: Speaker = Speaker.USER
     wants_json: bool = False
     """True for the feedback to an answer that held no JSON."""
     kind: Literal["user"] = "user"
+
+    @property
+    def content(self) -> str:
+        """The text with the attached files, as a model reads it."""
+        return "\n\n".join([self.text, *(_block(file) for file in self.files if not file.ref.problem)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +128,11 @@ class NoticeMessage:
 
 
 Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage
+
+
+def _block(file: AttachedFile) -> str:
+    """Return a file for the model. Its content cannot contain the last line, which names a part of its own digest."""
+    ref = file.ref
+    mark = f"{ref.path} [{ref.digest[:12] or 'folder'}]"
+    only = f", first {len(file.text.encode()):,} of {ref.size:,} bytes" if ref.cut else ""
+    return f"--- Attached by the user: {mark}{only} ---\n{file.text.rstrip(chr(10))}\n--- End of {mark} ---"

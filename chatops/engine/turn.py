@@ -54,7 +54,7 @@ from typing import assert_never
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.events import RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
-from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Speaker, UserMessage
 from chatops.domain.tools import Interruption, Outcome, ResultSource, ToolCall, ToolResult
 from chatops.engine import acceptance, calls, decisions, feedback, inspection, recovery, replies, rounds, validations
 from chatops.engine.contract import StepContract
@@ -130,9 +130,10 @@ def start(
     grant: Grant,
     history: tuple[Message, ...],
     text: str,
+    files: tuple[AttachedFile, ...] = (),
     contract: StepContract | None = None,
 ) -> TurnStep:
-    """Start a turn: record the message that opens it and ask a model.
+    """Start a turn: record the message that opens it, with the files attached to it, and ask a model.
 
     `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and `history`
     holds the messages of the step's earlier attempts.
@@ -151,9 +152,16 @@ def start(
     )
     draft = Draft(blank)
     by = Speaker.USER if contract is None else Speaker.MACHINE
-    draft.say(UserMessage(id=draft.next_message_id(), text=text, by=by))
+    draft.say(UserMessage(id=draft.next_message_id(), text=text, files=files, by=by))
     draft.events.append(
-        TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=grant.models[0].name)
+        TurnStarted(
+            id=turn_id,
+            parent_id=session_id,
+            text=text,
+            files=tuple(file.ref for file in files),
+            role=grant.role,
+            model=grant.models[0].name,
+        )
     )
     rounds.ask_model(draft)
     return draft.step()

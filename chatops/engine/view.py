@@ -5,7 +5,7 @@ from typing import assert_never
 
 from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, ToolCall
@@ -103,8 +103,12 @@ def workspace_was_read(state: TurnState) -> bool:
 
 
 def read_workspace(messages: Iterable[Message]) -> bool:
-    """Return True if one of the results may contain data of the workspace, whatever tool gave it."""
-    return any(isinstance(message, ToolMessage) and message.facts.reads_workspace for message in messages)
+    """Return True if a result may contain data of the workspace, whatever tool gave it, or the user attached some."""
+    return any(
+        (isinstance(message, ToolMessage) and message.facts.reads_workspace)
+        or (isinstance(message, UserMessage) and any(not file.ref.problem for file in message.files))
+        for message in messages
+    )
 
 
 def failure_of(state: TurnState) -> FailureKind | None:

@@ -140,7 +140,7 @@ def result_content(message: ToolMessage) -> str:
 
 def user_content(message: UserMessage) -> str:
     """Return the user's text; never empty."""
-    return message.text if message.text.strip() else EMPTY_MESSAGE
+    return message.content if message.content.strip() else EMPTY_MESSAGE
 
 
 def is_empty(message: AssistantMessage) -> bool:

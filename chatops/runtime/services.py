@@ -7,6 +7,7 @@ from typing import Protocol
 
 from chatops.domain.decisions import Principal
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.messages import AttachedFile
 from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
 from chatops.runtime.settings import Rights
@@ -54,6 +55,8 @@ class Services:
     holder: Holder
     outputs: Outputs
     workspace: Path
+    attach: Callable[[str], tuple[AttachedFile, ...]] = lambda text: ()
+    """Reads the files that a message names. Blocks: call it in a thread."""
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 

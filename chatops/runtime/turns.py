@@ -205,6 +205,7 @@ class Turns:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
         turn_id = self._last = await self._next_id(info.id)
+        files = await asyncio.to_thread(self._services.attach, text) if "@" in text else ()
 
         def make(grant: Grant) -> TurnStep:
             step = start(
@@ -214,6 +215,7 @@ class Turns:
                 grant=grant,
                 history=self.history.messages,
                 text=text,
+                files=files,
             )
             return replace(step, takes_queued=queued, draft=draft())
 

@@ -126,7 +126,7 @@ def to_openai(history: Sequence[Message]) -> str:
             case UserMessage():
                 if place in unanswered:
                     out.append({"role": "assistant", "content": unanswered[place]})
-                out.append({"role": "user", "content": message.text if message.text.strip() else _EMPTY})
+                out.append({"role": "user", "content": message.content if message.content.strip() else _EMPTY})
             case AssistantMessage() if message.text.strip() or message.calls:
                 calls = list(zip(message.calls, ids, strict=False))
                 out.append(_openai_assistant(message.text, calls))
@@ -179,7 +179,8 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
     """Return the speaker, the text, and the blocks to fold as label and content."""
     match message:
         case UserMessage():
-            return "You" if message.by is Speaker.USER else "chatops", message.text, []
+            attached = [(f"Attached: {file.ref.path}", file.text) for file in message.files if not file.ref.problem]
+            return "You" if message.by is Speaker.USER else "chatops", message.text, attached
         case AssistantMessage():
             who = ", ".join(part for part in (message.role, message.model) if part)
             cut_off = ", cut off" if message.incomplete else ""

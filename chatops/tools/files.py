@@ -144,8 +144,13 @@ def file_list(
     ignored by .gitignore are marked."""
     target = Path(facts.paths[0])
     with opened_folder(target, context=context) as folder:
-        chosen, counted = _entries(folder)
-        described = [_described(folder, name) for _, name in chosen]
+        return folder_listing(target, folder, context=context)
+
+
+def folder_listing(target: Path, folder: int, *, context: ToolContext) -> str:
+    """Return the entries of a folder, one on each line, given its path and descriptor."""
+    chosen, counted = _entries(folder)
+    described = [_described(folder, name) for _, name in chosen]
     below = target.relative_to(context.workspace).as_posix()
     ignored = GitIgnore(context.workspace, start=below)
     shown = [

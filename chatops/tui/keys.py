@@ -40,7 +40,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "Up": "with no text: take back the last queued message",
             "Up, Down": "earlier messages, at the first or last line",
             "/": "commands; Tab completes",
-            "@": "complete a file of the workspace",
+            "@": "name a file of the workspace; it is attached to the message",
             "Esc": "stop the answer and hold the queue",
             "alt+r": "choose among the texts you sent before",
             "R": "with no text: retry after an error",

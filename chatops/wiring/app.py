@@ -44,6 +44,7 @@ from chatops.wiring.rights import Limits, RegistryRights, current_user
 from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
+    from chatops.domain.messages import AttachedFile
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
@@ -405,6 +406,7 @@ class App:
             holder=this_process(),
             outputs=self.outputs,
             workspace=self.workspace,
+            attach=self._attached if attended else lambda text: (),
             attended=attended,
         )
 
@@ -428,6 +430,18 @@ class App:
             sandbox=self.sandbox(),
             output=self.outputs.keeping(call_id, attempt, output),
         )
+
+    def _attached(self, text: str) -> "tuple[AttachedFile, ...]":
+        """Return the files that a message names, read under the same limits as by the file tools."""
+        from chatops.tools.attach import attached_files
+
+        context = ToolContext(
+            workspace=self.workspace,
+            session_id=SessionId(""),
+            call_id=CallId(""),
+            protected=self.protected_paths(),
+        )
+        return attached_files(text, context=context)
 
     def protected_paths(self) -> tuple[Path, ...]:
         """Return the paths that no tool may touch, resolved.

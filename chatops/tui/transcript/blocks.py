@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from chatops.domain.messages import FileRef
 from chatops.domain.tools import Outcome
 
 
@@ -35,6 +36,7 @@ class UserBlock:
 
     id: str
     text: str
+    files: tuple[FileRef, ...] = ()
     kind: Literal["user"] = "user"
 
 

@@ -214,7 +214,7 @@ class Projector:
             self._run_turns.setdefault(event.id, RunTurn())
         head = self._run_turns.get(event.id)
         if head is None:
-            return [self._put(UserBlock(id=f"{event.id}.user", text=event.text))]
+            return [self._put(UserBlock(id=f"{event.id}.user", text=event.text, files=event.files))]
         return [self._put(step_block(event.id, head, event.text))]
 
     def _run_moved(self, event: RoundStarted | AnswerRefused | StepStarted | WorkflowFinished) -> list[Op]:

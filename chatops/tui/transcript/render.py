@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from chatops.domain.messages import FileRef
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing
 from chatops.tui.transcript.blocks import (
@@ -82,7 +83,9 @@ def _lines(
     match block:
         case UserBlock():
             bar = Text(theme.symbols.user.ljust(GUTTER), theme.user, end="")
-            lines = prefixed(wrap(styled((block.text, theme.text), prose=True), width=prose), first=bar, rest=bar)
+            words = wrap(styled((block.text, theme.text), prose=True), width=prose)
+            named = [_file(file, width=prose, theme=theme) for file in block.files]
+            lines = prefixed([*words, *named], first=bar, rest=bar)
             return [padded(line, width=width, style=theme.user_text) for line in lines]
         case ReasoningBlock():
             lines = _thought(block, width=prose, theme=theme, expanded=expanded)
@@ -99,6 +102,16 @@ def _lines(
             return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
         case _ as never:
             assert_never(never)
+
+
+def _file(file: FileRef, *, width: int, theme: BlockTheme) -> Text:
+    """Return one line about a file of a message."""
+    if file.problem:
+        text, style = f"not attached: {file.path}: {file.problem}", theme.warn
+    else:
+        beginning = ", the beginning" if file.cut else ""
+        text, style = f"attached: {file.path} ({file.size:,} bytes{beginning})", theme.muted
+    return Text(truncated(one_line(text), width=width, ellipsis=theme.symbols.ellipsis), style, end="")
 
 
 def _pointer(selected: bool, theme: BlockTheme) -> Text:

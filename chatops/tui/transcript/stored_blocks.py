@@ -88,7 +88,7 @@ def _opened(message: UserMessage, head: RunTurn | None) -> Block:
     """Return the block of a user's message. In a run, it is the line that starts an attempt."""
     turn = turn_of(message)
     if message.by is Speaker.USER:
-        return UserBlock(id=f"{turn}.user", text=message.text)
+        return UserBlock(id=f"{turn}.user", text=message.text, files=tuple(file.ref for file in message.files))
     return step_block(turn, head or unknown_run_turn(message.text), message.text)
 
 

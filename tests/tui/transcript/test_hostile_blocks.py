@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from chatops.domain.messages import FileRef
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import highlight
 from chatops.tui.transcript.answer import warm_up
@@ -28,6 +29,8 @@ def poisoned(block: Block, text: str) -> Block:
         elif field.name not in FIXED and isinstance(value, str) and not isinstance(value, CardStatus):
             if field.name != "outcome":
                 changes[field.name] = text
+        elif field.name == "files":
+            changes[field.name] = (FileRef(path=text), FileRef(path="x", problem=text))
         elif isinstance(value, tuple):
             changes[field.name] = (text,)
     return replace(block, **changes)  # type: ignore[arg-type]

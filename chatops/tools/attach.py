@@ -1,0 +1,84 @@
+"""Files that a user attaches to a message by writing ``@path``: found in the text, read once, within limits.
+
+The content goes into the message and is stored with it, so that a later change of the file changes nothing that was
+said. A file is reached as by the file tools: inside the workspace, without following links, and never a protected path.
+A word after @ that names nothing in the workspace is only a word.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.messages import AttachedFile, FileRef
+from chatops.domain.wording import plural
+from chatops.tools.base import ToolContext
+from chatops.tools.confine import ResolvedPath, locate, opened_file, opened_folder
+from chatops.tools.files import folder_listing
+from chatops.tools.output import is_binary
+
+MOST_FILES = 20
+MOST_BYTES = 64 * 1024
+"""Bytes of one file that are attached."""
+MOST_IN_ALL = 256 * 1024
+_REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
+_AFTER_A_PATH = ".,;:!?)]}'"
+
+
+def attached_files(text: str, *, context: ToolContext) -> tuple[AttachedFile, ...]:
+    """Return the files and folders that `text` names, each once. Reads the disk and never raises."""
+    found: dict[Path, AttachedFile] = {}
+    room = MOST_IN_ALL
+    for quoted, bare in _REFERENCE.findall(text):
+        name, place = _named(quoted or bare, context=context)
+        if place is None or place.path in found:
+            continue
+        if len(found) >= MOST_FILES:
+            problem = f"a message takes at most {plural(MOST_FILES, 'file')}"
+            found[place.path] = _not_attached(name, problem)
+            break
+        found[place.path] = one = _attached(name, place, room=min(room, MOST_BYTES), context=context)
+        room -= len(one.text.encode())
+    return tuple(found.values())
+
+
+def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
+    """Return the name without punctuation after it and what it names; None if there is nothing of that name."""
+    for name in dict.fromkeys((written, written.rstrip(_AFTER_A_PATH))):
+        if not name:
+            continue
+        place = locate(name, context=context)
+        if place.refusal and place.path.exists() and place.path.is_relative_to(context.workspace):
+            return name, place
+        if place.usable and place.info is not None:
+            return name, place
+    return written, None
+
+
+def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:
+    if place.refusal:
+        return _not_attached(name, place.refusal.rstrip("."))
+    if room <= 0:
+        return _not_attached(name, f"a message takes at most {MOST_IN_ALL // 1024} kB of files")
+    try:
+        if place.info is not None and stat.S_ISDIR(place.info.st_mode):
+            with opened_folder(place.path, context=context) as folder:
+                text = folder_listing(place.path, folder, context=context)
+            return AttachedFile(ref=FileRef(path=f"{name.rstrip('/')}/", size=len(text.encode())), text=text)
+        with opened_file(place.path, context=context) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(room + 1)
+            size = os.fstat(descriptor).st_size
+    except (ToolFailedError, OSError) as error:
+        return _not_attached(name, str(error).rstrip("."))
+    if is_binary(data):
+        return _not_attached(name, "not a text file")
+    cut = len(data) > room
+    text = data[:room].decode("utf-8", "ignore" if cut else "replace").removeprefix("\ufeff")
+    digest = hashlib.sha256(data[:room]).hexdigest()
+    return AttachedFile(ref=FileRef(path=name, size=max(size, len(data)), digest=digest, cut=cut), text=text)
+
+
+def _not_attached(name: str, problem: str) -> AttachedFile:
+    return AttachedFile(ref=FileRef(path=name, problem=problem), text="")
