@@ -109,5 +109,5 @@ def _revoke(opened: Stored, rule_id: str) -> int:
     found = next((row for row in opened.store.rules(uid=os.getuid()) if row.rule.id == rule_id), None)
     if found is None or not opened.store.revoke_rule(rule_id):
         raise ConfigError(f"There is no rule {rule_id!r}.", advice="chatops policy list shows them.")
-    screen().say(f"Revoked rule {rule_id}: {describe_rule(found)}.")
+    screen().say(f"Revoked rule {rule_id}: {': '.join(describe_rule(found)[:2])}.")
     return 0

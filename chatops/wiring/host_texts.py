@@ -55,7 +55,7 @@ class HostTexts:
         found = next((row.rule for row in await self._rules(session) if row.rule.id == rule), None)
         if found is None or not await asyncio.to_thread(self._app.store.revoke_rule, rule):
             raise ConfigError(f"There is no rule {rule}.", advice="/permissions lists them.")
-        return f"Revoked rule {rule}: {show_rule(found.tool, found.pattern)}, {scope_words(found.scope, found.role)}."
+        return f"Revoked rule {rule}: {show_rule(found.tool, found.pattern)}: {scope_words(found.scope, found.role)}."
 
     def _tools(self, session: SessionView) -> str:
         grant = session.grant()
@@ -88,11 +88,12 @@ class HostTexts:
         folder = await asyncio.to_thread(folder_identity, session.workspace)
         lines = ["Remembered rules (revoke one with /permissions revoke ID):", ""]
         for row in rows:
-            lines += [f"  {row.rule.id}. {describe_rule(row)}"]
+            pattern, *more = describe_rule(row)
             if reason := _silent(row.rule, grant, folder=folder):
-                lines += [f"     Does not answer here: {reason}."]
-        lines += [] if rows else ["  none"]
-        lines += ["", "Allowed by configuration and flags:", ""]
+                more += [f"does not answer here: {reason}"]
+            lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
+        lines += [] if rows else ["  none", ""]
+        lines += ["Allowed by configuration and flags:", ""]
         lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in grant.answers] or ["  none"]
         return "\n".join(lines)
 

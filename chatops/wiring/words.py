@@ -34,16 +34,15 @@ def run_state(info: "SessionInfo") -> str:
     return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"
 
 
-def describe_rule(row: "RuleRow") -> str:
-    """Return a remembered rule in one line: pattern, scope, folder, source call, date, and how often it was used."""
+def describe_rule(row: "RuleRow") -> tuple[str, str, str]:
+    """Return a remembered rule in three lines: its pattern, where it answers, and when it was made and used."""
     from chatops.config.folder_identity import path_of
     from chatops.policy.patterns import show_rule
     from chatops.policy.remembered import scope_words
 
     rule = row.rule
-    where = f" ({path_of(rule.folder)})" if rule.folder else ""
+    where = f"{scope_words(rule.scope, rule.role)}{f' ({path_of(rule.folder)})' if rule.folder else ''}"
     used = "not used yet"
     if row.used_at is not None:
         used = f"used {'once' if row.uses == 1 else f'{row.uses} times'}, last {when(row.used_at)}"
-    made = f"made {when(row.made_at)} with call {rule.source_call}"
-    return f"{show_rule(rule.tool, rule.pattern)}: {scope_words(rule.scope, rule.role)}{where}; {made}; {used}"
+    return show_rule(rule.tool, rule.pattern), where, f"made {when(row.made_at)} with call {rule.source_call}; {used}"
