@@ -203,8 +203,9 @@ class Session(SessionView):
 
     async def _submit(self, info: SessionInfo, text: str, draft: Callable[[], ComposerDraft | None]) -> bool:
         blocked = bool(self._turns.workflow) or self._turns.unfinished
-        with suppress(NotSavedError):
-            await self._reload_queue(info)
+        if blocked or self._queue:
+            with suppress(NotSavedError):
+                await self._reload_queue(info)
         if not blocked and not (self._queue and self._services.attended):
             await self._turns.start(info, text, draft=draft)
             return True

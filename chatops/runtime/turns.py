@@ -11,6 +11,7 @@ submitted is stored first. If the lease was seized, what runs here stops.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 
 from chatops.config.failpoints import reach
@@ -54,6 +55,9 @@ class Turns:
         self._bus = bus
         self._recovery = CrashRecovery(services.store, services.worker, services.outputs, services.holder)
         self._last = info.last_turn if info is not None else None
+        """The last turn. The number after it is free if `_counted`: only the owner starts turns in a session."""
+        self._counted = info is None
+        """False until the store was asked for a number: an earlier owner may have had one that it never used."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._coming: asyncio.Task[None] | None = None
@@ -204,7 +208,7 @@ class Turns:
         if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
-        turn_id = self._last = await self._next_id(info.id)
+        turn_id = await self._next_id(info.id)
         files = await asyncio.to_thread(self._services.attach, text) if "@" in text else ()
 
         def make(grant: Grant) -> TurnStep:
@@ -226,7 +230,9 @@ class Turns:
         grant = settings.grant(self._services.rights)
         self._archive()
         self.settings, self.grant = settings, grant
-        await self.runner.begin(make(grant))
+        step = make(grant)
+        self._last = step.state.turn_id
+        await self.runner.begin(step)
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""
@@ -243,13 +249,14 @@ class Turns:
             self.runner.load(None)
 
     async def _next_id(self, session_id: SessionId) -> TurnId:
-        try:
-            # A turn that is not stored yet has its number too.
-            await self.runner.catch_up()
-            return await self._services.worker(self._services.store.next_turn_id, session_id)
-        except NotSavedError:
-            # Only the owner starts turns in a session, so the next number is free.
-            return turn_after(session_id, self._last)
+        with suppress(NotSavedError):
+            if not self._counted:
+                # A turn that is not stored yet has its number too.
+                await self.runner.catch_up()
+                turn_id = await self._services.worker(self._services.store.next_turn_id, session_id)
+                self._counted = True
+                return turn_id
+        return turn_after(session_id, self._last)
 
     # RequestState over
 

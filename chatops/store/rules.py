@@ -23,9 +23,14 @@ _A_DAY = 86_400.0
 
 
 def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
-    """Return the id after the session's last turn, for when the store cannot be asked for it."""
-    number = (last or "").rpartition(".")[2]
-    return TurnId(f"{session_id}.{int(number) + 1 if number.isdecimal() else 1}")
+    """Return the id after the session's last turn, for when the store is not asked for it."""
+    return TurnId(f"{session_id}.{turn_number(last or '') + 1}")
+
+
+def turn_number(turn_id: str) -> int:
+    """Return the number of a turn within its session; 0 if there is none."""
+    number = turn_id.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 
 def new_session_id(now: float) -> SessionId:

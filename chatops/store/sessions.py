@@ -8,7 +8,7 @@ from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
-from chatops.store.rules import AT_MOST_NAMED, ambiguous
+from chatops.store.rules import AT_MOST_NAMED, ambiguous, turn_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,8 +177,8 @@ def append_message(rows: Connection, session_id: SessionId, message: Message, *,
 
 def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
     """Return a new number for each turn, counting those that were never committed."""
-    (value,) = rows.one("SELECT turn_counter FROM sessions WHERE id = ?", session_id) or (0,)
-    number = integer(value) + 1
+    counter, last = rows.one("SELECT turn_counter, last_turn FROM sessions WHERE id = ?", session_id) or (0, None)
+    number = max(integer(counter), turn_number(text_or(last, ""))) + 1
     while rows.one("SELECT 1 FROM turns WHERE turn_id = ?", f"{session_id}.{number}") is not None:
         number += 1
     rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, session_id)

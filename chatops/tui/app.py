@@ -240,8 +240,19 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return self._terminal_driver  # type: ignore[return-value]
 
     def _terminal_driver(self, app: "App[Any]", **settings: Any) -> TerminalDriver:
-        self._terminal = TerminalDriver(app, charset=self.charset, lost=self.leave, redraw=self.redraw, **settings)
+        self._terminal = TerminalDriver(
+            app,
+            charset=self.charset,
+            lost=self.leave,
+            redraw=self.redraw,
+            takes_text=self._takes_text,
+            **settings,
+        )
         return self._terminal
+
+    def _takes_text(self) -> bool:
+        """Return True if letters are only inserted: no dialog is open, and none is offered as a key."""
+        return self.screen_stack == [self._chat] and not self._chat.composer.retry_offered
 
     def redraw(self) -> None:
         """Redraw everything, because the terminal has lost its content."""

@@ -115,6 +115,8 @@ class TerminalDriver(Driver):
     """Driver for a terminal on standard input and output. `charset` is a Python codec.
 
     `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
+    `takes_text` is called in the key thread. It returns True if a printable character can only be inserted, whether it
+    was typed or is the start of a paste.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class TerminalDriver(Driver):
         charset: str = "utf-8",
         lost: Callable[[], None] | None = None,
         redraw: Callable[[], None] | None = None,
+        takes_text: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._target = app
@@ -138,6 +141,7 @@ class TerminalDriver(Driver):
         self._typed_as = "utf-8" if charset == "ascii" else charset
         self._when_lost = lost or self._exit_app
         self._redraw = redraw or (lambda: None)
+        self._takes_text = takes_text
         self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
@@ -313,7 +317,7 @@ class TerminalDriver(Driver):
                 return
             found: list[InputToken]
             if self._in in ready:
-                data = self._read_burst()
+                data = self._read_burst(input_parser)
                 if not data:
                     self._call_soon(self._terminal_lost)
                     return
@@ -324,9 +328,14 @@ class TerminalDriver(Driver):
                 if not self._post_events(token, key_parser):
                     key_parser = KeyParser()
 
-    def _read_burst(self) -> bytes:
-        """Read one burst of input, even if it arrives in several parts."""
+    def _read_burst(self, parser: InputParser) -> bytes:
+        """Read one burst of input, even if it arrives in several parts.
+
+        A single key is not waited for more if it cannot be the start of a paste, or if that would make no difference.
+        """
         data = os.read(self._in, _READ_BYTES)
+        if len(data) == 1 and (parser.marks_pastes or (data.isalnum() and self._takes_text())):
+            return data
         end = time.monotonic() + _BURST_MAX_S
         while data and not data.startswith(b"\x1b") and time.monotonic() < end:
             if not select.select([self._in], [], [], _BURST_GAP_S)[0]:

@@ -105,6 +105,11 @@ class InputParser:
         """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
 
     @property
+    def marks_pastes(self) -> bool:
+        """True if the terminal is known to mark pastes."""
+        return self._max_lines == _FLOOD_LINES_MARKED
+
+    @property
     def waits(self) -> bool:
         """True if text is held back that `flush` may return later."""
         return bool(self._held or self._flood)

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 FIRST_KEYS_S = 0.1
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
+HELD_S = 0.03
+"""Seconds after sending a message until the next frame at the latest."""
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 
@@ -318,17 +320,28 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def _submit(self, text: str) -> Callable[[], Awaitable[None]]:
         """Add a text to the history and return what sends it or runs it."""
         self.composer.add_history(text)
+        if not is_command(text):
+            return partial(self._send, text)
         self.context.host.remember(text)
-        return partial(self._command if is_command(text) else self._send, text)
+        return partial(self._command, text)
 
     async def _send(self, text: str) -> None:
         # A user who sends a message wants to see the reply.
         self._drawing.follow_end()
         self.set_timer(SHOWN_S, self._list_sent)
+        # The request comes before the next frame, unless storing the message takes longer than a user would notice.
+        frames = contextlib.ExitStack()
+        frames.enter_context(self.app.batch_update())
+        frames.callback(self.check_idle)
+        self.set_timer(HELD_S, frames.close)
         try:
             await self._sending.send(text)
         except ChatopsError as error:
             self.show_notice(sentence(error))
+        finally:
+            self.set_timer(HELD_S / 4, frames.close)
+            # Stored after the message, whose request would wait for it otherwise.
+            self.context.host.remember(text)
 
     @on(Composer.TakeBack)
     def take_back(self, message: Composer.TakeBack) -> None:
