@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 
 from chatops.domain.rights import LevelWord, VerdictWord
 from chatops.domain.sandbox import GitAccess
+from chatops.policy.sandbox import host_problem
 
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
@@ -160,10 +161,20 @@ class SandboxEntry(Strict):
 
     require: RequiredLevel = "none"
     network: bool = False
+    hosts: list[Name] = Field(default_factory=list)
+    """Hosts that commands reach through the proxy: ``NAME``, ``*.NAME`` or ``NAME:PORT``."""
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
     git: GitAccess = "protect"
     env: list[Name] = Field(default_factory=list)
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts_can_be_reached(cls, value: list[str]) -> list[str]:
+        for entry in value:
+            if problem := host_problem(entry):
+                raise ValueError(f"{entry!r} is no entry of hosts: {problem}")
+        return value
 
 
 class RulesEntry(Strict):

@@ -356,6 +356,7 @@ def _sandbox(entry: SandboxEntry) -> SandboxSpec:
     return SandboxSpec(
         require=_required(entry.require),
         network=entry.network,
+        hosts=tuple(host.lower() for host in entry.hosts),
         git=entry.git,
         read=tuple(entry.read),
         write=tuple(entry.write),

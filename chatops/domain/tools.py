@@ -322,6 +322,8 @@ class ResultFacts:
     added: int = 0
     """Number of lines that the call added to the file."""
     removed: int = 0
+    refused_hosts: tuple[str, ...] = ()
+    """``HOST:PORT`` that the command asked for and the sandbox refused; untrusted text, made visible."""
 
 
 NO_FACTS = ResultFacts()

@@ -30,10 +30,15 @@ The description of the spec (`tools.sandbox.confinement`) is a part of the facts
 asks again if its limits have changed in any respect.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 
 from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,22 @@ def covers_host(pattern: str, host: str) -> bool:
     if not port and other_port not in ("", "80", "443"):
         return False
     return name == other or (name.startswith("*.") and other.endswith(name[1:]) and other != name[1:])
+
+
+def host_problem(entry: str) -> str:
+    """Return why `entry` cannot be an entry of `hosts`, as a clause; empty if it can."""
+    name, port = split_host(entry)
+    if (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536)) or (":" in entry and not port):
+        return "its port is no number from 1 to 65535"
+    try:
+        address = ip_address(name)
+    except ValueError:
+        if _NAME.fullmatch(name):
+            return ""
+        return "it is neither a host name (example.org, *.example.org) nor an address"
+    if str(address) != name or (address.version == 6) != entry.startswith("["):
+        return f"write the address as {address if address.version == 4 else f'[{address}]'}"
+    return "" if port or address.is_global else "an address that is not public needs its port (127.0.0.1:8080)"
 
 
 def split_host(entry: str) -> tuple[str, str]:

@@ -7,14 +7,12 @@ exactly the same command in the same session is inspected as an unsandboxed one 
 whatever the rules say. When it runs, the record is removed.
 """
 
-import json
 import os
-import re
-import shutil
+import socket
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +22,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
+from chatops.tools.causes import likely_cause
 from chatops.tools.confine import locate, with_place, world_problem
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.git_access import Stage, staged
@@ -31,7 +30,8 @@ from chatops.tools.mount_point import MOUNTED, mount_point
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
-from chatops.tools.sandbox import Confinement, confinement, is_visible, sandboxed_command
+from chatops.tools.proxy import Proxy, proxy_environment
+from chatops.tools.sandbox import Confinement, confinement, sandboxed_command
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -40,23 +40,10 @@ _MARGIN_S = 1.0
 """Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
 _REASON = 160
+_MOST_NAMED = 3
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 _Command = tuple[str, str, str]
-_NETWORK = re.compile(
-    r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
-    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo|EAI_AGAIN|ENETUNREACH|ENOTFOUND"
-    r"|network unreachable|unable to resolve|connection refused|ECONNREFUSED|failed to establish a new connection",
-    re.IGNORECASE,
-)
-_READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
-_HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
-_MISSING = re.compile(
-    r"command not found|no such file or directory|required file not found|no module attempt_name|bad interpreter",
-    re.IGNORECASE,
-)
-_NOT_FOUND = 127
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,55 +162,111 @@ async def run_confined(
         "PATH": search_path(level),
         **environment,
     }
-    cwd = Path(facts.cwd)
-    call = attempt_name(context.call_id, context.attempt)
+    if level.program:
+        environment["TMPDIR"] = "/tmp"
     started = time.monotonic()
-    left: tuple[str, ...] = ()
     try:
-        with ExitStack() as stack:
-            if level.program:
-                environment["TMPDIR"] = "/tmp"
-                stage = stack.enter_context(_staged(level, context))
-                command = await in_thread(
-                    sandboxed_command,
-                    argv,
-                    confined=level,
-                    context=context,
-                    cwd=cwd,
-                    environment=environment,
-                    call=call,
-                    masked=masked,
-                    stage=stage,
-                )
-                for name in MOUNTED:
-                    if name != ".git" or context.sandbox.git != "writable":
-                        stack.enter_context(mount_point((context.source or context.workspace) / name))
-            else:
-                stage, command = None, Command(argv=argv, cwd=cwd, environment=environment, call=call)
-            failures.forget(facts, context)
-            try:
-                ended = await run_command(
-                    command, timeout_s=seconds, keep=context.max_output_chars, output=context.output
-                )
-            finally:
-                left = stage.finish() if stage is not None else ()
+        run = await _run(
+            argv,
+            level=level,
+            facts=facts,
+            context=context,
+            failures=failures,
+            seconds=seconds,
+            masked=masked,
+            environment=environment,
+        )
     except SandboxSetupError as error:
         raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
+    ended = run.ended
     if not ended.started and ended.code is not None:
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
-    cause = ""
+    causes = []
+    if run.refused:
+        causes.append(f"not reachable from the sandbox: {', '.join(run.refused[:_MOST_NAMED])}")
     if level.program and ended.code:
-        cause = likely_cause(
-            ended.output.text(), code=ended.code, argv=argv, command=command, confined=level, context=context
+        output = ended.output.text()
+        causes.append(
+            likely_cause(output, code=ended.code, argv=argv, command=run.command, confined=level, context=context)
         )
-    if left:
-        names = ", ".join(f".git/{name}" for name in left)
-        cause = "; ".join(filter(None, (cause, f"changed or locked outside meanwhile, so left as they are: {names}")))
-    return _result(ended, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+    if run.left:
+        names = ", ".join(f".git/{name}" for name in run.left)
+        causes.append(f"changed or locked outside meanwhile, so left as they are: {names}")
+    cause = "; ".join(filter(None, causes))
+    return _result(run, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A command that has ended. `refused`: hosts that it asked for in vain; `left`: see `git_access.Stage.finish`."""
+
+    command: Command
+    ended: Ended
+    refused: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+async def _run(
+    argv: tuple[str, ...],
+    *,
+    level: Confinement,
+    facts: CallFacts,
+    context: ToolContext,
+    failures: SandboxFailures,
+    seconds: float,
+    masked: bool,
+    environment: dict[str, str],
+) -> _Run:
+    """Run the command with what its limits need around it: a proxy, a stage, mount points.
+
+    Raises SandboxSetupError or OSError.
+    """
+    cwd = Path(facts.cwd)
+    call = attempt_name(context.call_id, context.attempt)
+    if not level.program:
+        failures.forget(facts, context)
+        command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
+        return _Run(command=command, ended=await _ended(command, seconds=seconds, context=context))
+    limits = context.sandbox
+    left: tuple[str, ...] = ()
+    proxy = Proxy(hosts=limits.hosts) if limits.hosts and not limits.network else None
+    async with AsyncExitStack() as stack:
+        stage = stack.enter_context(_staged(level, context))
+        channel = None
+        if proxy is not None:
+            environment |= proxy_environment(limits.hosts)
+            ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+            channel = theirs.fileno()
+            await stack.enter_async_context(proxy.serving(ours))
+        command = await in_thread(
+            sandboxed_command,
+            argv,
+            confined=level,
+            context=context,
+            cwd=cwd,
+            environment=environment,
+            call=call,
+            masked=masked,
+            stage=stage,
+            channel=channel,
+        )
+        for name in MOUNTED:
+            if name != ".git" or limits.git != "writable":
+                stack.enter_context(mount_point((context.source or context.workspace) / name))
+        failures.forget(facts, context)
+        try:
+            ended = await _ended(command, seconds=seconds, context=context)
+        finally:
+            left = stage.finish() if stage is not None else ()
+    return _Run(command=command, ended=ended, refused=tuple(proxy.refused) if proxy is not None else (), left=left)
+
+
+async def _ended(command: Command, *, seconds: float, context: ToolContext) -> Ended:
+    return await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
 
 
 def _staged(level: Confinement, context: ToolContext) -> AbstractContextManager[Stage | None]:
@@ -244,7 +287,8 @@ def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
     return f"{message} Repeat the call with the same arguments to ask the user to run it unsandboxed."
 
 
-def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
+def _result(run: _Run, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
+    ended = run.ended
     shown = ended.output.capped(limit=limit - _STATUS_ROOM)
     ending = replace(_ending(ended, seconds=seconds), stopped=ended.left, cause=cause)
     return ToolResult(
@@ -252,7 +296,7 @@ def _result(ended: Ended, *, seconds: float, limit: int, duration_ms: int, cause
         content=with_ending(shown.text, ending) or EMPTY,
         truncated=shown.truncated,
         duration_ms=duration_ms,
-        facts=ResultFacts(ending=ending),
+        facts=ResultFacts(ending=ending, refused_hosts=run.refused),
     )
 
 
@@ -262,71 +306,3 @@ def _ending(ended: Ended, *, seconds: float) -> Ending:
     if ended.code is None:
         return Ending(by=EndedBy.TIME_LIMIT, seconds=seconds)
     return exit_of(ended.code)
-
-
-def likely_cause(
-    output: str,
-    *,
-    code: int,
-    argv: tuple[str, ...],
-    command: Command,
-    confined: Confinement,
-    context: ToolContext,
-) -> str:
-    """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
-
-    `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
-    """
-    spec = context.sandbox
-    refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(".git" in line for line in refused) and spec.git != "writable":
-        if spec.git == "commit":
-            return _key("config, hooks and info of .git are read-only in the sandbox", '"git": "writable"')
-        return _key(".git is read-only in the sandbox", '"git": "commit"')
-    if refused and context.exposure is Exposure.READ_ONLY:
-        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
-    if refused:
-        return "the sandbox allows writing only in the workspace"
-    if hidden := _masked(output, command, workspace=context.workspace):
-        return f"hidden from commands that a rule allows: {', '.join(hidden)}"
-    missing = _unseen(argv, command=command, confined=confined, context=context)
-    if missing and (code == _NOT_FOUND or _MISSING.search(output)):
-        return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
-    if not spec.network and _NETWORK.search(output):
-        return _key("the sandbox has no network", '"network": true')
-    return ""
-
-
-def _key(what: str, setting: str) -> str:
-    return f'{what}; "sandbox": {{{setting}}} in the registry changes that'
-
-
-def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
-    """Return the masked files that, by the output, could not be opened."""
-    words = command.argv
-    empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
-    errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
-    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
-    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
-
-
-def _unseen(argv: tuple[str, ...], *, command: Command, confined: Confinement, context: ToolContext) -> list[str]:
-    """Return the environments that the program needs and the sandbox does not show."""
-    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
-    found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
-    if not found:
-        return []
-    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
-    needed = [found, os.path.join(os.path.dirname(found), "python")]
-    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    unseen = (
-        place
-        for place in places
-        if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
-    )
-    return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
-
-
-def _environment(program: Path) -> Path:
-    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
-    return program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent

@@ -147,8 +147,10 @@ class Stage:
                 file.write(data)
             if removed:
                 os.unlink(real)
-            else:
-                os.rename(lock, real)
+                return True
+            if (now := _state(self.folder / name)) is not None:
+                os.utime(lock, ns=(now[3], now[3]))
+            os.rename(lock, real)
             return True
         except OSError:
             return False
@@ -172,7 +174,7 @@ def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage |
         for name in _STATE:
             before = _state(repository.folder / name)
             if before is not None:
-                (folder / name).write_bytes(_read(repository.folder / name))
+                _write(folder / name, _read(repository.folder / name), before)
                 stage.before[name] = before
                 copied = _state(folder / name)
                 if copied is not None:
@@ -215,6 +217,15 @@ def _state(path: Path) -> tuple[int, ...] | None:
     if not stat.S_ISREG(info.st_mode):
         return None
     return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _write(path: Path, data: bytes, before: tuple[int, ...]) -> None:
+    """Write a copy with the modification time of the original.
+
+    Git takes a file for unchanged if its size and time are those in an index that is younger than the file.
+    """
+    path.write_bytes(data)
+    os.utime(path, ns=(before[3], before[3]))
 
 
 def _read(path: Path) -> bytes:

@@ -66,7 +66,9 @@ class Command:
     contained: bool = False
     reports: bool = False
     data: tuple[bytes, ...] = ()
-    """Files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
+    """Contents of files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
+    passed: tuple[int, ...] = ()
+    """Descriptors that the first process inherits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
             stdout=out_write,
             stderr=out_write,
             start_new_session=True,
-            pass_fds=(*files, *(() if command.contained else (status_write,))),
+            pass_fds=(*files, *command.passed, *(() if command.contained else (status_write,))),
         )
     except BaseException:
         os.close(out_read)

@@ -27,6 +27,9 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 
 Covers. See `covers`.
 
+Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy` and
+`own_network`.
+
 The repository. See `git_access`.
 
 Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
@@ -44,6 +47,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -51,12 +55,14 @@ from pathlib import Path
 
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
+from chatops.tools import own_network
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets
 from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded
 from chatops.tools.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.tools.git_config import config_place, filtered_config
 from chatops.tools.process import DATA, Command
+from chatops.tools.proxy import PORT
 from chatops.tools.supervisor import MAX_FILE
 from chatops.tools.toolchains import Toolchains, find_toolchains
 
@@ -137,7 +143,8 @@ def confinement(
     )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     where = "a copy of the workspace" if replaced else "workspace"
-    network = "network" if spec.network else "no network"
+    reached = f"no network but {', '.join(spec.hosts)}" if spec.hosts else "no network"
+    network = "network" if spec.network else reached
     return Confinement(
         level=SandboxLevel.HARD,
         program=program,
@@ -155,7 +162,7 @@ def probe() -> tuple[str, str]:
     program = shutil.which("bwrap", path=os.pathsep.join(_TRIED_IN))
     if program is None:
         return "", "bubblewrap is not installed"
-    argv = [program, *_isolation(network=False), *_system(), "--", "/usr/bin/true"]
+    argv = [program, *_isolation(share_network=False), *_system(), "--", "/usr/bin/true"]
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False, env={}, cwd="/"
@@ -179,10 +186,12 @@ def sandboxed_command(
     call: str,
     masked: bool = False,
     stage: Stage | None = None,
+    channel: int | None = None,
 ) -> Command:
     """Return a command that runs `argv` as `confined` says, under the limits of `context`.
 
-    `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`.
+    `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`. `channel`:
+    descriptor of a unix socket that passes on the listening socket of the command's own network, see `own_network`.
 
     Lists all visible user folders: call it in a thread.
 
@@ -204,7 +213,7 @@ def sandboxed_command(
     read_only = context.exposure is Exposure.READ_ONLY
     outer = (
         confined.program,
-        *_isolation(network=spec.network),
+        *_isolation(share_network=spec.network or channel is not None),
         *_system(),
         *_homes(workspace),
         *_shown(confined.toolchains, workspace=None),
@@ -225,13 +234,14 @@ def sandboxed_command(
         "-c",
     )
     return Command(
-        argv=(*outer, _WATCH, "sh", *argv),
+        argv=(*_own_network(channel), *outer, _WATCH, "sh", *argv),
         cwd=cwd,
         environment=environment,
         call=call,
         contained=True,
         reports=True,
         data=(config,) if DATA in outer else (),
+        passed=() if channel is None else (channel,),
     )
 
 
@@ -262,6 +272,12 @@ def _shown(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, 
     return args
 
 
+def _own_network(channel: int | None) -> tuple[str, ...]:
+    if channel is None:
+        return ()
+    return (sys.executable, "-I", "-S", own_network.__file__, str(channel), str(PORT))
+
+
 def _repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
     """Give access to the repository; without one, let none be made unless `.git` may be written."""
     store = view.source / ".git"
@@ -278,10 +294,10 @@ def _git_config(config: bytes, *, workspace: Path) -> list[str]:
     return ["--ro-bind-data", DATA, str(place)]
 
 
-def _isolation(*, network: bool) -> list[str]:
+def _isolation(*, share_network: bool) -> list[str]:
     flags = ["--die-with-parent", "--new-session", "--unshare-all", "--unshare-user", "--disable-userns"]
     flags += ["--cap-drop", "ALL", "--hostname", "sandbox"]
-    return [*flags, "--share-net"] if network else flags
+    return [*flags, "--share-net"] if share_network else flags
 
 
 def _system() -> list[str]:
