@@ -14,7 +14,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
@@ -397,7 +397,7 @@ def sandbox_layers(
 
 
 def web_ports(registries: Registries) -> frozenset[int]:
-    """Return the ports besides 80 and 443 that web_fetch may connect to.
+    """Return the ports besides 80 and 443 that the tool that fetches URLs may connect to.
 
     These are the user's ports, limited to those that the site names, if it names any.
     """
@@ -407,4 +407,4 @@ def web_ports(registries: Registries) -> frozenset[int]:
 
 def _ports(registry: Registry | None) -> tuple[int, ...] | None:
     settings = registry.tools if registry is not None else ()
-    return next((setting.ports for name, setting in settings if name == "web_fetch"), None)
+    return next((setting.ports for name, setting in settings if BUILT_IN_TOOLS.get(name, NO_CAPABILITIES).url), None)

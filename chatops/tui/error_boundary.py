@@ -7,6 +7,7 @@ or decided may depend on a drawing that fails.
 import logging
 from collections import deque
 from collections.abc import Callable
+from types import CodeType
 
 from textual.worker import WorkerFailed
 
@@ -38,21 +39,36 @@ class ErrorReporter:
         self._clock = clock
         self._show = show
         self._times: deque[float] = deque(maxlen=TOO_MANY)
-        self._shown: dict[str, float] = {}
+        self._shown: dict[tuple[type[BaseException], CodeType | None, int], float] = {}
+        """When an error of this type from this line of code was shown last."""
 
     def note(self, error: Exception) -> bool:
-        """Log and show an error. Return False if there were so many that continuing makes no sense."""
+        """Log an error, and show it unless one from the same line was just shown.
+
+        Returns False if there were so many that continuing makes no sense.
+        """
         cause = error.error if isinstance(error, WorkerFailed) else error
         if log.hasHandlers():
             # Without a log file, the logging module would write the traceback over the screen.
             log.error("an error in the screen", exc_info=cause)
         now = self._clock()
         self._times.append(now)
-        text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
-        if now - self._shown.get(text, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
-            self._shown[text] = now
+        origin = (type(cause), *_raised_at(cause))
+        if now - self._shown.get(origin, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
+            self._shown[origin] = now
+            text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
             self._show(f"Internal error ({text[:200]}). The session continues.{_where()}")
         return len(self._times) < TOO_MANY or now - self._times[0] > WITHIN_S
+
+
+def _raised_at(error: BaseException) -> tuple[CodeType | None, int]:
+    """Return the function and the line that raised an error."""
+    trace = error.__traceback__
+    if trace is None:
+        return None, 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code, trace.tb_lineno
 
 
 def _where() -> str:

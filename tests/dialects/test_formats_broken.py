@@ -427,7 +427,7 @@ def test_code_behind_a_marker_is_a_call_of_the_tool_that_runs_code_with_doubt(te
 def test_code_after_a_marker_is_reported_where_no_tool_runs_code() -> None:
     reading = read_calls("<|python_tag|>print(1)", TOOLS)
     assert (reading.calls, reading.content) == ((), "")
-    assert [each.name for each in reading.diagnostics] == ["code_interpreter"]
+    assert [each.name for each in reading.diagnostics] == ["python_exec"]
 
 
 CITY = '{"city": "Oslo"}'

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
 from chatops.domain.canonical import JsonValue
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
 
 _NAMES_IN_A_MESSAGE = 12
 MAX_CALL = 8_000_000
@@ -75,6 +76,11 @@ class Early(Enum):
 TOO_EARLY = Early.TOO_EARLY
 
 
+_RUN_CODE = {name: known.code for name, known in BUILT_IN_TOOLS.items() if known.code}
+CODE_TOOLS = _RUN_CODE | {alias: _RUN_CODE[name] for alias, name in ALIASES.items() if name in _RUN_CODE}
+"""Name of each tool that runs code, and of its aliases, to its argument with the code."""
+
+
 class OfferedTools:
     """The tools on offer, and aliases that mean one of them (`brave_search` → `web_search`)."""
 
@@ -93,6 +99,13 @@ class OfferedTools:
             return name
         meant = self.aliases.get(name)
         return meant if meant in self.tools else None
+
+    def code_tool(self) -> tuple[str, str] | None:
+        """Return the tool on offer that runs code, and its argument with the code; None if there is none."""
+        for name, argument in CODE_TOOLS.items():
+            if found := self.named(name):
+                return found, argument
+        return None
 
     def schema(self, name: str) -> Schema:
         """Return the schema of a tool on offer."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chatops.dialects.formats.base import (
+    CODE_TOOLS,
     END_OF_TEXT,
     NOT_YET,
     Call,
@@ -37,8 +38,6 @@ _CODE_ENDS = re.compile(
 )
 _TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
 _BUILT_IN = ".call"
-_CODE_TOOLS = ("python_exec", "code_interpreter")
-_CODE = "code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,12 +190,13 @@ def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, 
 
 def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCall:
     """Return the call that runs `code`, if a tool on offer does that; the model named no tool, so the user is asked."""
-    name = next((found for each in _CODE_TOOLS if (found := offered.named(each))), None)
-    if name is None:
+    tool = offered.code_tool()
+    if tool is None:
         return UnusableCall(
             kind=DiagnosticKind.UNKNOWN_TOOL,
             message=f"is no tool here, so code cannot be run; {offered.listed()}",
             start=start,
-            name=_CODE_TOOLS[1],
+            name=next(iter(CODE_TOOLS)),
         )
-    return Call(name=name, arguments={_CODE: code}, start=start, end=end, confidence=Confidence.LOW)
+    name, argument = tool
+    return Call(name=name, arguments={argument: code}, start=start, end=end, confidence=Confidence.LOW)
