@@ -62,6 +62,9 @@ for _versions in (STATE_VERSIONS, RUN_VERSIONS):
     if sorted(_versions) != list(range(1, max(_versions) + 1)) or not all(_versions.values()):
         raise AssertionError("versions are numbered from 1 without gaps, each with a summary")
 
+PRUNED = "result"
+"""The only key of a checkpoint that was pruned to how its turn ended."""
+
 DAMAGED = "This message is damaged and cannot be shown."
 
 T = TypeVar("T")
@@ -135,6 +138,7 @@ encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
 encode_review, decode_review = _REVIEWS.encode, _REVIEWS.decode
 encode_run = _RUNS.encode
+encode_usage = _USAGES.encode
 
 
 def _dumps(value: object) -> str:
@@ -185,20 +189,14 @@ def decode_state(text: str, *, version: int) -> StoredState:
             advice="Update chatops to resume it; the messages before it can be read.",
         )
     payload = _STATES.parsed(text)
+    if payload.keys() == {PRUNED}:
+        raise UnreadableError("This turn is over, and only its result is stored.")
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=_DAMAGE_ADVICE)
     complete_state(payload)
     state = _STATES.validated(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
-
-
-def decode_usage(text: object) -> Usage | None:
-    """Return the usage from a stored turn's state; None if it cannot be read."""
-    try:
-        return _USAGES.decode(text)
-    except UnreadableError:
-        return None
 
 
 def decode_run(text: object, *, version: int) -> WorkflowState:

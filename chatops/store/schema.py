@@ -211,6 +211,7 @@ _RULES = (
     "SELECT seq, session_id, 'session', role, tool, pattern, source_call, granted_at, revoked_at FROM grants",
     "CREATE INDEX rules_by_session ON rules(session_id)",
     "DROP TABLE grants",
+    "ALTER TABLE turns ADD COLUMN usage TEXT NOT NULL DEFAULT ''",
 )
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -224,7 +225,9 @@ MIGRATIONS: tuple[Migration, ...] = (
         version=3, summary="When a session was acquired, and which process requests it.", statements=_HANDING_OVER
     ),
     Migration(
-        version=4, summary="Remembered rules, with scope, maker and uses, in place of grants.", statements=_RULES
+        version=4,
+        summary="Remembered rules, with scope, maker and uses, in place of grants; the usage of a turn.",
+        statements=_RULES,
     ),
 )
 

@@ -4,12 +4,16 @@ Theory of operation
 
 A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes, in one transaction:
 
-- the checkpoint: the turn's whole state, without message bodies, in place of the one before;
+- the checkpoint: the turn's whole state, without message bodies, in place of the one before, and its usage;
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
 - the decisions, remembered rules and pending calls that follow from the step, see `decisions` and `remembered`;
 - the removal of the queued message that the turn starts with, if any;
 - the draft without the message that the turn starts with.
+
+The first step of a turn also prunes the checkpoint of the turn before to how that ended: nothing reads it any more.
+Most of a checkpoint are the rights of its turn, which would otherwise be most of the file. Turns of workflow runs stay
+whole.
 
 All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.
 
@@ -29,19 +33,27 @@ Invariants
 The caller checks the lease in the same transaction, see `leases.must_not_be_taken`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage, total
+from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
 from chatops.store import decisions, messages, remembered, runs, sessions
 from chatops.store.base import Holder, JournalRow
-from chatops.store.codec import STATE_VERSION, damaged_message, decode_state, decode_usage, encode_state, fingerprint
+from chatops.store.codec import (
+    PRUNED,
+    STATE_VERSION,
+    damaged_message,
+    decode_state,
+    encode_state,
+    encode_usage,
+    fingerprint,
+)
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.turn_rules import carries_nothing, intents, title_from
 
@@ -54,10 +66,10 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     Raises ConflictError, NoSuchSessionError and AlreadyDecidedError.
     """
     state = step.state
-    session = rows.one("SELECT head, active_turn, title FROM sessions WHERE id = ?", state.session_id)
+    session = rows.one("SELECT head, active_turn, title, last_turn FROM sessions WHERE id = ?", state.session_id)
     if session is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
-    head, active, title = (text_or_none(value) for value in session)
+    head, active, title, last = (text_or_none(value) for value in session)
     body = encode_state(state)
     checkpoint = _Checkpoint(state=state, body=body, mark=fingerprint(step, state=body), writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
@@ -66,6 +78,8 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     _must_follow(state, stored, active=active)
     if stored is None:
         _may_begin(rows, state, head=head)
+        if state.contract is None and state.gate is None:
+            _prune(rows, last)
 
     new_head = messages.append(
         rows,
@@ -166,16 +180,39 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     )
 
 
+_USAGE = """CASE WHEN usage <> '' THEN usage
+    WHEN typeof(state) = 'text' AND json_valid(state) THEN json_extract(state, '$.usage') END"""
+"""The usage of a turn as JSON, or NULL. Earlier versions stored it in the checkpoint only."""
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
+
+
 def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
     """Return the usage of a session's turns. See `Store.usage`."""
-    # Extract only the usage: there may be many checkpoints, and each contains whole grants.
-    found = rows.all(
-        "SELECT json_extract(state, '$.usage') FROM turns WHERE session_id = ? AND turn_id IS NOT ? "
-        "AND json_valid(state)",
+    # SQLite adds them up, because there may be thousands.
+    sums = ", ".join(f"total(json_extract(spent, '$.{name}'))" for name in _COUNTS)
+    found = rows.one(
+        f"SELECT count(*), sum(json_extract(spent, '$.cost')), {sums} FROM "
+        f"(SELECT {_USAGE} AS spent FROM turns WHERE session_id = ? AND turn_id IS NOT ?) "
+        "WHERE CASE WHEN json_valid(spent) THEN json_type(spent) END = 'object'",
         session_id,
         besides,
     )
-    return total(*(decode_usage(row[0]) for row in found))
+    if found is None or not found[0]:
+        return None
+    counts = {name: int(real(value)) for name, value in zip(_COUNTS, found[2:], strict=True)}
+    return Usage(**counts, cost=real_or_none(found[1]))
+
+
+def _prune(rows: Connection, turn_id: str | None) -> None:
+    """Keep only the result and the usage of a finished turn of a chat."""
+    rows.run(
+        f"UPDATE turns SET usage = coalesce({_USAGE}, ''), "
+        f"state = json_object('{PRUNED}', json_extract(state, '$.phase.result')) "
+        "WHERE turn_id = ? AND phase = 'finished' AND CASE WHEN typeof(state) = 'text' AND json_valid(state) "
+        "THEN json_extract(state, '$.messages') IS NOT NULL AND json_extract(state, '$.contract') IS NULL "
+        "AND json_extract(state, '$.gate') IS NULL END",
+        turn_id,
+    )
 
 
 def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
@@ -210,6 +247,7 @@ def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) ->
         version=STATE_VERSION,
         phase=state.phase.kind,
         state=checkpoint.body,
+        usage=encode_usage(state.usage) if state.usage is not None else "",
         writer=checkpoint.writer,
         fingerprint=checkpoint.mark,
         updated_at=now,

@@ -180,8 +180,11 @@ def open_after(moment: Moment, log: bytes, folder: Path, losses: Losses, *, cut:
         gone = missing(path, kept)
         losses.lost += [f"{cut}: {one}" for one in gone]
         if kept and not gone:
-            assert store.load_turn(kept[-1].turn).turn_id == kept[-1].turn
-            go_on(store, SessionId(kept[-1].turn.rpartition(".")[0]))
+            session_id = SessionId(kept[-1].turn.rpartition(".")[0])
+            last = store.session(session_id).last_turn
+            assert last is not None
+            assert store.load_turn(last).turn_id == last
+            go_on(store, session_id)
     shutil.rmtree(folder)
 
 

@@ -25,6 +25,26 @@ class TurnConformance:
         store.commit(kit.first(TurnId(f"{session.id}.4"), session.id))
         assert store.next_turn_id(session.id) == f"{session.id}.5"
 
+    def test_a_finished_turn_keeps_its_usage_and_not_its_state_once_another_one_follows(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        spent = Usage(input_tokens=7, output_tokens=2)
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        done = kit.then(replace(step, state=replace(step.state, usage=spent)), kit.finished())
+        store.commit(done)
+        assert store.load_turn(turn) == done.state
+        history = store.history(session.id)
+        following = store.next_turn_id(session.id)
+        store.commit(kit.first(following, session.id, parent=store.session(session.id).head, history=history))
+        assert store.usage(session.id) == spent
+        assert store.history(session.id)[: len(history)] == history
+        with pytest.raises(UnreadableError):
+            store.load_turn(turn)
+        # A caller that did not learn of the commit may repeat it.
+        store.commit(done)
+        assert store.session(session.id).active_turn == following
+
     def test_a_committed_turn_loads_as_it_was_with_its_bodies(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:

@@ -26,6 +26,8 @@ class StoredTurn:
 
     step: TurnStep
     writer: object
+    pruned: bool = False
+    """True if only its result is left, because another turn followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

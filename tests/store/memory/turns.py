@@ -27,6 +27,9 @@ def commit(memory: Memory, step: TurnStep, *, now: float, writer: object, proces
     _must_follow(state, stored, session)
     if stored is None:
         _may_begin(memory, state, session)
+        last = memory.turns.get(session.last_turn) if session.last_turn is not None else None
+        if last is not None and not any(one.contract or one.gate for one in (state, last.step.state)):
+            memory.turns[last.step.state.turn_id] = replace(last, pruned=True)
     sessions.append(memory, state.session_id, step.messages, now=now)
     if any(message.id not in memory.messages for message in state.messages):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored.")
@@ -55,6 +58,8 @@ def load(memory: Memory, turn_id: TurnId) -> TurnState:
     """The state as last committed, with message bodies. Raises UnreadableError."""
     if turn_id not in memory.turns:
         raise UnreadableError(f"There is no turn {turn_id}.")
+    if memory.turns[turn_id].pruned:
+        raise UnreadableError(f"Turn {turn_id} is over.")
     state = memory.turns[turn_id].step.state
     return replace(
         state,
