@@ -153,7 +153,7 @@ def _fork(opened: Stored, arguments: Namespace) -> int:
     copy = opened.store.fork_session(info.id)
     view = screen()
     view.answer(copy.id)
-    view.say(f"Forked from {info.id}; remembered permissions were not copied. Open it with: chatops -r {copy.id}")
+    view.say(f"Forked from {info.id}; the rules of that session were not copied. Open it with: chatops -r {copy.id}")
     return 0
 
 

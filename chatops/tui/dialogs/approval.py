@@ -203,7 +203,7 @@ class ApprovalScreen(GuardedDialog):
             case "a":
                 self._send(item, Approved())
             case "s":
-                self._send(item, Approved(remember=exact_grant(item.pending)))
+                self._remember(item)
             case "r":
                 self._ask_rule(item)
             case "e":
@@ -262,6 +262,18 @@ class ApprovalScreen(GuardedDialog):
                 await self._show_if_second(item)
         if self.is_attached:
             self._refresh()
+
+    def _remember(self, item: ListedCall) -> None:
+        """Approve for the session, unless no such rule can be made: then say why, so that `a` can be chosen."""
+        pattern = exact_grant(item.pending)
+        try:
+            reason = self._session.rule_offer(item.pending).why_not(pattern, RuleScope.SESSION)
+        except ChatopsError as error:
+            reason = str(error)
+        if reason:
+            self.show_note(f"Not for the session: {line(reason)}. Approve once with a.")
+        else:
+            self._send(item, Approved(remember=pattern))
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:

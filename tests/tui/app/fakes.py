@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import LINK, Item, ItemKind
-from chatops.domain.decisions import Decision, Principal
+from chatops.domain.decisions import Decision, Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
@@ -178,6 +178,7 @@ class FakeSession(Session):
         self.stale = False
         self.answers: dict[CallId, DecisionRow] = {}
         self.recorded: tuple[RecordedCall, ...] = ()
+        self.rule_scopes = tuple(RuleScope)
         self.now = Snapshot(
             session_id=SESSION,
             title="Release notes",
@@ -277,7 +278,8 @@ class FakeSession(Session):
         self.change(queued=(), queue_held=False)
 
     def rule_offer(self, pending: PendingCall) -> RuleOffer:
-        return RuleOffer(pending=pending, grant=may_ask(pending.call.name))
+        grant = may_ask(pending.call.name).remembering(self.rule_scopes)
+        return RuleOffer(pending=pending, grant=grant)
 
     async def recorded_calls(self, tool: str) -> tuple[RecordedCall, ...]:
         return self.recorded

@@ -398,6 +398,17 @@ async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_n
         assert taken.decision == Approved(remember=ArgvPattern(words=("pytest", "-q")), scope=RuleScope.FOLDER)
 
 
+async def test_where_no_rule_can_be_made_s_and_r_say_why_and_approve_nothing() -> None:
+    async with stage() as running:
+        running.session.rule_scopes = ()
+        await asked(running, pending_call())
+        await running.press("s")
+        assert "Not for the session: the registry switches off rules of scope session." in running.text
+        await running.press("r")
+        assert "No rule is possible: the registry switches off rules of scope session." in running.text
+        assert running.session.taken == []
+
+
 @pytest.mark.more
 async def test_the_pattern_of_a_rule_can_be_edited_and_has_to_cover_the_call() -> None:
     async with stage() as running:
