@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.ids import CallId
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,9 @@ class Approved:
 
     remember: ArgumentPattern | None = None
     scope: RuleScope = RuleScope.SESSION
+    extra: SandboxSpec = NARROWEST
+    """Limits that the call gets in addition, this once: exactly those of its facts, or none. Only for a decision in the
+    dialog, which has named them."""
     kind: Literal["approved"] = "approved"
 
 

@@ -73,6 +73,18 @@ NARROWEST = SandboxSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """Something that a command probably needs and that its limits withhold."""
+
+    by: str
+    """The words of the command that need it, such as ``git push``; untrusted text."""
+    needs: SandboxSpec
+    """The limits that it would have to get in addition."""
+    seen: bool = False
+    """True if the same command failed for it before, False if it follows from the words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     """A path of this machine, shown at another place in the sandbox."""
 

@@ -9,6 +9,7 @@ from chatops.domain.canonical import digest, parsed
 from chatops.domain.endings import Ending
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
 
 ALIASES: Mapping[str, str] = MappingProxyType({"code_interpreter": "python_exec"})
 """Other names of built-in tools, used by models and registries."""
@@ -271,6 +272,12 @@ class CallFacts:
     sandbox: str = ""
     """The sandbox level that the call would run at, for display."""
     network: bool = False
+    lacks: tuple[Lack, ...] = ()
+    """Reasons for which the command will probably fail in its sandbox, for display."""
+    extra: SandboxSpec = NARROWEST
+    """Limits that the user can give this one call in addition; `NARROWEST`: none."""
+    extra_sandbox: str = ""
+    """What `sandbox` would be with `extra`."""
     needs_user: str = ""
     """Reason why only a decision of the user on this very call permits it, whatever rules say."""
     definition: str = ""

@@ -6,7 +6,7 @@ A call is checked in this order: known, permitted, parsable, not repeated, valid
 Reads run side by side. No call overtakes one that can change what it reads.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import Approved, Principal
@@ -52,6 +52,8 @@ from chatops.engine.state import (
     under,
 )
 from chatops.engine.view import pending_calls, workspace_was_read
+from chatops.policy.sandbox import under as under_ceiling
+from chatops.policy.sandbox import widened
 from chatops.policy.verdicts import Judgement
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
@@ -275,17 +277,38 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.network,
         # Left out when empty, so that digests stored by versions without these fields stay valid.
         *(value for value in (facts.needs_user, facts.definition) if value),
+        *((asdict(facts.extra), facts.extra_sandbox) if facts.extra != NARROWEST else ()),
     )
 
 
-def sandbox_of(draft: Draft) -> SandboxSpec:
-    """Return the limits of the round's calls: the stricter of the grant they were proposed under and that in force."""
-    return in_round(draft).proposed_under.confined(draft.state.grant.sandbox).sandbox or NARROWEST
+def with_extra(bound: str, extra: SandboxSpec) -> str:
+    """Return the digest of an approval that gives the call `extra` too."""
+    return bound if extra == NARROWEST else digest(bound, "with", asdict(extra))
 
 
-def inspect(draft: Draft, call: ToolCall) -> None:
+def sandbox_of(draft: Draft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
+    """Return the limits of a call: the stricter of the grant it was proposed under and that in force.
+
+    With what the user gave it in `extra`, but never more than the ceiling in force.
+    """
+    grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
+    return under_ceiling(_ceiling(draft), widened(grant.sandbox or NARROWEST, extra))
+
+
+def is_within_ceiling(draft: Draft, extra: SandboxSpec) -> bool:
+    """Return True if the ceiling in force takes nothing away from `extra`."""
+    grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
+    return sandbox_of(draft, extra) == widened(grant.sandbox or NARROWEST, extra)
+
+
+def _ceiling(draft: Draft) -> SandboxSpec | None:
+    then, now = in_round(draft).proposed_under.ceiling, draft.state.grant.ceiling
+    return now if then is None else under_ceiling(now, then)
+
+
+def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
     """Have a call inspected under the limits that it would run under."""
-    draft.effects.append(InspectCall(call=call, sandbox=sandbox_of(draft)))
+    draft.effects.append(InspectCall(call=call, sandbox=sandbox_of(draft, extra), ceiling=_ceiling(draft)))
 
 
 def schedule(draft: Draft) -> None:
@@ -339,7 +362,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
             attempt=attempt,
             digest=bound,
             exposure=exposure,
-            sandbox=sandbox_of(draft),
+            sandbox=sandbox_of(draft, status.extra),
         )
     )
     draft.events.append(
@@ -368,7 +391,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
         start(draft, index, status.facts, status)
         return
     draft.put_call(index, replace(one, status=under(status, Rechecking)))
-    inspect(draft, one.call)
+    inspect(draft, one.call, status.extra)
 
 
 def settled_before(draft: Draft, index: int) -> bool:

@@ -13,6 +13,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult
 from chatops.engine import calls, feedback, sequence
 from chatops.engine.draft import Draft
@@ -26,6 +27,9 @@ from chatops.engine.state import (
 )
 from chatops.policy.remembered import rule_from
 
+DIALOG = "tui"
+"""`Principal.via` of the approval dialog."""
+
 
 def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None:
     """Apply the user's decision on a pending call. The caller has compared the digest."""
@@ -37,6 +41,8 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
     unknown = status.reason is AskReason.OUTCOME_UNKNOWN
     # A call with unknown outcome is not edited: other arguments would be another call.
     if (unknown and isinstance(decision, Edited)) or (not status.outcome_unknown and isinstance(decision, MarkedDone)):
+        return
+    if isinstance(decision, Approved) and decision.extra != NARROWEST and not _may_give_extra(status, decision, by):
         return
     draft.decisions.append(
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
@@ -65,6 +71,12 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             _settle_doubt(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
 
 
+def _may_give_extra(status: AwaitingDecision, decision: Approved, by: Principal) -> bool:
+    """Return True if the decision gives what the dialog has offered: no program, rule or list of calls can."""
+    offered = decision.extra == status.facts.extra and decision.remember is None
+    return offered and by.via == DIALOG and not status.outcome_unknown
+
+
 def _denied(draft: Draft, reason: str, by: Principal) -> str:
     if draft.state.gate is not None:
         return feedback.gate_denied(reason, by=str(by) if by.is_person else "")
@@ -80,11 +92,12 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
         draft.close_attempt(one, status.attempt, feedback.unknown_result(earlier))
     permitted = Permitted(
         facts=status.facts,
-        digest=calls.bound_by(draft, one.call, status),
+        digest=calls.with_extra(calls.bound_by(draft, one.call, status), decision.extra),
         verdict=Verdict.ASK,
         decided_by=str(by),
         attempt=status.attempt,
         interruption=earlier,
+        extra=decision.extra,
     )
     draft.put_call(index, replace(one, status=permitted))
     judgement = calls.judge_call(draft, one.call, status.facts)

@@ -48,6 +48,8 @@ class InspectCall:
     call: ToolCall
     sandbox: SandboxSpec = NARROWEST
     """Limits of the command that the call runs."""
+    ceiling: SandboxSpec | None = None
+    """The most that the user may give this call in addition; None: there is no ceiling."""
     kind: Literal["inspect_call"] = "inspect_call"
 
 

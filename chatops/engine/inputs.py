@@ -135,6 +135,8 @@ class NarrowGrant:
     """The rules that may still answer an ask; None: all of them."""
     sandbox: SandboxSpec | None = None
     """Limits of commands that hold from now on, in addition to those of the turn."""
+    ceiling: SandboxSpec | None = None
+    """The most that a call can get from now on, in addition to the turn's own ceiling."""
     rule_scopes: tuple[RuleScope, ...] = SCOPES
     """The scopes of remembered rules that may still answer."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"

@@ -12,6 +12,7 @@ from chatops.domain.events import (
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
 from chatops.engine import calls, feedback, sequence, validations
 from chatops.engine.draft import Draft
@@ -25,6 +26,7 @@ from chatops.engine.state import (
     Permitted,
     Rechecking,
 )
+from chatops.policy.argv import simple_words
 from chatops.policy.verdicts import BY_POLICY
 
 FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
@@ -177,7 +179,11 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
         calls.deny(draft, index, judgement, facts=facts)
         return
     comparable = facts if status.facts.definition else replace(facts, definition="")
-    unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
+    if status.extra == NARROWEST:
+        unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
+    else:
+        unchanged = _unchanged_with_extra(draft, one.call, comparable, status)
+        facts = _without_extra(draft, facts, status) if not unchanged else facts
     by_user = status.verdict is Verdict.ASK
     if unchanged and (by_user or judgement.verdict is Verdict.ALLOW):
         calls.start(draft, index, comparable, status)
@@ -191,6 +197,43 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
         reason = AskReason.CHANGED if by_user else AskReason.POLICY
         earlier = status.interruption
         calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
+
+
+def _unchanged_with_extra(draft: Draft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
+    """Return True if the call, inspected with the extra limits, is the one that was approved with exactly these.
+
+    What was shown differs from `facts` in what the extra limits change, and in nothing else.
+    """
+    shown = status.facts
+    if shown.extra != status.extra or facts.sandbox != shown.extra_sandbox:
+        return False
+    found = facts.argv == shown.argv or (not shown.argv and facts.argv == simple_words(shown.command))
+    as_shown = replace(
+        facts,
+        sandbox=shown.sandbox,
+        network=shown.network,
+        argv=shown.argv if found else facts.argv,
+        # They follow from the words, and the words are those that were shown.
+        paths=facts.paths if shown.argv else shown.paths,
+        extra=shown.extra,
+        extra_sandbox=shown.extra_sandbox,
+    )
+    bound = calls.with_extra(calls.call_digest(draft, call, as_shown), status.extra)
+    return bound == status.digest and calls.is_within_ceiling(draft, status.extra)
+
+
+def _without_extra(draft: Draft, facts: CallFacts, status: Rechecking) -> CallFacts:
+    """Return `facts` as they are for the call without its extra limits, which the user may give again."""
+    shown = status.facts
+    offered = calls.is_within_ceiling(draft, shown.extra)
+    return replace(
+        facts,
+        sandbox=shown.sandbox,
+        network=shown.network,
+        lacks=shown.lacks,
+        extra=shown.extra if offered else NARROWEST,
+        extra_sandbox=facts.sandbox if offered else "",
+    )
 
 
 def _not_offered(draft: Draft, index: int) -> None:
@@ -277,6 +320,10 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         yield "the change it makes"
     if before.sandbox != after.sandbox:
         yield f"the sandbox, now: {after.sandbox or 'none'}"
+    if before.extra != after.extra:
+        yield "what it may get in addition"
+    elif before.extra_sandbox != after.extra_sandbox:
+        yield f"the sandbox with what it gets in addition, now: {after.extra_sandbox}"
     if before.network != after.network:
         yield f"the network, now: {'yes' if after.network else 'no'}"
 

@@ -166,8 +166,10 @@ def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
 def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
     one = draft.calls()[index]
     match one.status:
-        case Inspecting() | Rechecking():
+        case Inspecting():
             calls.inspect(draft, one.call)
+        case Rechecking(extra=extra):
+            calls.inspect(draft, one.call, extra)
         case Started() as status:
             _recover_started(draft, index, status, known.get((one.call.id, status.attempt)))
         case Reconciling() as status:

@@ -9,6 +9,7 @@ from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult
 from chatops.domain.usage import Usage
 from chatops.engine.contract import StepContract
@@ -73,6 +74,8 @@ class Permit:
     interruption: Interruption | None = None
     """Knowledge of an earlier attempt that may have taken effect. The user wants the call run
     again all the same."""
+    extra: SandboxSpec = NARROWEST
+    """Limits that the user gave this one call in addition."""
 
 
 _Status = TypeVar("_Status", bound=Permit)

@@ -207,9 +207,10 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _retried(draft, grant)
         case SwitchRole():
             _role_switched(draft, event)
-        case NarrowGrant(layers=layers, answers=answers, sandbox=sandbox, rule_scopes=scopes):
+        case NarrowGrant(layers=layers, answers=answers, rule_scopes=scopes):
             if not isinstance(state.phase, Finished):
-                narrowed = state.grant.narrowed(*layers).answered_by(answers).confined(sandbox)
+                narrowed = state.grant.narrowed(*layers).answered_by(answers)
+                narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
                 draft.set_grant(narrowed.remembering(scopes))
                 _show_denials(draft, state)
         case Recover(grant=grant, interrupted=interrupted, copied=copied):

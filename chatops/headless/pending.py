@@ -12,7 +12,14 @@ from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_command, describe_processes, describe_start
+from chatops.runtime.descriptions import (
+    NO_OUTPUT,
+    UNKNOWN,
+    describe_command,
+    describe_lacks,
+    describe_processes,
+    describe_start,
+)
 
 SHOWN_IN_LISTS = 100
 """Most characters of the arguments in a one-line mention."""
@@ -46,6 +53,7 @@ def describe(pending: PendingCall) -> str:
         *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_command(facts)),
         *_some("Sandbox:  ", [facts.sandbox]),
         f"Network:  {'yes' if facts.network or facts.hosts else 'no'}",
+        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_lacks(facts)),
         f"Digest:   {pending.digest}",
         *_scope(pending),
         "",

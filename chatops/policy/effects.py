@@ -51,7 +51,11 @@ _T = TypeVar("_T")
 
 _DEPTH = 4
 """How many programs in the arguments of another one are followed."""
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)", re.IGNORECASE)
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?"
+    r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
+    re.IGNORECASE,
+)
 _REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+|[\w-]+):(?!//).*")
 _DEV_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/.+")
 _STEERS = re.compile(
@@ -106,11 +110,13 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A need, the words that have it (``git push``), and the host, if it is known."""
+    """A need, and the words that have it, such as ``git push``."""
 
     kind: NeedKind
     by: str
-    host: str = ""
+    hosts: tuple[str, ...] = ()
+    """Hosts that it contacts by HTTP, with a port if one is named; empty if they are not known, or it uses more than
+    HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,8 @@ class _Found:
             span, name = at or redirection.span, redirection.target.text or redirection.target.source
             host = _DEV_HOST.fullmatch(name)
             if host is not None:
-                self._contact(host[1], by=name, span=span)
+                self._contact(host[1], span=span)
+                self._need(NeedKind.NETWORK, name)
             elif redirection.writes and not name.startswith("/dev/"):
                 self.writes.append(name)
                 self._warn(Danger.WRITES, name, span)
@@ -195,7 +202,7 @@ class _Found:
         argv = _known(words)
         name = argv[0].rsplit("/", 1)[-1]
         first = at or words[0].span
-        self.argvs.append((name, *argv[1:]) if name else argv)
+        self.argvs.append(argv)
         for word in words[1:]:
             self._word(word, at=at)
         self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
@@ -245,11 +252,11 @@ class _Found:
         """Collect from one argument, whatever program gets it."""
         text = word.text if word.text is not None else word.source
         for found in _URL.finditer(text):
-            if not text.startswith("file:"):
-                self.hosts.append(found[1].strip("[]"))
-                self._warn(Danger.CONTACTS, found[1].strip("[]"), at or word.span)
+            if found["scheme"] != "file":
+                self._contact(found["host"], span=at or word.span)
         if host := _DEV_HOST.fullmatch(text):
-            self._contact(host[1], by=text, span=at or word.span)
+            self._contact(host[1], span=at or word.span)
+            self._need(NeedKind.NETWORK, text)
         self._place(text.partition("=")[2] or text, at or word.span, source=word.source)
 
     def _place(self, name: str, span: Span, *, source: str = "") -> None:
@@ -282,7 +289,8 @@ class _Found:
 
     def _network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
         if name in FETCHES or name in REACHES_OUT:
-            targets = [found[1] for word in argv[1:] if (found := _URL.search(word))]
+            web = _web_hosts(argv)
+            targets = list(web)
             operands = operands_of(argv, HOST_VALUED | OUTPUT_FLAGS.get(name, frozenset()))
             if name in HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
@@ -291,10 +299,10 @@ class _Found:
                 if name == "rsync" and not targets:
                     return
             elif name in FETCHES and not targets:
-                targets = [word.partition("/")[0].partition(":")[0] for word in operands[:1] if "." in word]
-            self._need(NeedKind.NETWORK, name)
+                targets = web = [word.partition("/")[0] for word in operands[:1] if "." in word]
+            self._need(NeedKind.NETWORK, name, hosts=web if name in FETCHES else ())
             for target in targets:
-                self._contact(target.strip("[]"), by=name, span=span)
+                self._contact(target, span=span)
             if not targets:
                 self._warn(Danger.USES_NETWORK, name, span)
         elif name in PACKAGE_MANAGERS:
@@ -313,10 +321,11 @@ class _Found:
         name = f"git {verb}"
         if verb in GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
             hosts = [found[1] for word in words[1:] if (found := _REMOTE.fullmatch(word)) and "@" in word]
-            self._need(NeedKind.NETWORK, name)
+            web = _web_hosts(words)
+            self._need(NeedKind.NETWORK, name, hosts=() if hosts else web)
             for host in hosts:
-                self._contact(host, by=name, span=span)
-            if not hosts:
+                self._contact(host, span=span)
+            if not hosts and not web:
                 self._warn(Danger.USES_NETWORK, name, span)
         if verb in GIT_CONFIGURES and configures(verb, words):
             self._need(NeedKind.CONFIGURE, name)
@@ -327,16 +336,20 @@ class _Found:
         if "-c" in argv[1 : len(argv) - len(words)]:
             self._warn(Danger.STEERS, "git -c", span)
 
-    def _contact(self, host: str, *, by: str, span: Span) -> None:
+    def _contact(self, host: str, *, span: Span) -> None:
         self.hosts.append(host)
-        self._need(NeedKind.NETWORK, by, host=host)
         self._warn(Danger.CONTACTS, host, span)
 
-    def _need(self, kind: NeedKind, by: str, *, host: str = "") -> None:
-        self.needs.append(Need(kind, by, host))
+    def _need(self, kind: NeedKind, by: str, *, hosts: Sequence[str] = ()) -> None:
+        self.needs.append(Need(kind, by, tuple(hosts)))
 
     def _warn(self, danger: Danger, about: str, span: Span) -> None:
         self.warnings.append(Warned(danger, about, span))
+
+
+def _web_hosts(words: Sequence[str]) -> list[str]:
+    found = (match for word in words for match in _URL.finditer(word))
+    return [match["host"] for match in found if match["scheme"].lower() in ("http", "https")]
 
 
 def _known(words: Sequence[Word]) -> tuple[str, ...]:

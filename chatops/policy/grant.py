@@ -89,6 +89,10 @@ class Grant:
             return replace(self, sandbox=self.sandbox or sandbox)
         return replace(self, sandbox=stricter(self.sandbox, sandbox))
 
+    def capped(self, ceiling: SandboxSpec | None) -> "Grant":
+        """Return this grant with the stricter of both ceilings; None adds none."""
+        return self if ceiling is None else replace(self, ceiling=under(self.ceiling, ceiling))
+
     def narrowed(self, *layers: Layer) -> "Grant":
         """Return this grant with further layers: the only way to change what it permits."""
         return _with_layers(self, (*self.layers, *(layer for layer in layers if layer not in self.layers)))

@@ -9,6 +9,7 @@ from datetime import datetime
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
 from chatops.domain.wording import cut
@@ -139,6 +140,32 @@ def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
         which, covered = ("other files", "the words and the files above") if bound else ("files", "the words")
         rows += [("not bound", f"{which} that {programs} may load: an approval covers {covered} only")]
     return [(label, value) for label, value in rows if value]
+
+
+def describe_lacks(facts: CallFacts) -> list[tuple[str, str]]:
+    """Return what a command will probably lack in its sandbox and what the user can add, as labels and values."""
+    rows = [
+        ("may fail", f"{lack.by} {'lacked' if lack.seen else 'needs'} {describe_extra(lack.needs)}")
+        for lack in facts.lacks
+    ]
+    if facts.extra != NARROWEST:
+        rows.append(("+ adds", f"{describe_extra(facts.extra)}, for this call only; then: {facts.extra_sandbox}"))
+    return rows
+
+
+def describe_extra(extra: SandboxSpec) -> str:
+    """Return further limits in words: ``the network and commits in .git``."""
+    git = {"protect": "", "commit": "commits in .git", "writable": "all of .git writable, with config and hooks"}
+    parts = [
+        "the network" if extra.network else "",
+        *(f"the host {host}" for host in extra.hosts),
+        git[extra.git],
+        *(f"reading {show_path(path)}" for path in extra.read),
+        *(f"writing in {show_path(path)}" for path in extra.write),
+        *(f"the variable {name}" for name in extra.env),
+    ]
+    named = [part for part in parts if part]
+    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))
 
 
 def risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:

@@ -33,7 +33,6 @@ from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
-from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
@@ -97,8 +96,8 @@ class Performer:
                 self._begin(number, self._ask(self._asking, request))
             case CheckAnswer(round_id=number):
                 self._begin(f"{number}.check", self._check(effect))
-            case InspectCall(call=call, sandbox=sandbox):
-                self._begin(f"{call.id}.inspect", self._inspect(call, sandbox))
+            case InspectCall():
+                self._begin(f"{effect.call.id}.inspect", self._inspect(effect))
             case RunTool():
                 self._begin(effect.call.id, self._run(effect))
             case ReconcileTool():
@@ -154,13 +153,14 @@ class Performer:
             )
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
-    async def _inspect(self, call: ToolCall, sandbox: SandboxSpec) -> None:
+    async def _inspect(self, effect: InspectCall) -> None:
+        call = effect.call
         tool = self._tools.get(call.name)
         if tool is None:
             missing = Problem(path="", message="this tool no longer exists")
             facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
-            facts = await self._facts(tool, call, sandbox)
+            facts = await self._facts(tool, effect)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
@@ -176,8 +176,10 @@ class Performer:
             return ()
         return tuple(row.rule for row in rows if row.rule.tool == call.name)
 
-    async def _facts(self, tool: Tool, call: ToolCall, sandbox: SandboxSpec) -> CallFacts:
-        context = replace(self._context(call.id, 1, tool, _ignore), sandbox=sandbox)
+    async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
+        call = effect.call
+        context = self._context(call.id, 1, tool, _ignore)
+        context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))

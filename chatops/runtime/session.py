@@ -441,6 +441,7 @@ class Session(SessionView):
                 layers=turns.grant.layers,
                 answers=turns.grant.answers,
                 sandbox=turns.grant.sandbox,
+                ceiling=turns.grant.ceiling,
                 rule_scopes=turns.grant.rule_scopes,
             )
         )

@@ -41,7 +41,8 @@ STATE_VERSIONS: dict[int, str] = {
     7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
     " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
     " what tools do, facts about results, why a round got no reply; scopes of remembered rules, which are no longer"
-    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands;"
+    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands, and what"
+    " the user can give or gave a single call beyond them;"
     " whether a notice gives why the turn ended.",
 }
 """Contents of each version of a stored TurnState."""

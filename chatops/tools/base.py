@@ -30,6 +30,8 @@ class ToolContext:
     """Part of the workspace that a command of this call sees in the sandbox."""
     sandbox: SandboxSpec = NARROWEST
     """Limits of a command of this call."""
+    ceiling: SandboxSpec | None = None
+    """The most that the user may give this call in addition; None: there is no ceiling."""
     source: Path | None = None
     """Folder that a sandboxed command sees at the workspace's place, such as a copy of it; None: the workspace itself.
     It runs at level hard or not at all."""

@@ -3,14 +3,15 @@
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.tools.base import ToolContext
+from chatops.tools.lacks import unseen
 from chatops.tools.output import visible
 from chatops.tools.process import Command
-from chatops.tools.sandbox import Confinement, is_visible
+from chatops.tools.sandbox import Confinement
 
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
@@ -20,6 +21,7 @@ _NETWORK = re.compile(
 )
 _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
 _HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_CONFIGURES = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
 _MISSING = re.compile(
     r"command not found|no such file or directory|required file not found|no module attempt_name|bad interpreter",
     re.IGNORECASE,
@@ -36,33 +38,37 @@ def likely_cause(
     command: Command,
     confined: Confinement,
     context: ToolContext,
-) -> str:
-    """Return which part of the sandbox made `argv` fail with `code`, and the registry key that changes it.
+) -> tuple[str, SandboxSpec]:
+    """Return which part of the sandbox made `argv` fail with `code`, and the limits with which it would not.
 
     `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
     """
     spec = context.sandbox
     refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
     if any(".git" in line for line in refused) and spec.git != "writable":
-        if spec.git == "commit":
-            return _key("config, hooks and info of .git are read-only in the sandbox", '"git": "writable"')
-        return _key(".git is read-only in the sandbox", '"git": "commit"')
+        configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
+        needs = SandboxSpec(git="writable" if configures else "commit")
+        what = "config, hooks and info of .git are" if spec.git == "commit" else ".git is"
+        return _key(f"{what} read-only in the sandbox", f'"git": "{needs.git}"'), needs
     if refused and context.exposure is Exposure.READ_ONLY:
-        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")'
+        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
     if refused:
-        return "the sandbox allows writing only in the workspace"
+        return "the sandbox allows writing only in the workspace", NARROWEST
     if hidden := _masked(output, command, workspace=context.workspace):
-        return f"hidden from commands that a rule allows: {', '.join(hidden)}"
+        return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
     missing = _unseen(argv, command=command, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
-        return _key(f"the sandbox does not show {' and '.join(missing)}", f'"read": {json.dumps(missing)}')
+        shown = [visible(folder, limit=200) for folder in missing]
+        text = _key(f"the sandbox does not show {' and '.join(shown)}", f'"read": {json.dumps(shown)}')
+        return text, SandboxSpec(read=missing)
     if not spec.network and _NETWORK.search(output):
-        return _key("the sandbox has no network", '"network": true')
-    return ""
+        return _key("the sandbox has no network", '"network": true'), SandboxSpec(network=True)
+    return "", NARROWEST
 
 
 def _key(what: str, setting: str) -> str:
-    return f'{what}; "sandbox": {{{setting}}} in the registry changes that'
+    once = "+ in the dialog of the repeated call allows it once"
+    return f'{what}; {once}, "sandbox": {{{setting}}} in the registry changes that'
 
 
 def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
@@ -74,23 +80,7 @@ def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
 
 
-def _unseen(argv: tuple[str, ...], *, command: Command, confined: Confinement, context: ToolContext) -> list[str]:
+def _unseen(argv: tuple[str, ...], *, command: Command, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
     """Return the environments that the program needs and the sandbox does not show."""
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
-    found = os.path.join(command.cwd, words[0]) if "/" in words[0] else shutil.which(words[0])
-    if not found:
-        return []
-    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
-    needed = [found, os.path.join(os.path.dirname(found), "python")]
-    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    unseen = (
-        place
-        for place in places
-        if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
-    )
-    return list(dict.fromkeys(visible(str(_environment(place)), limit=200) for place in unseen))
-
-
-def _environment(program: Path) -> Path:
-    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
-    return program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
+    return unseen(words[0], cwd=command.cwd, confined=confined, context=context)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.sandbox import SandboxLevel
+from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.causes import likely_cause
@@ -41,6 +41,8 @@ _MARGIN_S = 1.0
 _STATUS_ROOM = 600
 _REASON = 160
 _MOST_NAMED = 3
+_MOST_OFFERED = 8
+"""Most hosts that one key gives to a call."""
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 _Command = tuple[str, str, str]
@@ -52,6 +54,8 @@ class SandboxFailures:
 
     best: SandboxLevel = SandboxLevel.HARD
     _failures: dict[_Command, str] = field(default_factory=dict)
+    _lacks: dict[_Command, SandboxSpec] = field(default_factory=dict)
+    """What commands probably lacked when they failed."""
 
     def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
         """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""
@@ -72,6 +76,17 @@ class SandboxFailures:
     def forget(self, facts: CallFacts, context: ToolContext) -> None:
         """Forget the failure of a call that runs now, so that the next one tries the sandbox again."""
         self._failures.pop(self._key(facts, context), None)
+
+    def learn(self, facts: CallFacts, context: ToolContext, *, needs: SandboxSpec) -> None:
+        """Keep what the command probably lacked in its sandbox, for the dialog of its repetition."""
+        self._lacks.pop(self._key(facts, context), None)
+        if needs != NARROWEST:
+            self._lacks[self._key(facts, context)] = needs
+
+    def lacks(self, facts: CallFacts, context: ToolContext) -> tuple[Lack, ...]:
+        """Return what this command probably lacked when it failed last."""
+        needs = self._lacks.get(self._key(facts, context))
+        return (Lack(by="it", needs=needs, seen=True),) if needs is not None else ()
 
     def _key(self, facts: CallFacts, context: ToolContext) -> _Command:
         return (context.session_id, facts.command, facts.cwd)
@@ -185,14 +200,18 @@ async def run_confined(
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
-    causes = []
-    if run.refused:
-        causes.append(f"not reachable from the sandbox: {', '.join(run.refused[:_MOST_NAMED])}")
+    causes, needs = [], NARROWEST
     if level.program and ended.code:
         output = ended.output.text()
-        causes.append(
-            likely_cause(output, code=ended.code, argv=argv, command=run.command, confined=level, context=context)
+        cause, needs = likely_cause(
+            output, code=ended.code, argv=argv, command=run.command, confined=level, context=context
         )
+        causes.append(cause)
+    if run.refused:
+        # The proxy knows this; what the output says of the network follows from it.
+        causes = [f"not reachable from the sandbox: {', '.join(run.refused[:_MOST_NAMED])}"]
+        needs = SandboxSpec(hosts=run.refused[:_MOST_OFFERED]) if ended.code else NARROWEST
+    failures.learn(facts, context, needs=needs)
     if run.left:
         names = ", ".join(f".git/{name}" for name in run.left)
         causes.append(f"changed or locked outside meanwhile, so left as they are: {names}")

@@ -25,6 +25,7 @@ from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, refused
 from chatops.tools.execution import MAX_TEXT, SandboxFailures, inspect_program, run_confined, search_path, seconds_left
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.lacks import with_lacks
 from chatops.tools.loaded_files import loaded_files
 from chatops.tools.output import visible
 from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
@@ -85,7 +86,7 @@ def _inspect(
     if level is None:
         return facts
     cwd = Path(facts.cwd)
-    return command_facts(
+    facts = command_facts(
         command,
         facts=facts,
         cwd=cwd,
@@ -94,6 +95,7 @@ def _inspect(
         context=context,
         expand=partial(_names, cwd=cwd),
     )
+    return with_lacks(facts, confined=level, context=context, seen=failures.lacks(facts, context))
 
 
 def command_facts(
@@ -120,7 +122,7 @@ def command_facts(
         argv=argv,
         reveals=_reveals(argv, targets=targets, contained=contained, context=context, cwd=cwd),
         paths=(*facts.paths, *(target for target in targets if target not in facts.paths)),
-        hashes=loaded_files(command, words=argv, cwd=cwd, context=context),
+        hashes=loaded_files(command, words=argv or simple_words(command), cwd=cwd, context=context),
         needs_user="; ".join(filter(None, (_DOUBTED if doubted else "", facts.needs_user))),
     )
 

@@ -72,6 +72,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "a": "approve once",
             "s": "approve, and the same for the rest of the session, in this role",
             "r": "approve and make a rule: choose its pattern and scope first",
+            "+": "approve once with what the call lacks in its sandbox, as the dialog names it",
             "e": "edit the arguments; they are checked again, then shown",
             "d": "deny this call; the turn continues",
             "D": "deny and tell the model why",
@@ -111,7 +112,7 @@ KEYS: tuple[KeyHelp, ...] = (
     ),
 )
 
-_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z]"
+_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z+]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
 

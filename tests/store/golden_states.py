@@ -6,6 +6,7 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall, StepContract
@@ -52,6 +53,9 @@ FACTS = CallFacts(
     hashes=("/w/a 00ff",),
     sandbox="bwrap hard",
     network=True,
+    lacks=(Lack(by="git push", needs=SandboxSpec(hosts=("git.example",)), seen=True),),
+    extra=SandboxSpec(network=True, git="commit", write=("/srv",)),
+    extra_sandbox="bwrap hard, network",
 )
 
 

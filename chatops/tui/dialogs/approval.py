@@ -20,6 +20,7 @@ from chatops.domain.events import (
     ToolStarted,
     TurnFinished,
 )
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
@@ -43,15 +44,15 @@ from chatops.tui.dialogs.rule import RuleDialog
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_APPROVING = frozenset("asrRA")
-_RUNNING = frozenset("asrR")
+_APPROVING = frozenset("as+rRA")
+_RUNNING = frozenset("as+rR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
 
 
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("asredDARum")
+    DECIDING: ClassVar[frozenset[str]] = frozenset("as+redDARum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
@@ -204,6 +205,10 @@ class ApprovalScreen(GuardedDialog):
                 self._send(item, Approved())
             case "s":
                 self._remember(item)
+            case "+" if item.pending.facts.extra == NARROWEST:
+                self.show_note("Nothing is known that this call lacks in its sandbox.")
+            case "+":
+                self._send(item, Approved(extra=item.pending.facts.extra))
             case "r":
                 self._ask_rule(item)
             case "e":

@@ -14,6 +14,7 @@ from textual.content import Content
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import ArgumentPattern, Decision, Edited, ExactArguments, Rejected
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import plural
@@ -23,6 +24,8 @@ from chatops.runtime.descriptions import (
     NO_OUTPUT,
     UNKNOWN,
     describe_command,
+    describe_extra,
+    describe_lacks,
     describe_processes,
     describe_start,
     risky_parts,
@@ -112,6 +115,9 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         label="sandbox", text=line(facts.sandbox) or ("none" if facts.command else "not needed: no program is run")
     )
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
+    if not pending.outcome_unknown:
+        for label, value in describe_lacks(facts):
+            yield Row(label=label, text=line(value))
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
     if not pending.outcome_unknown and pending.denial is None:
@@ -238,6 +244,8 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
+    if item.pending.facts.extra != NARROWEST:
+        rest += f"\n+ approve once with {line(describe_extra(item.pending.facts.extra))}"
     return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"
 
 
@@ -248,7 +256,8 @@ def _short(item: ListedCall, left: int) -> str:
         return "e d D Esc"
     if item.pending.outcome_unknown:
         return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
-    return "a s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"
+    with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
+    return f"a {with_extra}s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"
 
 
 # Answers that need a text first

@@ -19,7 +19,8 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage
-from chatops.domain.tools import Outcome, ResultFacts, ResultSource
+from chatops.domain.sandbox import Lack, SandboxSpec
+from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
@@ -703,3 +704,60 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
         lines = (view.render_line(y) for y in range(view.size.height))
         marked = [segment.text for line in lines for segment in line if segment.style == style]
         assert marked == ["curl", "http://x.example/i", "sudo", "bash", "> out.log"]
+
+
+def lacking(command: str = "git push") -> CallFacts:
+    extra = SandboxSpec(network=True, git="commit")
+    return replace(
+        shell_facts(command),
+        sandbox="tight",
+        lacks=(
+            Lack(by="git push", needs=SandboxSpec(network=True)),
+            Lack(by="git push", needs=SandboxSpec(git="commit")),
+        ),
+        extra=extra,
+        extra_sandbox="tight, network",
+    )
+
+
+async def test_plus_approves_once_with_what_the_dialog_names() -> None:
+    async with stage(size=(100, 40)) as running:
+        await asked(running, pending_call(facts=lacking()))
+        for expected in (
+            "may fail     git push needs the network",
+            "git push needs commits in .git",
+            "+ adds       the network and commits in .git, for this call only; then: tight, network",
+        ):
+            assert expected in running.text
+        await running.press("down")
+        assert "+ approve once with the network and commits in .git" in running.text
+        await running.press("+")
+        assert [taken.decision for taken in running.session.taken] == [Approved(extra=lacking().extra)]
+
+
+async def test_plus_needs_the_end_on_screen_and_is_never_meant_by_a_or_approve_the_rest() -> None:
+    async with stage(size=(80, 24)) as running:
+        long = lacking("git push\n" * 60)
+        await asked(running, pending_call(1, facts=long), pending_call(2, facts=lacking()))
+        await running.press("+")
+        assert running.session.taken == [], "it scrolls first"
+        await running.press("end", "A")
+        await running.press("end", "A")
+        assert {taken.decision for taken in running.session.taken} == {Approved()}
+    async with stage() as running:
+        await asked(running, pending_call())
+        await running.press("+")
+        assert running.session.taken == [] and "Nothing is known that this call lacks" in running.text
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("unknown", [False, True])
+async def test_the_keys_of_a_yes_or_no_never_decide(unknown: bool) -> None:
+    reason = AskReason.OUTCOME_UNKNOWN if unknown else AskReason.POLICY
+    async with stage() as running:
+        await asked(running, pending_call(facts=lacking(), reason=reason))
+        for key in ("y", "n", "enter", "space", "+" if unknown else "R"):
+            await running.press(key)
+            assert running.session.taken == [], key
+        await running.press("R" if unknown else "a")
+        assert [taken.decision for taken in running.session.taken] == [Approved()]

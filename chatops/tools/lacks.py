@@ -1,0 +1,132 @@
+"""What a command will probably lack in its sandbox: by its words before it runs, and by how it failed before."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
+from chatops.domain.tools import CallFacts
+from chatops.policy.effects import Need, NeedKind, effects
+from chatops.policy.sandbox import covers_host, under, widened
+from chatops.tools.base import ToolContext
+from chatops.tools.confine import home_folders, home_secrets
+from chatops.tools.sandbox import Confinement, confinement, is_visible
+
+_REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
+_WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
+_OPEN = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
+"""Places that the sandbox has for itself."""
+
+
+def with_lacks(facts: CallFacts, *, confined: Confinement, context: ToolContext, seen: Iterable[Lack]) -> CallFacts:
+    """Add to the facts of a confined shell command what it will probably lack, and what the user can give it.
+
+    `seen` are the lacks for which the same command failed before. What the ceiling forbids is not offered.
+    """
+    if not confined.program or facts.interpreter or context.source is not None:
+        return facts
+    spec = context.sandbox
+    lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
+    lacks = [lack for lack in dict.fromkeys(lacks) if widened(spec, lack.needs) != spec]
+    wanted = reduce(widened, (lack.needs for lack in lacks), spec)
+    given = under(context.ceiling, wanted)
+    extra = _more(given, than=spec)
+    if extra == NARROWEST:
+        return replace(facts, lacks=tuple(lacks))
+    shown = confinement(given, workspace=context.workspace)
+    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=shown.description)
+
+
+def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
+    """Return what `spec` permits beyond `than`, such that ``widened(than, more)`` is `spec`; else nothing."""
+    more = SandboxSpec(
+        network=spec.network and not than.network,
+        hosts=tuple(host for host in spec.hosts if host not in than.hosts),
+        git=spec.git if spec.git != than.git else "protect",
+        read=tuple(path for path in spec.read if path not in than.read),
+        write=tuple(path for path in spec.write if path not in than.write),
+        env=tuple(name for name in spec.env if name not in than.env),
+    )
+    return more if widened(than, more) == spec else NARROWEST
+
+
+def _by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
+    known, spec = effects(command), context.sandbox
+    for need in known.needs:
+        yield from _of_need(need, spec=spec, context=context)
+    for program in known.programs:
+        if "/" not in program and shutil.which(program, path=os.pathsep.join(confined.path)):
+            continue
+        for folder in unseen(program, cwd=cwd, confined=confined, context=context):
+            yield Lack(by=program, needs=SandboxSpec(read=(folder,)))
+    for target in known.writes:
+        if folder := _folder_outside(target, cwd=cwd, spec=spec, context=context):
+            yield Lack(by=f"writing {target}", needs=SandboxSpec(write=(folder,)))
+
+
+def _of_need(need: Need, *, spec: SandboxSpec, context: ToolContext) -> Iterator[Lack]:
+    match need.kind:
+        case NeedKind.COMMIT | NeedKind.CONFIGURE:
+            wanted = "commit" if need.kind is NeedKind.COMMIT else "writable"
+            if (context.workspace / ".git").exists():
+                yield Lack(by=need.by, needs=SandboxSpec(git="commit" if wanted == "commit" else "writable"))
+        case NeedKind.NETWORK if not spec.network:
+            hosts = need.hosts or (_remote_hosts(context.workspace) if need.by.startswith("git ") else ())
+            missing = tuple(host for host in hosts if not any(covers_host(one, host) for one in spec.hosts))
+            if missing:
+                yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
+            elif not hosts and not spec.hosts:
+                # With hosts in the settings, those that are not known here are probably among them.
+                yield Lack(by=need.by, needs=SandboxSpec(network=True))
+        case _:
+            pass
+
+
+def _remote_hosts(workspace: Path) -> tuple[str, ...]:
+    """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
+    try:
+        text = (workspace / ".git" / "config").read_text(encoding="utf-8", errors="replace")[:100_000]
+    except OSError:
+        return ()
+    remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]
+    return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
+
+
+def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
+    """Return the environments that a program needs and the sandbox does not show."""
+    found = os.path.join(cwd, program) if "/" in program else shutil.which(program)
+    if not found:
+        return ()
+    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
+    needed = [found, os.path.join(os.path.dirname(found), "python")]
+    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    hidden = (
+        place
+        for place in places
+        if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
+    )
+    return tuple(dict.fromkeys(str(_environment(place)) for place in hidden))
+
+
+def _environment(program: Path) -> Path:
+    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
+    folder = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
+    # Not the whole home folder for a program in ~/bin.
+    return program.parent if any(home.is_relative_to(folder) for home in home_folders()) else folder
+
+
+def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolContext) -> str:
+    """Return the folder outside the workspace that a write to `target` needs; empty if it needs none or may not."""
+    path = Path(os.path.realpath(os.path.join(cwd, os.path.expanduser(target))))
+    if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_OPEN, *spec.write)):
+        return ""
+    folder = path.parent
+    kept = (*context.protected, *home_secrets())
+    # Never a folder that holds what no command may touch: the root, a home folder, credentials.
+    holds = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in kept)
+    holds = holds or any(home.is_relative_to(folder) for home in home_folders())
+    return str(folder) if folder.is_dir() and not holds and not context.workspace.is_relative_to(folder) else ""
