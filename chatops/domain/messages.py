@@ -127,7 +127,28 @@ class NoticeMessage:
     kind: Literal["notice"] = "notice"
 
 
-Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryMessage:
+    """A summary that a model gets instead of the messages before it. Without text, it gets all of them again."""
+
+    id: MessageId
+    text: str
+    replaces: int
+    """Number of messages before it that a user would count: their own and the model's."""
+    model: str = ""
+    """Registry name of the model that wrote it."""
+    usage: Usage | None = None
+    kind: Literal["summary"] = "summary"
+
+    @property
+    def notice(self) -> str:
+        """What it changes, for the transcript."""
+        if not self.text:
+            return "The model gets all messages above again."
+        return f"The model gets a summary of the {self.replaces} messages above. /compact undo takes it back."
+
+
+Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage | SummaryMessage
 
 
 def _block(file: AttachedFile) -> str:

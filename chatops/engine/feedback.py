@@ -179,7 +179,7 @@ def _because(reason: str) -> str:
     return f" Reason: {reason}{end}" if reason else ""
 
 
-NEARLY_FULL_ADVICE = "Start a new session (/new), or choose a model with more room (/model)."
+NEARLY_FULL_ADVICE = "/compact replaces it by a summary; /new starts an empty session; /model may have more room."
 
 
 def nearly_full(tokens: int, window: int, *, model: str) -> str:

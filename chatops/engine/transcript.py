@@ -8,6 +8,9 @@ need, and nothing about it has to be stored. Another model, prompt or set of too
 Requests of a session begin alike, so the last replay is kept and continued: the cost of a round does not grow with the
 history.
 
+A summary that the user has taken stands for everything before it, as the first two messages. A later summary without
+text takes it back.
+
 A result that the model has not seen yet is shortened rather than left out, and only if nothing else can give way. Sizes
 are estimates: four characters per token.
 """
@@ -15,8 +18,18 @@ are estimates: four characters per token.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import assert_never
 
-from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
+from chatops.domain.ids import MessageId
+from chatops.domain.messages import (
+    AssistantMessage,
+    Message,
+    NoticeMessage,
+    RoleSwitchMessage,
+    SummaryMessage,
+    ToolMessage,
+    UserMessage,
+)
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import ToolSpec
 
@@ -27,6 +40,8 @@ SHARE_AFTER_ELIDING = 0.8
 """Share of the budget to go below when eliding, so that the next rounds keep the same prefix (provider caches)."""
 LARGEST_REPLY = 0.5
 """Maximum share of the context window reserved for the reply: a default limit may be larger than the window."""
+_SUMMARY = "[chatops] The session so far was replaced by this summary:"
+_TAKEN = "I continue from this summary."
 SMALL = 400
 """Tool results of at most this many characters are not left out."""
 
@@ -50,21 +65,38 @@ def tokens(text_length: int) -> int:
     return -(-text_length // CHARACTERS_PER_TOKEN)
 
 
+def tools_size(tools: Sequence[ToolSpec]) -> int:
+    """Return the estimated tokens of the tools' descriptions."""
+    return sum(tokens(len(tool.schema) + len(tool.description)) + 12 for tool in tools)
+
+
 def budget(model: ModelTarget) -> int:
     """Return the token budget of the input: the window minus the reply, and at most its safe share."""
     reply = min(model.max_output_tokens, int(model.context_window * LARGEST_REPLY))
     return max(1_000, min(int(model.context_window * SHARE_OF_WINDOW), model.context_window - reply))
 
 
+def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return `messages` with the last summary in the place of those before it, if there is one in force."""
+    places = (place for place in range(len(messages) - 1, -1, -1) if isinstance(messages[place], SummaryMessage))
+    at = next(places, -1)
+    summary = messages[at] if at >= 0 else None
+    if not isinstance(summary, SummaryMessage) or not summary.text:
+        return messages
+    told = UserMessage(id=summary.id, text=f"{_SUMMARY}\n\n{summary.text}")
+    taken = AssistantMessage(id=MessageId(f"{summary.id}.taken"), text=_TAKEN)
+    return (told, taken, *messages[at + 1 :])
+
+
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
     """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
-    fixed = tokens(len(system)) + sum(tokens(len(t.schema) + len(t.description)) + 12 for t in tools)
-    messages, limit = tuple(messages), budget(model)
+    fixed = tokens(len(system)) + tools_size(tools)
+    messages, limit = from_summary(tuple(messages)), budget(model)
     replay = _Replay(fixed, limit=limit)
     if (last := _last[0]) is not None and last.is_continued_by(replay, messages):
         replay = last.copy()
     for message in messages[len(replay.messages) :]:
-        if isinstance(message, RoleSwitchMessage | NoticeMessage):
+        if isinstance(message, RoleSwitchMessage | NoticeMessage | SummaryMessage):
             continue
         if isinstance(message, AssistantMessage):
             replay.request()
@@ -158,10 +190,12 @@ def size(message: Message) -> int:
             return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
         case ToolMessage():
             return tokens(len(message.content)) + 4
-        case RoleSwitchMessage() | NoticeMessage():
+        case RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
             return 0
+        case UserMessage():
+            return tokens(len(message.content)) + 4
         case _:
-            return tokens(len(message.text)) + 4
+            assert_never(message)
 
 
 def _left_out(message: ToolMessage) -> ToolMessage:

@@ -20,6 +20,7 @@ from chatops.domain.messages import (
     Message,
     NoticeMessage,
     RoleSwitchMessage,
+    SummaryMessage,
     ToolMessage,
     UserMessage,
 )
@@ -102,7 +103,7 @@ class PromptedEncoder:
                         pairs = zip(message.calls, results[index], strict=True)
                         results_sent = [self._result(call, result, offered=offered) for call, result in pairs]
                         yield "user", self._writer.results(results_sent, secret=_SECRET)
-                case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
+                case ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)

@@ -30,6 +30,7 @@ from chatops.domain.messages import (
     Message,
     NoticeMessage,
     RoleSwitchMessage,
+    SummaryMessage,
     ToolMessage,
     UserMessage,
 )
@@ -242,7 +243,7 @@ class MessageEncoder:
                     reasoning = replay.of(message, this_turn=index > turn)
                     fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=replay.field))
                     fragments += [self._result(*pair) for pair in zip(ids, results.get(index, ()), strict=True)]
-                case ToolMessage() | RoleSwitchMessage() | NoticeMessage():
+                case ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)

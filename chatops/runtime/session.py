@@ -24,6 +24,7 @@ from chatops.domain.errors import (
 )
 from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
+from chatops.domain.messages import Message, SummaryMessage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
@@ -41,6 +42,7 @@ from chatops.runtime.settings import (
     registry_notice,
     role_switch,
 )
+from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo, Store
@@ -397,6 +399,36 @@ class Session(SessionView):
             return 0
         rules = await self._services.worker(self._services.store.rules, session_id=self.session_id)
         return sum(1 for row in rules if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
+
+    async def summarise(self, focus: str) -> SummaryMessage:
+        """Ask the model for a summary of the session. Nothing is stored; see `compact`. Raises ChatopsError."""
+        self._check_between_turns()
+        if not self._said:
+            raise ChatopsError("There is nothing to summarise yet: this session is empty.")
+        grant = self._turns.settings.grant(self._services.rights)
+        return await ask_for_summary(self._services.models, grant=grant, messages=self._said, focus=focus)
+
+    async def compact(self, summary: SummaryMessage) -> None:
+        """Send this summary instead of the messages before it from now on; one without text takes it back.
+
+        Raises SessionBusyError during a turn or run, ConflictError, StoreError.
+        """
+        async with self._turns.submitting:
+            self._check_between_turns()
+            info = await self._turns.stored()
+            summary = replace(summary, id=MessageId(f"{self.session_id}.summary{len(self._said)}"))
+            await self._turns.append(info, summary)
+        self.publish(Notice(id=summary.id, parent_id=self.session_id, text=summary.notice))
+
+    @property
+    def _said(self) -> tuple[Message, ...]:
+        """All messages of the session."""
+        return (*self._turns.history.messages, *(self.state.messages if self.state is not None else ()))
+
+    def _check_between_turns(self) -> None:
+        self._turns.check_owned()
+        if self._turns.workflow or self._turns.unfinished:
+            raise SessionBusyError("A turn or a run is not finished.", advice="Wait for its end, or stop it with Esc.")
 
     async def rename(self, title: str) -> None:
         """Give the session another title."""

@@ -18,7 +18,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
@@ -234,7 +234,7 @@ class Turns:
         self._last = step.state.turn_id
         await self.runner.begin(step)
 
-    async def append(self, info: SessionInfo, message: RoleSwitchMessage) -> None:
+    async def append(self, info: SessionInfo, message: RoleSwitchMessage | SummaryMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""
         self._archive()
         await self.runner.catch_up()

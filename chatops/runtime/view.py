@@ -15,7 +15,7 @@ from chatops.domain.decisions import Decision
 from chatops.domain.errors import ChatopsError, NotSavedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
-from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.rights import AccessLevel
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
@@ -92,7 +92,7 @@ class History:
 
     def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
         """Load all stored messages. `turn` is the current turn, `spent` the usage of all other turns."""
-        self._spent = spent
+        self._spent = total(spent, *(message.usage for message in messages if isinstance(message, SummaryMessage)))
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
         self._lost = stand_ins(self.messages)

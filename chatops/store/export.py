@@ -18,6 +18,7 @@ from chatops.domain.messages import (
     NoticeMessage,
     RoleSwitchMessage,
     Speaker,
+    SummaryMessage,
     ToolMessage,
     UserMessage,
 )
@@ -132,7 +133,7 @@ def to_openai(history: Sequence[Message]) -> str:
                 out.append(_openai_assistant(message.text, calls))
                 answers = zip(calls, results.get(place, ()), strict=True)
                 out.extend(_openai_result(id_, result) for (_, id_), result in answers)
-            case AssistantMessage() | ToolMessage() | RoleSwitchMessage() | NoticeMessage():
+            case AssistantMessage() | ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                 pass
             case _:
                 assert_never(message)
@@ -204,6 +205,8 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
             if message.before != message.after:
                 return f"Role: {message.before} → {message.after}", ", ".join(changes), []
             return f"Model of {message.after}: {message.model}", ", ".join(changes), []
+        case SummaryMessage():
+            return "chatops", message.notice, [("Summary", message.text)] if message.text else []
         case NoticeMessage():
             return f"Notice ({message.level})", "\n".join(part for part in (message.text, message.advice) if part), []
         case _:

@@ -18,7 +18,6 @@ from chatops.tui.commands.replies import (
     UseTheme,
 )
 from chatops.tui.host import TextTopic
-from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -173,6 +172,8 @@ async def fork(context: Context, argument: str) -> Replies:
 
 async def show_context(context: Context, argument: str) -> Replies:
     """Show the source of each part of the prompt, and how full the context window is."""
+    from chatops.tui.commands.context import context_text
+
     return (ShowText("Context", context_text(context.session)),)
 
 
@@ -266,20 +267,6 @@ async def doctor(context: Context, argument: str) -> Replies:
 
 async def _text(context: Context, title: str, *, topic: TextTopic, argument: str) -> Replies:
     return (ShowText(title, await context.host.text(topic, session=context.session, argument=argument)),)
-
-
-def context_text(session: "SessionView") -> str:
-    """Return the layers of the system prompt in order, each with its source and size."""
-    snapshot = session.snapshot()
-    lines = [f"{snapshot.context_used:,} of {snapshot.context_window:,} tokens used", ""]
-    for layer in session.prompt_layers():
-        text = layer.text.strip()
-        size = f", {plural(len(text), 'character')}" if text else ""
-        lines.append(f"--- {layer.name} ({layer.source}{size})")
-        # A persona file has line breaks for an editor; the screen wraps for its own width.
-        lines.append((with_joined_paragraphs(text) if layer.name == "persona" else text) or "(empty)")
-        lines.append("")
-    return "\n".join(lines).rstrip()
 
 
 def cost_text(session: "SessionView") -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.dialogs.picker import Picker
+    from chatops.tui.dialogs.question import Question
     from chatops.tui.host import Host
 
 
@@ -117,9 +118,9 @@ class Then:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Let the user choose, then run `chosen` with the key of the choice. Choosing `current` does nothing."""
+    """Let the user choose or write, then run `chosen` with the key or text. Choosing `current` does nothing."""
 
-    picker: "Picker"
+    picker: "Picker | Question[str]"
     chosen: "Handler"
     current: str | None = None
 

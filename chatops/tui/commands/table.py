@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from chatops.tui.commands import handlers, revision
+from chatops.tui.commands import compaction, handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -54,6 +54,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="edit", help="edit a message and send it again, in a copy of the session", run=revision.edit),
     SlashCommand(name="history", help="choose among the texts you sent before", run=revision.history),
+    SlashCommand(
+        name="compact",
+        args="[undo | WHAT TO KEEP]",
+        help="replace what was said by a summary that you see first",
+        run=compaction.compact,
+    ),
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
     SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
@@ -72,7 +78,6 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
     SlashCommand(name="undo", help="take back a turn"),
-    SlashCommand(name="compact", help="shorten the history"),
     SlashCommand(name="mcp", help="MCP servers"),
     SlashCommand(name="memory", help="what is remembered between sessions"),
 )

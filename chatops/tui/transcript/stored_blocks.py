@@ -14,6 +14,7 @@ from chatops.domain.messages import (
     NoticeMessage,
     RoleSwitchMessage,
     Speaker,
+    SummaryMessage,
     ToolMessage,
     UserMessage,
 )
@@ -77,6 +78,8 @@ def stored_blocks(
                 continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
                 yield role_divider(message)
+            case SummaryMessage():
+                yield NoticeBlock(id=message.id, text=message.notice, advice="", level="info")
             case NoticeMessage():
                 yield notice_block(message)
             case _ as never:

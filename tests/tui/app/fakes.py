@@ -257,6 +257,9 @@ class FakeSession(Session):
     def snapshot(self) -> Snapshot:
         return self.now
 
+    def grant(self) -> Grant:
+        return may_ask("shell_exec")
+
     def subscribe(self, listener: Callable[[Published], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)

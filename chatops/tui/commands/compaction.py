@@ -1,0 +1,49 @@
+"""The command that replaces what was said by a summary, shown and edited before it counts."""
+
+from dataclasses import replace
+
+from chatops.domain.ids import MessageId
+from chatops.domain.messages import SummaryMessage
+from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Then
+from chatops.tui.dialogs.question import Question
+
+_EXPLAIN = (
+    "From the next message on, the model gets this text instead of what was said before. Edit it as you like. The"
+    " transcript stays as it is, and /compact undo takes it back."
+)
+_REFUSED = "Nothing was compacted"
+
+
+async def compact(context: Context, argument: str) -> Replies:
+    """Ask the model for a summary, which the user may edit. ``undo`` sends all messages again.
+
+    Any other argument says what to keep in particular.
+    """
+    session = context.session.owned(_REFUSED)
+    if argument == "undo":
+        messages = context.session.snapshot().messages
+        last = next((one for one in reversed(messages) if isinstance(one, SummaryMessage)), None)
+        if last is None or not last.text:
+            return (Notify("The session is not compacted."),)
+        await session.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
+        return ()
+    return (Notify("Asking the model for a summary. It is shown before it counts."), Then(_ask, argument))
+
+
+async def _ask(context: Context, focus: str) -> Replies:
+    summary = await context.session.owned(_REFUSED).summarise(focus)
+
+    async def taken(then: Context, text: str) -> Replies:
+        await then.session.owned(_REFUSED).compact(replace(summary, text=text))
+        return ()
+
+    question = Question(
+        "Compact the session", explain=_EXPLAIN, text=summary.text, check=_not_empty, done="compacts", lines=True
+    )
+    return (Choose(question, taken),)
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("An empty summary would leave the model without anything. Esc goes back.")
+    return text.strip()
