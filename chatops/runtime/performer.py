@@ -170,11 +170,11 @@ class Performer:
         """Return this user's rules about the tool of a call, as stored now. If they cannot be read, there are none."""
         store, worker = self._services.store, self._services.worker
         try:
-            rows = await worker(store.rules, session_id=self._session_id(), uid=self._services.by.uid)
+            rows = await worker(store.rules, session_id=self._session_id(), uid=self._services.by.uid, tool=call.name)
         except StoreError:
             log.exception("remembered rules could not be read")
             return ()
-        return tuple(row.rule for row in rows if row.rule.tool == call.name)
+        return tuple(row.rule for row in rows)
 
     async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
         call = effect.call

@@ -291,11 +291,13 @@ class Store(Protocol):
         ...
 
     # remembered rules, journal, log
-    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
+    def rules(
+        self, *, session_id: SessionId | None = None, uid: int | None = None, tool: str | None = None
+    ) -> list[RuleRow]:
         """Return the remembered rules in force, for all roles, oldest first.
 
         With `session_id`, rules of scope *session* that belong to another session are left out; with `uid`, rules that
-        another user made.
+        another user made; with `tool`, rules about other tools.
         """
         ...
 

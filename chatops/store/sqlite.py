@@ -205,10 +205,12 @@ class SqliteStore:
         return 0 if row is None else integer(row[0])
 
     # remembered rules, journal, log
-    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
+    def rules(
+        self, *, session_id: SessionId | None = None, uid: int | None = None, tool: str | None = None
+    ) -> list[RuleRow]:
         with self._rows.read():
             full = None if session_id is None else sessions.full_id(self._rows, session_id)
-            return remembered.in_force(self._rows, session_id=full, uid=uid)
+            return remembered.in_force(self._rows, session_id=full, uid=uid, tool=tool)
 
     def revoke_rule(self, rule_id: str) -> bool:
         with self._rows.write():

@@ -11,6 +11,7 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry, packaged_registry
 from chatops.config.registry_read import read_registry
 from chatops.config.site import SitePlace
+from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import ModelType
@@ -89,6 +90,16 @@ def test_models_that_always_exist(place: Place) -> None:
     assert env is not None and (env.api_url, env.model_name, env.key.env) == ("http://h/v1", "m", "OPENAI_API_KEY")
     assert demo is not None and demo.type is ModelType.DEMO
     assert claude is not None and claude.command == ("claude", "-p")
+
+
+def test_scopes_of_rules_are_all_on_unless_the_file_names_those_that_are(place: Place) -> None:
+    assert place.load().registry.rule_scopes == tuple(RuleScope)
+    place.own(json.dumps({**MINIMAL, "rules": {"remember": ["role", "session"]}}))
+    assert place.load().registry.rule_scopes == (RuleScope.SESSION, RuleScope.ROLE)
+    place.own(json.dumps({**MINIMAL, "rules": {"remember": []}}))
+    assert place.load().registry.rule_scopes == ()
+    place.own(json.dumps({**MINIMAL, "rules": {}}))
+    assert place.load().registry.rule_scopes == tuple(RuleScope)
 
 
 def test_a_broken_file_leaves_its_last_good_copy_in_force(place: Place) -> None:
@@ -211,6 +222,9 @@ ERRORS = [
     ('{"sandbox": {"net": true}}', 1, 14, "sandbox.net"),
     ('{"sandbox": {"git": "protecct"}}', 1, 14, "sandbox.git"),
     ('{"sandbox": {"git": "open"}}', 1, 14, "sandbox.git"),
+    ('{"rules": {"remember": ["sesion"]}}', 1, 25, "rules.remember[0]"),
+    ('{"rules": {"rembember": []}}', 1, 12, "rules.rembember"),
+    ('{"rule": {"remember": []}}', 1, 2, "rule"),
     ('{"sandbox": {"require": "bublewrap"}}', 1, 14, "sandbox.require"),
     (
         '{"roles": {"a": {"rules": [{"tool": "file_edit", "verdict": "ask", "when": 1}]}}}',

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, PathPattern, RememberedRule
+from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
@@ -276,6 +276,17 @@ def test_meeting_keeps_what_both_permit() -> None:
     assert both.judge("file_edit", NOTHING).verdict is Verdict.DENY
     assert len(set(both.layers)) == len(both.layers)
     assert stored.intersection(stored) == stored
+
+
+def test_scopes_of_remembered_rules_are_those_that_every_registry_and_grant_leaves_on() -> None:
+    session, folder, role = RuleScope
+    assert grant().rule_scopes == (session, folder, role)
+    own, site = registry(rule_scopes=(session, role)), registry(rule_scopes=(session, folder))
+    assert grant(own).rule_scopes == (session, role)
+    assert grant(own, site=site).rule_scopes == (session,)
+    assert grant(site=registry(rule_scopes=())).rule_scopes == ()
+    assert grant(own).intersection(grant()).rule_scopes == (session, role)
+    assert grant().intersection(grant(own)).rule_scopes == (session, role)
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,13 @@ class MemoryStore:
             return sum(count for writer, count in memory.writes.items() if writer != id(self))
 
     # remembered rules, journal, log
-    def rules(self, *, session_id: SessionId | None = None, uid: int | None = None) -> list[RuleRow]:
+    def rules(
+        self, *, session_id: SessionId | None = None, uid: int | None = None, tool: str | None = None
+    ) -> list[RuleRow]:
         """See `Store.rules`."""
         with self._read() as memory:
             full = None if session_id is None else sessions.full_id(memory, session_id)
-            return remembered.in_force(memory, session_id=full, uid=uid)
+            return remembered.in_force(memory, session_id=full, uid=uid, tool=tool)
 
     def revoke_rule(self, rule_id: str) -> bool:
         """See `Store.revoke_rule`."""

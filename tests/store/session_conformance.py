@@ -341,6 +341,10 @@ class SessionConformance:
         assert kit.rules(store, other.id, uid=1000) == [folder]
         assert kit.rules(store, other.id, uid=7) == [role]
         assert kit.rules(store, other.id, uid=8) == []
+        assert [row.rule.scope for row in store.rules(tool="web_fetch")] == [
+            RuleScope.SESSION, RuleScope.FOLDER, RuleScope.ROLE,
+        ]  # fmt: skip
+        assert store.rules(tool="shell_exec") == []
         store.delete_session(session.id)
         assert kit.rules(store) == [folder, role]
 

@@ -25,10 +25,12 @@ def count_use(memory: Memory, rule_id: str, *, now: float) -> None:
         memory.rules[rule_id] = (owner, replace(row, uses=row.uses + 1, used_at=now))
 
 
-def in_force(memory: Memory, *, session_id: SessionId | None, uid: int | None) -> list[RuleRow]:
+def in_force(memory: Memory, *, session_id: SessionId | None, uid: int | None, tool: str | None) -> list[RuleRow]:
     """See `Store.rules`."""
     return [
         row
         for owner, row in memory.rules.values()
-        if (session_id is None or owner in (None, session_id)) and (uid is None or row.rule.uid in (None, uid))
+        if (session_id is None or owner in (None, session_id))
+        and (uid is None or row.rule.uid in (None, uid))
+        and tool in (None, row.rule.tool)
     ]
