@@ -203,6 +203,12 @@ class WorkspaceTrust:
         """
         return self._answer(shown, Answer.DECLINED)
 
+    def revoke(self) -> bool:
+        """Forget all answers about this folder. Returns and raises as `revoke_trust`."""
+        found = revoke_trust(self._workspace, folder=self._file.parent)
+        self.look_again()
+        return found
+
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
         listed, parts = self._question.listed, []

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.trust import TrustQuestion, WorkspaceTrust, revoke_trust
+from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
@@ -149,18 +149,9 @@ class App:
         self.settings.fresh(DEFAULT_MODEL_KEY)
         self._notify_sessions(RegistryNews(notices=()))
 
-    def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
-        """Store the user's answer about what the workspace brings, and put it in force. Raises ChatopsError."""
-        changed = self.trust.trust(shown) if trusted else self.trust.decline(shown)
+    def notify_rights_changed(self) -> None:
+        """Notify every open session that rights have changed without a change of the registry."""
         self._notify_sessions(RegistryNews(notices=()))
-        return changed
-
-    def revoke_trust(self) -> bool:
-        """Forget the user's answers about this workspace. Return False if there were none. Raises ConfigError."""
-        found = revoke_trust(self.workspace, folder=self.paths.trust)
-        self.trust.look_again()
-        self._notify_sessions(RegistryNews(notices=()))
-        return found
 
     def _notify_sessions(self, news: RegistryNews) -> None:
         """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""

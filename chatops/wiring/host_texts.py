@@ -44,11 +44,16 @@ class HostTexts:
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
         """Store the user's answer and put it in force."""
-        return await asyncio.to_thread(self._app.answer_trust, shown, trusted=trusted)
+        trust = self._app.trust
+        changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, shown)
+        self._app.notify_rights_changed()
+        return changed
 
     async def revoke_trust(self) -> bool:
         """Forget the user's answers about this workspace."""
-        return await asyncio.to_thread(self._app.revoke_trust)
+        found = await asyncio.to_thread(self._app.trust.revoke)
+        self._app.notify_rights_changed()
+        return found
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         """Revoke a remembered rule by its id, and return the notice."""

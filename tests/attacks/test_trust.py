@@ -176,6 +176,7 @@ def test_a_run_without_a_screen_sends_nothing_of_it_and_says_so_in_one_line(clon
         assert clone.app().trust.question.is_open
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("typed", ["trust\n", "y\n", ""])
 def test_a_pipe_trusts_nothing(typed: str, clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     clone.bring(EVERYTHING)
@@ -297,6 +298,7 @@ def test_a_registry_that_cannot_be_read_cannot_be_trusted(name: str, clone: Clon
     assert rights(opened) == rights(before)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("change", ["removed", "widened", "broken", "declined"])
 def test_a_narrowing_stays_in_force_when_its_file_changes(change: str, clone: Clone) -> None:
     """Otherwise a model that may write files could free itself."""
@@ -354,6 +356,7 @@ def test_no_note_ends_its_fence(name: str, clone: Clone) -> None:
     assert added.index("SECTION") > added.index(fenced) + len(fenced)
 
 
+@pytest.mark.more
 def test_long_notes_are_cut_and_that_is_said(clone: Clone) -> None:
     clone.bring({"AGENTS.md": "é" * MAX_NOTES})
     clone.bring({"AGENTS.md": "the root's notes"}, at=clone.root)
@@ -402,6 +405,7 @@ def test_what_is_no_plain_text_is_not_read(name: str, clone: Clone) -> None:
     assert "| Run make test." in clone.prompt(clone.trust())
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["workflows", ".chatops", ".chatops/skills", ".chatops/tools"])
 def test_no_linked_folder_is_looked_into(name: str, clone: Clone) -> None:
     clone.bring({"evil.json": json.dumps(WORKFLOW), "x.py": PWNED, "tools/x.py": PWNED}, at=clone.base / "outside")
@@ -413,6 +417,7 @@ def test_no_linked_folder_is_looked_into(name: str, clone: Clone) -> None:
     assert "evil" not in [one.name for one in opened.workflows().found]
 
 
+@pytest.mark.more
 def test_thousands_of_files_are_not_read(clone: Clone) -> None:
     clone.bring({f"workflows/{number:05}.json": json.dumps(WORKFLOW) for number in range(MAX_FILES + 50)})
     clone.bring({f".chatops/tools/{number:05}/x.py": PWNED for number in range(MAX_FILES + 50)})
@@ -422,6 +427,7 @@ def test_thousands_of_files_are_not_read(clone: Clone) -> None:
     assert len([one for one in opened.workflows().found if "workflows/0" in one.spec.source]) == MAX_FILES
 
 
+@pytest.mark.more
 def test_a_maze_of_empty_folders_is_not_walked(clone: Clone) -> None:
     for number in range(60):
         for inner in range(100):
@@ -432,6 +438,7 @@ def test_a_maze_of_empty_folders_is_not_walked(clone: Clone) -> None:
     assert any(f"more than {MAX_ENTRIES:,} entries" in one for one in opened.trust.question.left_out)
 
 
+@pytest.mark.more
 def test_thousands_of_refused_keys_are_counted_and_what_is_right_among_them_counts(clone: Clone) -> None:
     allow = {"tool": "file_read", "verdict": "allow"}
     rules = [*[allow] * 1_000, {"tool": "shell_exec", "verdict": "deny"}]
@@ -444,6 +451,7 @@ def test_thousands_of_refused_keys_are_counted_and_what_is_right_among_them_coun
     assert "In the registry of this folder 2000 keys have no effect." in opened.trust.notices()[0]
 
 
+@pytest.mark.more
 def test_an_error_after_a_refused_rule_has_its_own_position(clone: Clone) -> None:
     rules = '{"tool": "file_read", "verdict": "allow"},\n{"tool": "shell_exec", "verdict": "deny", "match": [1]}'
     clone.bring({"model_registry.json": f'{{"roles": {{"coder": {{"rules": [\n{rules}]}}}}}}'})
@@ -469,6 +477,7 @@ def test_names_cannot_act_on_the_terminal_or_hide(clone: Clone) -> None:
 # Something changes between question and use
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("swap", ["other text", "a link to the same text", "removed"])
 def test_a_file_swapped_while_the_question_is_open_is_not_used(swap: str, clone: Clone) -> None:
     clone.bring({"AGENTS.md": NOTES, "workflows/look.json": json.dumps(WORKFLOW)})
@@ -525,6 +534,7 @@ def test_a_folder_replaced_moved_or_copied_is_another_one(clone: Clone) -> None:
     assert not clone.app(ws=clone.root / "moved").trust.in_force.notes
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("damage", ["writable by others", "a link", "not JSON", "another shape"])
 def test_a_record_that_others_could_have_written_counts_for_nothing(damage: str, clone: Clone) -> None:
     clone.bring({"AGENTS.md": NOTES})
@@ -567,6 +577,7 @@ def test_notes_are_read_up_to_the_root_of_the_repository_nearest_first(clone: Cl
     assert "notes above" not in prompt and "hidden by it" not in prompt
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["a submodule", "a worktree"])
 def test_the_superproject_of_a_submodule_says_nothing(kind: str, clone: Clone) -> None:
     clone.bring({".git": f"gitdir: ../.git/{kind}", "AGENTS.md": "ours"})

@@ -43,6 +43,7 @@ async def test_no_other_key_decides() -> None:
         assert running.host.trusted == [] and not isinstance(running.app.screen, TrustScreen)
 
 
+@pytest.mark.more
 async def test_a_key_pressed_before_it_was_there_decides_nothing() -> None:
     async with stage(size=(100, 40)) as running:
         screen = await asked(running)
@@ -64,6 +65,7 @@ async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
         assert running.host.trusted == [True]
 
 
+@pytest.mark.more
 async def test_the_texts_are_part_of_what_has_to_be_seen() -> None:
     async with stage(size=(100, 24)) as running:
         screen = await asked(running)
@@ -116,11 +118,14 @@ async def test_it_opens_at_the_start_and_after_a_pending_approval() -> None:
         running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
         while not isinstance(app.screen, ApprovalScreen):
             await pilot.pause()
-        await running.press("escape")
+        # On a busy machine a key may count as pressed too early.
+        while isinstance(app.screen, ApprovalScreen):
+            await running.press("escape")
         while not isinstance(app.screen, TrustScreen):
+            clock.pass_(1.0)
             await pilot.pause()
-        await running.press("escape")
-        await running.settle()
+        while isinstance(app.screen, TrustScreen):
+            await running.press("escape")
         assert "Trust what" not in screen_text(app)
         assert host.trusted == []
 
