@@ -17,6 +17,7 @@ from typing import assert_never
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.rights import AccessLevel
+from chatops.domain.sandbox import SandboxLevel
 from chatops.headless.reach import Discover, Reach, Reachability, reach
 from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
@@ -24,7 +25,7 @@ from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec
 from chatops.store.filesystem import Severity, write_obstacle
 from chatops.store.health import findings
-from chatops.tools.sandbox import probe
+from chatops.tools.sandbox import landlock_fault, probe
 
 SMALLEST_TERMINAL = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
@@ -171,17 +172,24 @@ def _origin(source: KeySource) -> str:
     return "keyring" if source.keyring else "written in the registry; an environment variable is safer"
 
 
-def sandbox_checks(*, require: str) -> list[Check]:
+def sandbox_checks(*, require: SandboxLevel) -> list[Check]:
     """Check what approved commands can reach."""
-    program, fault = probe()
-    if program:
-        return [Check(name="sandbox", grade=Grade.OK, text=f"bubblewrap ({program})")]
-    required = require not in ("", "none")
-    text = f"none: {fault}."
-    if required:
-        return [Check(name="sandbox", grade=Grade.FAIL, text=text, advice=f"The registry requires {require!r}.")]
+    found, landlock = probe(), landlock_fault()
+    if found.program:
+        level, text = found.level, f"bubblewrap, level {found.level.word} ({found.program})"
+    elif not landlock:
+        level, text = SandboxLevel.LANDLOCK, f"Landlock and seccomp, level landlock: {found.fault}"
+    else:
+        level, text = SandboxLevel.NONE, f"none: {found.fault}; {landlock}"
+    if level < require:
+        advice = f"The registry requires level {require.word}, so commands are refused."
+        return [Check(name="sandbox", grade=Grade.FAIL, text=f"{text}.", advice=advice)]
+    if level is SandboxLevel.HARD:
+        return [Check(name="sandbox", grade=Grade.OK, text=text)]
     advice = "Approved commands run with all your rights; install bubblewrap to confine them."
-    return [Check(name="sandbox", grade=Grade.WARN, text=text, advice=advice)]
+    if level:
+        advice = "Install bubblewrap 0.8 or newer for level hard."
+    return [Check(name="sandbox", grade=Grade.WARN, text=f"{text}.", advice=advice)]
 
 
 def terminal_checks(environ: Mapping[str, str]) -> list[Check]:

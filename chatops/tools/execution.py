@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
@@ -31,7 +32,7 @@ from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
 from chatops.tools.proxy import Proxy, proxy_environment
-from chatops.tools.sandbox import Confinement, confinement, sandboxed_command
+from chatops.tools.sandbox import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -249,7 +250,13 @@ async def _run(
     if not level.program:
         failures.forget(facts, context)
         command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
-        return _Run(command=command, ended=await _ended(command, seconds=seconds, context=context))
+        if level.level is SandboxLevel.NONE:
+            return _Run(command=command, ended=await _ended(command, seconds=seconds, context=context))
+        with TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True) as private:
+            limits_text = landlock_limits(level, context, private=Path(private))
+            own = {**environment, "HOME": private, "TMPDIR": private}
+            command = replace(command, limits=limits_text, environment=own)
+            return _Run(command=command, ended=await _ended(command, seconds=seconds, context=context))
     limits = context.sandbox
     left: tuple[str, ...] = ()
     proxy = Proxy(hosts=limits.hosts) if limits.hosts and not limits.network else None

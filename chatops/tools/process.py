@@ -67,6 +67,8 @@ class Command:
     reports: bool = False
     data: tuple[bytes, ...] = ()
     """Contents of files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
+    limits: str = ""
+    """For a command that is not contained: JSON with the arguments of `landlock.confine`; empty: none."""
     passed: tuple[int, ...] = ()
     """Descriptors that the first process inherits."""
 
@@ -140,7 +142,16 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
     numbers = iter(files)
     argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
     if not command.contained:
-        argv = [sys.executable, "-I", "-S", supervisor.__file__, str(status_write), str(os.getpid()), *argv]
+        argv = [
+            sys.executable,
+            "-I",
+            "-S",
+            supervisor.__file__,
+            str(status_write),
+            str(os.getpid()),
+            command.limits,
+            *argv,
+        ]
     try:
         # Fork on the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
         process = subprocess.Popen(

@@ -2,18 +2,18 @@
 
 Theory of operation
 
-Limits. Each call has its own: `ToolContext.sandbox`, a `SandboxSpec`. `policy.sandbox` tells how registry, site, role
-and session make it. `ToolContext.source` puts another folder at the workspace's place, such as a copy of it, and
-`ToolContext.mounts` adds to that. All of them are parameters: there is one way into the sandbox.
+Limits. Each call has its own: `ToolContext.sandbox`, a `SandboxSpec`. `policy.sandbox` tells how registry, site,
+role and session make it. `ToolContext.source` puts another folder at the workspace's place, such as a copy of it,
+and `ToolContext.mounts` adds to that. All of them are parameters: there is one way into the sandbox.
 
-Levels. `confinement` turns the limits into a `Confinement` before the user sees a call: bwrap where it works; otherwise
-no sandbox, and `Confinement.description` says why. Where the limits require a level, commands are refused instead.
-
-An installed bwrap may not work, so `probe` runs it once per process instead of only looking for the program. There is
-no sandbox if the workspace is ``/``. `Confinement.description` is a part of what the user approves:
+Levels. `confinement` turns the limits into a `Confinement` before the user sees a call. It takes the highest level
+that works: bubblewrap, hard or basic; Landlock and seccomp (`landlock`); none, that is a process group and a clean
+environment. Where the limits require a higher one, commands are refused. Installed programs and kernel interfaces
+may not work, so `probe` and `landlock_fault` try them, once per process, so a level does not change while the app
+runs. There is no sandbox if the workspace is ``/``. `Confinement.description` is a part of what the user approves:
 `execution.run_confined` runs nothing if it has changed since. A sandbox that cannot be set up for one command
-(`SandboxSetupError`, or bwrap ends before the command starts) is an error and never a fallback to an unsandboxed run;
-see `execution` for how the user may allow one.
+(`SandboxSetupError`, or bwrap ends before the command starts) is an error and never a fallback to an unsandboxed
+run; see `execution` for how the user may allow one.
 
 Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
 
@@ -27,21 +27,22 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 
 Covers. See `covers`.
 
-Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy` and
-`own_network`.
+Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy`
+and `own_network`.
 
 The repository. See `git_access`.
 
 Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
 `toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
 
-The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot create
-it; see `mount_point`.
+The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
+create it; see `mount_point`.
 
-Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports how
-many processes are left. So no command starts after its app has died; see `process.Command`.
+Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports
+how many processes are left. So no command starts after its app has died; see `process.Command`.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -52,10 +53,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
-from chatops.tools import own_network
+from chatops.tools import landlock, own_network
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets
 from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded
@@ -73,6 +75,11 @@ _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
 _PROBE_S = 5.0
+_NAMES = {
+    SandboxLevel.HARD: "bubblewrap",
+    SandboxLevel.BASIC: "bubblewrap (basic)",
+    SandboxLevel.LANDLOCK: "Landlock",
+}
 _GIT = {"protect": "its .git read-only", "commit": "its .git for commits"}
 _WATCH = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
@@ -120,20 +127,20 @@ def confinement(
 
     May run the probe: call it in a thread.
     """
-    if best is SandboxLevel.NONE:
-        reason = "switched off in the settings"
-    else:
-        reason = "the workspace is the whole file system" if workspace == Path("/") else ""
-    program, fault = ("", reason) if reason else probe()
-    if fault:
-        needed = SandboxLevel.HARD if replaced else spec.require
-        refusal = f"The settings require a sandbox, and it does not work: {fault}." if needed else ""
-        return Confinement(description=f"off ({fault})", refusal=refusal, fault=fault)
+    found = _best_level(workspace, best)
+    needed = SandboxLevel.HARD if replaced else spec.require
+    refusal = ""
+    if found.level < needed:
+        refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {found.fault}."
+    if found.level is SandboxLevel.NONE:
+        return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
+    hosts = spec.hosts if found.program else ()
     repository = find_repository(workspace)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
     linked = (workspace / ".git").is_symlink()
-    git = "its .git too" if linked or spec.git == "writable" else _GIT[spec.git]
+    open_git = linked or spec.git == "writable" or not found.program
+    git = "its .git too" if open_git else _GIT[spec.git]
     toolchains = find_toolchains(workspace, os.environ)
     lists = (
         ("may read", spec.read),
@@ -143,12 +150,13 @@ def confinement(
     )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     where = "a copy of the workspace" if replaced else "workspace"
-    reached = f"no network but {', '.join(spec.hosts)}" if spec.hosts else "no network"
+    reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
     network = "network" if spec.network else reached
     return Confinement(
-        level=SandboxLevel.HARD,
-        program=program,
-        description=f"bubblewrap: {where} writable, {git}, no home, {network}{more}",
+        level=found.level,
+        program=found.program,
+        description=f"{_NAMES[found.level]}: {where} writable, {git}, no home, {network}{more}",
+        refusal=refusal,
         network=spec.network,
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
@@ -156,24 +164,94 @@ def confinement(
     )
 
 
+class Probed(NamedTuple):
+    """A level that works here. `program` is the path of bwrap, empty below level basic."""
+
+    program: str
+    fault: str
+    """Reason why a higher level does not work, as a clause."""
+    level: SandboxLevel = SandboxLevel.NONE
+
+
+def _best_level(workspace: Path, best: SandboxLevel) -> Probed:
+    """Return the highest level up to `best` that works for this workspace."""
+    if best is SandboxLevel.NONE:
+        return Probed("", "switched off in the settings")
+    if workspace == Path("/"):
+        return Probed("", "the workspace is the whole file system")
+    found = probe() if best > SandboxLevel.LANDLOCK else Probed("", "bubblewrap is switched off in the settings")
+    if found.program or landlock_fault():
+        return found
+    return Probed("", found.fault, SandboxLevel.LANDLOCK)
+
+
 @cache
-def probe() -> tuple[str, str]:
-    """Return the bwrap program that works here, and otherwise the reason. Runs it once per process."""
+def probe() -> Probed:
+    """Return the bwrap program that works here and its level, or the reason why none does. Runs it once per process."""
     program = shutil.which("bwrap", path=os.pathsep.join(_TRIED_IN))
     if program is None:
-        return "", "bubblewrap is not installed"
-    argv = [program, *_isolation(share_network=False), *_system(), "--", "/usr/bin/true"]
+        return Probed("", "bubblewrap is not installed")
+    fault = ""
+    for level in (SandboxLevel.HARD, SandboxLevel.BASIC):
+        argv = [program, *_isolation(level, share_network=False), *_system(), "--", "/usr/bin/true"]
+        reason = _failure(argv)
+        if not reason:
+            return Probed(program, fault, level)
+        fault = fault or reason
+    return Probed("", fault)
+
+
+def _failure(argv: list[str]) -> str:
+    """Return why bwrap with these arguments fails; empty if it does not."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False, env={}, cwd="/"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return "", f"bubblewrap does not start: {type(error).__name__}"
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        log.warning("bwrap probe failed: %s", lines)
-        return "", f"bubblewrap does not work here: {lines[-1][:120] if lines else 'no reason given'}"
-    return program, ""
+        return f"bubblewrap does not start: {type(error).__name__}"
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    log.warning("bwrap probe failed: %s", lines)
+    return f"bubblewrap does not work here: {lines[-1][:120] if lines else 'no reason given'}"
+
+
+@cache
+def landlock_fault() -> str:
+    """Return why Landlock and seccomp do not work here; empty if they do. Tries them once per process."""
+    if landlock.abi() < landlock.LEAST_ABI:
+        return "this kernel has no Landlock, or an early one"
+    script = (
+        "import json, os, socket, sys; sys.path.insert(0, sys.argv[1]); import landlock\n"
+        "landlock.confine(read=['/usr', '/lib', '/lib64'], write=[], network=False)\n"
+        "try: os.listdir('/')\n"
+        "except PermissionError: pass\n"
+        "else: sys.exit('it hides nothing')\n"
+        "try: socket.socket()\n"
+        "except PermissionError: sys.exit(0)\n"
+        "sys.exit('it permits sockets')"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"Landlock could not be tried: {type(error).__name__}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"Landlock does not work here: {lines[-1][:120] if lines else 'no reason given'}" if done.returncode else ""
+
+
+def landlock_limits(confined: Confinement, context: ToolContext, *, private: Path) -> str:
+    """Return the limits of a command at level landlock, for the supervisor.
+
+    `private` is its own folder for temporary files, and its home. The settings of git are written there.
+    """
+    spec = context.sandbox
+    (private / ".gitconfig").write_bytes(filtered_config())
+    names = _NAME_SERVICE if spec.network else ()
+    workspace = str(context.workspace)
+    read = [*_SYSTEM, *_LINKS, "/proc", *names, *spec.read, *map(str, confined.toolchains.shown), workspace]
+    write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
+    return json.dumps({"read": read, "write": write, "network": spec.network})
 
 
 def sandboxed_command(
@@ -213,7 +291,7 @@ def sandboxed_command(
     read_only = context.exposure is Exposure.READ_ONLY
     outer = (
         confined.program,
-        *_isolation(share_network=spec.network or channel is not None),
+        *_isolation(confined.level, share_network=spec.network or channel is not None),
         *_system(),
         *_homes(workspace),
         *_shown(confined.toolchains, workspace=None),
@@ -294,8 +372,9 @@ def _git_config(config: bytes, *, workspace: Path) -> list[str]:
     return ["--ro-bind-data", DATA, str(place)]
 
 
-def _isolation(*, share_network: bool) -> list[str]:
-    flags = ["--die-with-parent", "--new-session", "--unshare-all", "--unshare-user", "--disable-userns"]
+def _isolation(level: SandboxLevel, *, share_network: bool) -> list[str]:
+    flags = ["--die-with-parent", "--new-session", "--unshare-all", "--unshare-user"]
+    flags += ["--disable-userns"] if level is SandboxLevel.HARD else []
     flags += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     return [*flags, "--share-net"] if share_network else flags
 

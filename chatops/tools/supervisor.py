@@ -7,7 +7,8 @@ of the sandbox this script runs between the app and the command as a child subre
 a process whose parent has ended, as after a double fork, becomes a child of this one and not of init. So all processes
 of the command stay below this process, even after setsid, and can be found in ``/proc``.
 
-It is started as ``python -I -S supervisor.py STATUS_FD PARENT ARGV…``. It uses the standard library only, because
+It is started as ``python -I -S supervisor.py STATUS_FD PARENT LIMITS ARGV…``. LIMITS is empty, or JSON with the
+arguments of `landlock.confine`, which then confines the command. It uses the standard library only, because
 imports delay each command. The steps:
 
 - Block SIGTERM and SIGCHLD, become a subreaper, and request SIGTERM for the death of the app (PR_SET_PDEATHSIG). Then
@@ -151,7 +152,7 @@ def _end_of(child: int) -> int:
                 break
 
 
-def _start(argv: list[str]) -> int:
+def _start(argv: list[str], limits: str) -> int:
     child = os.fork()
     if child:
         return child
@@ -162,10 +163,22 @@ def _start(argv: list[str]) -> int:
         for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if limits:
+            _confine(limits)
         os.execvp(argv[0], argv)
     except (OSError, ValueError) as error:
         os.write(2, f"{argv[0]}: {error}\n".encode())
     os._exit(127)
+
+
+def _confine(limits: str) -> None:
+    """Confine this process. Nothing of the command has run yet, so a failure ends it."""
+    import json
+
+    # In isolated mode the folder of this script is no place to import from.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    landlock = __import__("landlock")
+    landlock.confine(**json.loads(limits))
 
 
 def _limit(name: int, most: int) -> None:
@@ -177,7 +190,7 @@ def _limit(name: int, most: int) -> None:
 
 def main() -> None:
     """Run the command, report its end, and kill what it left behind."""
-    status_fd, parent, argv = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    status_fd, parent, limits, argv = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     if sys.platform == "linux":
@@ -187,7 +200,7 @@ def main() -> None:
     if os.getppid() != parent:
         return
     os.set_inheritable(status_fd, False)
-    child = _start(argv)
+    child = _start(argv, limits)
     # Close our ends of the output pipe, so that end of file means that no process of the command holds it.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

@@ -357,7 +357,7 @@ class App:
 
         level = confinement(self.sandbox(), workspace=self.workspace)
         return SandboxNote(
-            off=not level.program,
+            off=not level.level,
             text=(f"({level.fault})" if level.fault else level.description)
             + ("; commands are refused" if level.refusal else ""),
         )

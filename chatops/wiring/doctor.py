@@ -46,7 +46,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         *await asyncio.to_thread(_concerns, app),
         *await asyncio.to_thread(_workflows, app),
         *models_found,
-        *await asyncio.to_thread(sandbox_checks, require=app.sandbox().require.word),
+        *await asyncio.to_thread(sandbox_checks, require=app.sandbox().require),
         *terminal_checks(os.environ),
         *await asyncio.to_thread(store_checks, app.paths.store),
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.no_sandbox import without_sandbox
 from tests.tools.running import needs_sandbox
 
 PAYLOAD = "touch {ws}/PWNED {ws}/note.txt.PWNED; false"
@@ -19,7 +20,7 @@ WITHOUT = "bubblewrap is not installed"
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """With bubblewrap, and on a machine that has none."""
     if request.param == "no sandbox":
-        monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", WITHOUT))
+        without_sandbox(monkeypatch, WITHOUT)
     return bool(request.param == "sandbox")
 
 
@@ -132,7 +133,7 @@ def test_git_itself_runs_nothing_of_a_repository_that_was_judged_wrongly(
     chatops: CommandLine, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     """The second measure, alone: even if the repository is taken for harmless, git starts no other program."""
-    monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", WITHOUT))
+    without_sandbox(monkeypatch, WITHOUT)
     monkeypatch.setattr("chatops.tools.shell.why_not_harmless", lambda cwd, *, program, workspace: "")
     payload = PAYLOAD.format(ws=chatops.workspace)
     clone(chatops.workspace)
@@ -184,7 +185,7 @@ def test_an_index_of_every_version_is_read(chatops: CommandLine, version: str) -
 
 
 def test_a_git_that_is_too_old_asks(chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", WITHOUT))
+    without_sandbox(monkeypatch, WITHOUT)
     clone(chatops.workspace)
     program = tmp_path / "bin" / "git"
     program.parent.mkdir()

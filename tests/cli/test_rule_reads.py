@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, Ran
+from tests.support.no_sandbox import without_sandbox
 from tests.tools.running import needs_sandbox
 
 SECRET = "hunter2"
@@ -28,10 +29,6 @@ def project(workspace: Path, tmp_path: Path, chatops_home: Path) -> Path:
     (workspace / "flink").symlink_to(".env")
     (workspace / "link").symlink_to(outside)
     return workspace
-
-
-def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", "bubblewrap is not installed"))
 
 
 def run(chatops: CommandLine, command: str, rule: str = "", workspace: str = "") -> Ran:

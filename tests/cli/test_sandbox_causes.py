@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, Ran
+from tests.support.no_sandbox import without_sandbox
 from tests.tools.running import needs_sandbox
 
 pytestmark = needs_sandbox
@@ -34,7 +35,7 @@ def both_say(chatops: CommandLine, ran: Ran, *parts: str) -> bool:
 def test_git_that_is_protected(chatops: CommandLine) -> None:
     subprocess.run(["git", "init", "-q"], cwd=chatops.workspace, check=True)
     ran = run(chatops, "git config user.name me")
-    assert both_say(chatops, ran, ".git is read-only", '"sandbox": {"git": "writable"}')
+    assert both_say(chatops, ran, ".git is read-only", '"sandbox": {"git": "commit"}')
 
 
 def test_no_network(chatops: CommandLine) -> None:
@@ -90,7 +91,7 @@ def test_another_failure_names_no_cause(chatops: CommandLine, command: str) -> N
 
 
 def test_without_a_sandbox_there_is_no_such_cause(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: ("", "bubblewrap is not installed"))
+    without_sandbox(monkeypatch, "bubblewrap is not installed")
     (chatops.workspace / "fail.py").write_text("raise SystemExit('could not resolve host')")
     ran = run(chatops, "python3 fail.py")
     assert "likely cause" not in ran.json["answer"] + ran.err

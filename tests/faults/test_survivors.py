@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from chatops.tools.sandbox import landlock_fault
 from tests.faults.confinement import Bench, can_hide_bubblewrap, naming, needs_sandbox, sleeping
 from tests.faults.entry_points import FaultyChat, Provider, flat
 from tests.support.fake_openai import call, calls
@@ -84,7 +85,12 @@ def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, fi
 @pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=False))
 def test_nothing_survives_without_a_sandbox(free: Bench, trick: str, end: str, figure: Count) -> None:
-    number, limit = begun(free.chat, trick, end, sandbox="off (bubblewrap is not installed)")
+    number, limit = begun(
+        free.chat,
+        trick,
+        end,
+        sandbox="Landlock: workspace writable" if not landlock_fault() else "off (bubblewrap is not installed)",
+    )
     ended(free, trick, end, number, limit)
     left = survivors(number)
     figure("survivors (no sandbox)", bad=bool(left), of=1)

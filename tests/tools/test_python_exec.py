@@ -172,6 +172,7 @@ async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: p
     sandboxed = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "open('made', 'w')"})
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         required = await inspected(python(SandboxLevel.HARD), demanding, {"code": "pass"})
         assert "bubblewrap is not installed" in required.refusal

@@ -197,6 +197,7 @@ async def test_the_sandbox_level_is_described_and_can_be_required(
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         missing = await inspected(shell(SandboxLevel.HARD), context_for(tmp_path), {"command": "true"})
         assert missing.sandbox == "off (bubblewrap is not installed)"
@@ -226,6 +227,7 @@ async def test_a_sandbox_lost_after_the_approval_stops_the_command(
     assert "no network" in facts.sandbox
     probe.cache_clear()
     monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         with pytest.raises(Exception, match="sandbox has changed since the approval"):
             await tool.run(facts, context_for(tmp_path))

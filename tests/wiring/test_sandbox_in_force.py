@@ -9,9 +9,8 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.wiring.app import App
 from chatops.wiring.doctor import look
+from tests.support.no_sandbox import without_sandbox
 from tests.wiring.conftest import Bench
-
-NO_SANDBOX = ("", "bubblewrap is not installed")
 
 
 def inspected(app: App, **arguments: object) -> CallFacts:
@@ -21,15 +20,10 @@ def inspected(app: App, **arguments: object) -> CallFacts:
     return asyncio.run(tool.inspect(call, app.context(SessionId("s"), call.id, tool=tool)))
 
 
-def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: NO_SANDBOX)
-    monkeypatch.setattr("chatops.headless.doctor.probe", lambda: NO_SANDBOX)
-
-
 def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_bubblewrap(monkeypatch)
+    without_sandbox(monkeypatch)
     bench.write(sandbox={"require": "none", "network": True})
     bench.write_site(sandbox={"require": "bubblewrap"})
     app = bench.app()
@@ -43,7 +37,7 @@ def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
 def test_a_registry_edited_while_the_app_runs_counts_for_the_next_call(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_bubblewrap(monkeypatch)
+    without_sandbox(monkeypatch)
     bench.write()
     app = bench.app()
     assert inspected(app, command="true").refusal == ""
