@@ -7,6 +7,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.screen import table, when
+from chatops.policy.patterns import show_rule
 from chatops.store.base import DecisionRow
 
 EVERYTHING = 1_000_000_000
@@ -31,7 +32,7 @@ def run(arguments: Namespace) -> int:
         view.say("No decisions yet.")
         return 0
     cells = [
-        (when(row.decided_at), row.call_id, row.tool, _place(row), row.digest[:12], _words(row.decision))
+        (when(row.decided_at), row.call_id, row.tool, _place(row), row.digest[:12], _words(row.decision, row.tool))
         for row in rows
     ]
     view.answer(table(("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION"), cells))
@@ -42,12 +43,12 @@ def _place(row: DecisionRow) -> str:
     return " ".join(part for part in (str(row.by), row.by.host, row.by.tty) if part)
 
 
-def _words(decision: Decision) -> str:
+def _words(decision: Decision, tool: str) -> str:
     match decision:
-        case Approved(remember=None):
-            return "approved"
-        case Approved(remember=pattern):
-            return f"approved and remembered: {dumps(plain(pattern))}"
+        case Approved(remember=pattern, scope=scope):
+            if pattern is None:
+                return "approved"
+            return f"approved, with a rule of scope {scope.value}: {show_rule(tool, pattern)}"
         case Edited(arguments=arguments):
             return f"edited: {arguments}"
         case Rejected(reason=reason):

@@ -10,7 +10,7 @@ from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.domain.tools import Interruption
 from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import counted
-from chatops.policy.patterns import show_rule, suggest_exact, suggest_rule
+from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
@@ -202,11 +202,11 @@ def _scope(pending: PendingCall) -> list[str]:
         ]
     tool, facts = pending.call.name, pending.facts
     session = show_rule(tool, suggest_exact(tool, facts))
-    rule = show_rule(tool, suggest_rule(tool, facts))
+    rule = show_rule(tool, suggest_rules(tool, facts)[-1])
     return [
         "Scope:    approving here runs this one call once, as shown, and remembers nothing.",
-        f"          In the chat, s would grant for this session and role: {_one_line(session)}",
-        f"          In the chat, r would make a rule: {_one_line(rule)}",
+        f"          In the chat, s would allow for this session, in this role: {_one_line(session)}",
+        f"          In the chat, r offers rules up to: {_one_line(rule)}",
     ]
 
 

@@ -26,7 +26,6 @@ from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, Call
 from chatops.policy.argv import bare_name, simple_words
 from chatops.policy.harmless import known_reader
 from chatops.policy.matching import STAR, literal, matches
-from chatops.policy.remembered import pattern_fault
 
 __all__ = [
     "ToolCapabilities",
@@ -37,7 +36,6 @@ __all__ = [
     "reread",
     "show_rule",
     "suggest_exact",
-    "suggest_rule",
     "suggest_rules",
 ]
 
@@ -154,50 +152,26 @@ def suggest_exact(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
     return ExactArguments(arguments=facts.arguments)
 
 
-def suggest_rule(tool: str, facts: CallFacts) -> ArgumentPattern:
-    """Return a broader pattern where a reasonable one exists (``git status *``, ``src/**``), else `suggest_exact`."""
-    exact = suggest_exact(tool, facts)
-    wider: ArgumentPattern | None = None
-    match exact:
-        case ArgvPattern():
-            known = known_reader(exact.words)
-            wider = ArgvPattern(words=(*exact.words[:known], STAR)) if known else None
-        case PathPattern():
-            wider = _folder(facts)
-        case HostPattern() | ExactArguments() | AnyArguments():
-            pass
-        case _:
-            assert_never(exact)
-    return wider if wider is not None and matches(wider, facts) else exact
-
-
 def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> list[ArgumentPattern]:
     """Return what the key ``r`` offers, from narrow to wide: this call, then patterns that leave more and more open.
 
-    Each matches the call. None is the name of a program alone with ``*`` unless the program is known to only read, and
-    none leaves words open that can run other programs.
+    Each matches the call. Words are left open only for programs that are known to do no harm with them, never for one
+    whose arguments can run other programs.
     """
     exact = suggest_exact(tool, facts, tools=tools)
     wider: list[ArgumentPattern] = []
     match exact:
-        case ArgvPattern(words=words):
-            wider = [ArgvPattern(words=(*words[:kept], STAR)) for kept in range(len(words), 0, -1)]
+        case ArgvPattern(words=words) if known := known_reader(words):
+            opened = (ArgvPattern(words=(*words[:kept], STAR)) for kept in range(len(words), known - 1, -1))
+            wider = list(opened) if matches(ArgvPattern(words=(*words[:known], STAR)), facts) else []
         case PathPattern():
             wider = _folders(facts)
         case ExactArguments() if tool in tools and not tools[tool].has_pattern:
             wider = [ANY_ARGUMENTS]
         case _:
             pass
-    offered = [one for one in wider if matches(one, facts) and _leaves_open(one) and not pattern_fault(one)]
+    offered = [one for one in wider if matches(one, facts)]
     return [exact, *(offered if len(offered) <= _MOST_WIDER else (*offered[:1], *offered[1 - _MOST_WIDER :]))]
-
-
-def _leaves_open(pattern: ArgumentPattern) -> bool:
-    """Return False for a pattern of words whose ``*`` can stand for nothing: git verbs that are not known."""
-    if not isinstance(pattern, ArgvPattern):
-        return True
-    words = pattern.words[:-1]
-    return words[0] != "git" or bool(known_reader(words))
 
 
 def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
@@ -211,16 +185,6 @@ def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
     if "//" in pattern.glob:
         return "no path has two slashes in a row"
     return ""
-
-
-def _folder(facts: CallFacts) -> PathPattern | None:
-    base = facts.workspace.rstrip("/") + "/"
-    path = facts.paths[0]
-    if len(base) < 2 or not path.startswith(base):
-        return None
-    inner = path[len(base) :]
-    folder, _, _ = inner.rpartition("/")
-    return PathPattern(glob=f"{folder}/**") if folder else None
 
 
 def _folders(facts: CallFacts) -> list[ArgumentPattern]:

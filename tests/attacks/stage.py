@@ -25,7 +25,7 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, definition_of
 from chatops.engine.view import pending_calls, turn_status
-from chatops.policy.patterns import parse_rule, suggest_exact, suggest_rule
+from chatops.policy.patterns import parse_rule, suggest_exact, suggest_rules
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.sandbox import probe
@@ -517,7 +517,7 @@ def _decision(answer: Any, pending: PendingCall) -> Decision | None:
         case "approve_session":
             return Approved(remember=suggest_exact(pending.call.name, pending.facts))
         case "approve_always":
-            remember: ArgumentPattern = suggest_rule(pending.call.name, pending.facts)
+            remember: ArgumentPattern = suggest_rules(pending.call.name, pending.facts)[-1]
             return Approved(remember=remember)
         case {"edit": str(command)}:
             if json.loads(pending.facts.arguments).get("command") == command:

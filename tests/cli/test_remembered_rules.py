@@ -16,7 +16,8 @@ def test_commands_list_explain_use_and_revoke_the_same_rules(chatops: CommandLin
     assert "answered by rule 1 of this folder" in chatops(*explain).out
     ran = chatops("--role", "coder", "-p", "run `touch one`", "--output-format", "json")
     assert ran.code == 0 and ran.json["calls"][0]["decided_by"].startswith("rule 1")
-    assert "rule 1 of uid" in chatops("audit", "list").out
+    log = chatops("audit", "list").out
+    assert "rule 1 of uid" in log and "approved, with a rule of scope folder: shell_exec:touch one" in log
     assert chatops("policy", "revoke", "7").code == 2
     revoked = chatops("policy", "revoke", "1")
     assert revoked.code == 0 and "Revoked rule 1: shell_exec:touch one: this folder, as coder" in revoked.err

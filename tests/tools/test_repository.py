@@ -14,7 +14,7 @@ from chatops.domain.decisions import ArgvPattern, ExactArguments
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import Exposure
 from chatops.policy.matching import covers, matches
-from chatops.policy.patterns import suggest_exact, suggest_rule
+from chatops.policy.patterns import suggest_exact, suggest_rules
 from chatops.tools import repository as judging
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, done, inspected
@@ -139,7 +139,7 @@ async def test_a_rule_does_not_answer_for_a_hostile_repository(repository: Path,
     assert not matches(ArgvPattern(words=("git", "*")), facts)
     # What a user denies by its words stays denied, and what is granted then is exactly this command.
     assert covers(STATUS, facts)
-    assert suggest_exact("shell_exec", facts) == suggest_rule("shell_exec", facts)
+    assert suggest_exact("shell_exec", facts) == suggest_rules("shell_exec", facts)[-1]
     assert suggest_exact("shell_exec", facts) == ExactArguments(arguments=facts.arguments)
     assert not (repository / "PWNED").exists()
 
