@@ -9,13 +9,16 @@ in `commands.deciding`.
 """
 
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chatops.commands.context import Stored, find_call, screen, stored
+from chatops.config.paths import find_paths
 from chatops.domain.errors import NoSuchSessionError, UnreadableError
+from chatops.domain.tools import CONTAINED_APPLY
 from chatops.headless.screen import table, when
 
 if TYPE_CHECKING:
@@ -100,7 +103,7 @@ def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
 
 def _show(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        queued = _as_of_now(opened, find_call(opened.store, arguments.id))
+        queued = _with_changes(_as_of_now(opened, find_call(opened.store, arguments.id)))
     from chatops.headless.pending import answers, describe
 
     view = screen()
@@ -121,6 +124,16 @@ def _show(arguments: Namespace) -> int:
         view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
         view.say(f"or: chatops approvals deny {call} --reason TEXT")
     return 0
+
+
+def _with_changes(queued: "PendingCallRow") -> "PendingCallRow":
+    """Return the call with the changes of a contained turn, which are not stored with it."""
+    if queued.pending.call.name != CONTAINED_APPLY:
+        return queued
+    from chatops.tools.contained.turns import ContainedTurns
+
+    facts = ContainedTurns(find_paths(os.environ).data).shown(queued.pending.facts)
+    return replace(queued, pending=replace(queued.pending, facts=facts))
 
 
 def _standing(queued: "PendingCallRow") -> str:

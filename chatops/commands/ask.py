@@ -47,6 +47,8 @@ def run(arguments: Namespace) -> int:
         if arguments.role is not None:
             check_role(app, arguments.role)
         session = await app.open_session(_session_id(app, arguments), attended=False)
+        if arguments.contain:
+            await session.contain()
         for notice in app.rights.withheld(session.grant().role):
             view.say(notice)
         return await ask(

@@ -2,14 +2,18 @@
 
 import json
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 
 from chatops.commands.context import app, find_call, screen, with_app
+from chatops.config.paths import find_paths
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
+from chatops.domain.sanitize import show_path
+from chatops.domain.tools import CONTAINED_APPLY
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
@@ -31,7 +35,8 @@ def decide(arguments: Namespace) -> int:
     if arguments.action == "deny":
         return _post(arguments, Rejected(reason=arguments.reason))
     if arguments.edit is None:
-        return _post(arguments, MarkedDone() if arguments.done else Approved())
+        only = tuple(arguments.only) if arguments.only else None
+        return _post(arguments, MarkedDone() if arguments.done else Approved(only=only))
     edited = edited_arguments(arguments.edit)
     with open_store() as store:
         found = find_call(store, arguments.id)
@@ -67,6 +72,27 @@ def check_digest(pending: PendingCall, digest: str | None) -> None:
             f"{pending.call.id} is not what was shown under the digest {digest!r}; nothing was approved.",
             advice=f"See what is pending now: chatops approvals show {pending.call.id}",
         )
+
+
+def check_changes(pending: PendingCall, arguments: Namespace) -> None:
+    """Raise ChatopsError unless the changes of a contained turn are approved by digest, and `--only` names some."""
+    call, contained = pending.call.id, pending.call.name == CONTAINED_APPLY
+    if contained and arguments.digest is None:
+        raise ChatopsError(
+            f"{call} applies the changes of a contained turn, and only what was shown can be approved.",
+            advice=f"See them, and the digest at their end: chatops approvals show {call}",
+        )
+    if arguments.only and not contained:
+        raise ChatopsError(f"{call} is no contained turn, so --only means nothing; nothing was approved.")
+    if arguments.only:
+        from chatops.tools.contained.turns import ContainedTurns
+
+        paths = ContainedTurns(find_paths(os.environ).data).paths(pending.call.arguments)
+        if unknown := [path for path in arguments.only if path not in paths]:
+            raise ChatopsError(
+                f"There is no change of {show_path(unknown[0])} that can be applied; nothing was approved.",
+                advice=f"See what there is: chatops approvals show {call}",
+            )
 
 
 def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
@@ -107,6 +133,8 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         if not isinstance(decision, Rejected):
             check_digest(queued.pending, arguments.digest)
             check_doubt(queued.pending, arguments)
+        if isinstance(decision, Approved):
+            check_changes(queued.pending, arguments)
         if isinstance(decision, Approved) and queued.decided is None:
             check_denial(_under_rights_now(opened, queued), queued.session_id)
         posted = post(opened.store, queued.pending, decision, opened.principal)

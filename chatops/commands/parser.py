@@ -157,6 +157,9 @@ def _chat(parser: Parser) -> None:
     headless = parser.add_argument_group("with -p")
     _run_flags(headless)
     headless.add_argument("--max-rounds", metavar="N", type=_positive, help="stop after N rounds of tool calls")
+    headless.add_argument(
+        "--contain", action="store_true", help="work on a copy, and ask once about all changes (exit code 3)"
+    )
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
 
@@ -214,6 +217,12 @@ class _Group:
         approve = self._action(actions, "approve", "let a call run, exactly as shown")
         approve.add_argument("id", metavar="ID", help=CALL)
         approve.add_argument("--digest", metavar="HEX", help="only if this is still what would run, as show printed it")
+        approve.add_argument(
+            "--only",
+            metavar="PATH",
+            action="append",
+            help="of the changes of a contained turn: apply those to this file; repeatable",
+        )
         what = approve.add_mutually_exclusive_group()
         what.add_argument("--edit", metavar="JSON", help="run it with these arguments instead")
         what.add_argument("--again", action="store_true", help="of a call whose outcome is unknown: run it once more")

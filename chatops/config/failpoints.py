@@ -43,6 +43,8 @@ OtherPoint = Literal[
     "after_spawn",
     "before_rename",
     "after_rename",
+    # Each step of a contained turn's copy, of freezing its changes and of applying them.
+    "contained",
     # After a restart, a tool was asked whether a started call took effect.
     "after_reconcile",
 ]

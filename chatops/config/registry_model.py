@@ -122,7 +122,7 @@ class RoleSandboxEntry(Strict):
 class RoleEntry(Lenient):
     """A role; without an optional key it behaves as if the key did not exist."""
 
-    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox"})
+    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox", "contain"})
 
     primary: Name = "default"
     backup_1: Name | None = None
@@ -136,6 +136,8 @@ class RoleEntry(Lenient):
     rules: list[RuleEntry] = Field(default_factory=list)
     responder: str = ""
     sandbox: RoleSandboxEntry = Field(default_factory=RoleSandboxEntry)
+    contain: bool = False
+    """True if the role's turns work on a copy of the workspace, and ask once about all changes at the end."""
 
 
 class UserEntry(Strict):
@@ -167,6 +169,8 @@ class SandboxEntry(Strict):
     write: list[str] = Field(default_factory=list)
     git: GitAccess = "protect"
     env: list[Name] = Field(default_factory=list)
+    contain: bool = True
+    """False: no turn can be contained."""
 
     @field_validator("hosts")
     @classmethod

@@ -156,6 +156,7 @@ class _Reader:
             roles=roles,
             users=users,
             tools=tuple(self._tool(name, entry, file) for name, entry in file.tools.items()),
+            may_contain=file.sandbox.contain,
             sandbox=_sandbox(file.sandbox) if "sandbox" in file.model_fields_set else None,
             max_rounds=file.max_rounds,
             respond_with_final=file.respond_with_final,
@@ -252,6 +253,7 @@ class _Reader:
             rules=tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(entry.rules)),
             responder=entry.responder,
             require=_required(entry.sandbox.require),
+            contain=entry.contain,
         )
 
     def _listed(self, tools: list[str], path: Path) -> tuple[str, ...]:

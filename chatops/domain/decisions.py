@@ -90,13 +90,17 @@ class RuleScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """Run exactly this call. `remember` answers later matching calls of this role within `scope`."""
+    """Run exactly this call. `remember` answers later matching calls of this role within `scope`.
+
+    `only` names the changes of a contained turn to apply; None: all of them.
+    """
 
     remember: ArgumentPattern | None = None
     scope: RuleScope = RuleScope.SESSION
     extra: SandboxSpec = NARROWEST
     """Limits that the call gets in addition, this once: exactly those of its facts, or none. Only for a decision in the
     dialog, which has named them."""
+    only: tuple[str, ...] | None = None
     kind: Literal["approved"] = "approved"
 
 
@@ -110,9 +114,13 @@ class Edited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Do not run the call. The model is told `reason`."""
+    """Do not run the call. The model is told `reason`.
+
+    `send_back`: do not discard the changes of a contained turn; the model goes on in the same copy.
+    """
 
     reason: str = ""
+    send_back: bool = False
     kind: Literal["rejected"] = "rejected"
 
 

@@ -124,6 +124,8 @@ class NoticeMessage:
     text: str
     advice: str = ""
     level: Literal["info", "warning", "error"] = "info"
+    for_model: bool = False
+    """True if the next request tells the model too."""
     kind: Literal["notice"] = "notice"
 
 

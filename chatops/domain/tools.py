@@ -73,6 +73,9 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
 )
 """The built-in tools. Each takes its capabilities from here, so that rules can be read without loading the tools."""
 
+CONTAINED_APPLY = "contained_apply"
+"""Name of the call that applies the changes of a contained turn. The engine makes it; no model can call it."""
+
 BUILT_IN = "built-in"
 """Source of the tools that come with chatops."""
 
@@ -280,6 +283,8 @@ class CallFacts:
     """What `sandbox` would be with `extra`."""
     needs_user: str = ""
     """Reason why only a decision of the user on this very call permits it, whatever rules say."""
+    contained: str = ""
+    """Name of the copy of the workspace that the call works on, in a contained turn; empty: the workspace itself."""
     definition: str = ""
     """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a
     version without it."""

@@ -33,7 +33,7 @@ from chatops.domain.tools import (
     changed_lines,
     written_path,
 )
-from chatops.engine import feedback
+from chatops.engine import containment, feedback
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord, InspectCall, RunTool
 from chatops.engine.state import (
@@ -51,7 +51,7 @@ from chatops.engine.state import (
     Stopping,
     under,
 )
-from chatops.engine.view import pending_calls, workspace_was_read
+from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
 from chatops.policy.sandbox import under as under_ceiling
 from chatops.policy.sandbox import widened
 from chatops.policy.verdicts import Judgement
@@ -242,16 +242,19 @@ def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
     """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
     then = in_round(draft).proposed_under
+    if containment.is_apply_round(draft):
+        return judged_apply(draft.state.containment, (then, draft.state.grant))
     verdicts = [
         grant.judge(call.name, facts, remembered=draft.remembered, workspace_read=read)
         for grant in ((draft.state.grant,) if draft.state.grant == then else (then, draft.state.grant))
     ]
     strictest = max(verdicts, key=lambda judgement: judgement.verdict.strictness)
-    return replace(
+    strictest = replace(
         strictest,
         workspace_read=any(judgement.workspace_read for judgement in verdicts),
         rule=next((judgement.rule for judgement in verdicts if judgement.rule is not None), None),
     )
+    return containment.answered(draft, call, facts, strictest)
 
 
 def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
@@ -276,7 +279,7 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.sandbox,
         facts.network,
         # Left out when empty, so that digests stored by versions without these fields stay valid.
-        *(value for value in (facts.needs_user, facts.definition) if value),
+        *(value for value in (facts.needs_user, facts.definition, facts.contained) if value),
         *((asdict(facts.extra), facts.extra_sandbox) if facts.extra != NARROWEST else ()),
     )
 
@@ -307,8 +310,9 @@ def _ceiling(draft: Draft) -> SandboxSpec | None:
 
 
 def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
-    """Have a call inspected under the limits that it would run under."""
-    draft.effects.append(InspectCall(call=call, sandbox=sandbox_of(draft, extra), ceiling=_ceiling(draft)))
+    """Have a call inspected where it would run, under the limits that it would run under."""
+    limits, place = sandbox_of(draft, extra), containment.place(draft, call)
+    draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place))
 
 
 def schedule(draft: Draft) -> None:
@@ -348,8 +352,10 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     bound = call_digest(draft, one.call, facts)
     started = under(status, Started, facts=facts, digest=bound, attempt=attempt)
     draft.put_call(index, replace(one, status=started))
+    containment.started(draft, one.call, facts)
     judgement = judge_call(draft, one.call, facts)
-    exposure = _exposure(judgement, status.verdict)
+    # The copy of a contained turn holds no files that may hold secrets.
+    exposure = Exposure.WHOLE if facts.contained else _exposure(judgement, status.verdict)
     if judgement.rule is not None and status.verdict is not Verdict.ASK:
         by = Principal(uid=judgement.rule.uid or 0, rule=judgement.rule.id)
         draft.decisions.append(

@@ -1,7 +1,9 @@
 """Decisions on pending calls: approved, edited, rejected, or marked as done."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import (
     Approved,
     Decision,
@@ -15,7 +17,7 @@ from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult
-from chatops.engine import calls, feedback, sequence
+from chatops.engine import calls, containment, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import (
@@ -38,11 +40,8 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
     status = one.status
     if not isinstance(status, AwaitingDecision):
         return
-    unknown = status.reason is AskReason.OUTCOME_UNKNOWN
-    # A call with unknown outcome is not edited: other arguments would be another call.
-    if (unknown and isinstance(decision, Edited)) or (not status.outcome_unknown and isinstance(decision, MarkedDone)):
-        return
-    if isinstance(decision, Approved) and decision.extra != NARROWEST and not _may_give_extra(status, decision, by):
+    contained = containment.is_apply_round(draft)
+    if not _applies(draft, one, status, decision, by):
         return
     draft.decisions.append(
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
@@ -60,7 +59,9 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             calls.inspect(draft, call)
         case Rejected(reason=reason) if status.outcome_unknown:
             _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
-        case Rejected(reason=reason):
+        case Rejected(reason=reason, send_back=back):
+            if contained and back and draft.state.containment is not None:
+                draft.state = replace(draft.state, containment=replace(draft.state.containment, sent_back=True))
             result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
             if draft.state.gate is None:
                 result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
@@ -71,10 +72,33 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             _settle_doubt(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
 
 
+def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
+    """Return True if the decision can be taken on this call, by this user or program."""
+    if containment.is_apply_round(draft):
+        denied = calls.judge_call(draft, one.call, status.facts).verdict is Verdict.DENY
+        # Refusing to apply the changes of a contained turn must not discard them: they stay pending.
+        if isinstance(decision, Edited) or (isinstance(decision, Approved) and (denied or not by.is_person)):
+            return False
+    if isinstance(decision, Approved) and decision.extra != NARROWEST:
+        return _may_give_extra(status, decision, by)
+    # A call with unknown outcome is not edited: other arguments would be another call.
+    unknown = status.reason is AskReason.OUTCOME_UNKNOWN
+    if unknown and isinstance(decision, Edited):
+        return False
+    return status.outcome_unknown or not isinstance(decision, MarkedDone)
+
+
 def _may_give_extra(status: AwaitingDecision, decision: Approved, by: Principal) -> bool:
     """Return True if the decision gives what the dialog has offered: no program, rule or list of calls can."""
     offered = decision.extra == status.facts.extra and decision.remember is None
     return offered and by.via == DIALOG and not status.outcome_unknown
+
+
+def _with_only(arguments: str, only: tuple[str, ...] | None) -> str:
+    """Return the arguments of `containment.APPLY` with the changes that the user approved."""
+    given = parsed(arguments)
+    kept = {name: value for name, value in given.items() if name != "only"} if isinstance(given, Mapping) else {}
+    return canonical(kept if only is None else {**kept, "only": list(only)})
 
 
 def _denied(draft: Draft, reason: str, by: Principal) -> str:
@@ -90,9 +114,15 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
     if status.outcome_unknown:
         earlier = earlier or Interruption(call_id=one.call.id, attempt=status.attempt)
         draft.close_attempt(one, status.attempt, feedback.unknown_result(earlier))
+    facts, digest = status.facts, calls.bound_by(draft, one.call, status)
+    if containment.is_apply_round(draft):
+        arguments = _with_only(one.call.arguments, decision.only)
+        one = replace(one, call=replace(one.call, arguments=arguments))
+        facts = replace(facts, arguments=arguments)
+        digest = calls.call_digest(draft, one.call, facts)
     permitted = Permitted(
-        facts=status.facts,
-        digest=calls.with_extra(calls.bound_by(draft, one.call, status), decision.extra),
+        facts=facts,
+        digest=calls.with_extra(digest, decision.extra),
         verdict=Verdict.ASK,
         decided_by=str(by),
         attempt=status.attempt,
@@ -104,7 +134,7 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=status.facts)
         return
-    if decision.remember is not None:
+    if decision.remember is not None and not containment.is_apply_round(draft):
         role = phase.proposed_under.role
         rule = rule_from(one.call, status.facts, role=role, pattern=decision.remember, scope=decision.scope, uid=by.uid)
         _make_rule(draft, rule, status.facts)

@@ -64,6 +64,12 @@ class Draft:
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
+    def note(self, text: str) -> None:
+        """Add a notice that the next request tells the model too."""
+        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=True)
+        self.say(message)
+        self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
+
     def close_attempt(self, call: CallState, attempt: int, result: ToolResult) -> None:
         """Close the journal row of an attempt with `result`."""
         self.results.append(AttemptResult(call_id=call.call.id, attempt=attempt, result=result))

@@ -50,6 +50,8 @@ class InspectCall:
     """Limits of the command that the call runs."""
     ceiling: SandboxSpec | None = None
     """The most that the user may give this call in addition; None: there is no ceiling."""
+    contained: str = ""
+    """As in `CallFacts`."""
     kind: Literal["inspect_call"] = "inspect_call"
 
 
@@ -78,6 +80,14 @@ class ReconcileTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardCopy:
+    """Remove the copy of a contained turn. Not answered; what a crash leaves is removed at a later start."""
+
+    name: str
+    kind: Literal["discard_copy"] = "discard_copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortModel:
     """Stop the model call of a round. Its reply is no longer wanted."""
 
@@ -93,7 +103,7 @@ class CancelTool:
     kind: Literal["cancel_tool"] = "cancel_tool"
 
 
-Effect = CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool | AbortModel | CancelTool
+Effect = CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool | AbortModel | CancelTool | DiscardCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,16 @@ RESPOND = (
 """Instruction for the responder: the conclusion is material, the answer is its own."""
 
 
+def discarded(reason: str) -> str:
+    """Return the note about changes of a contained turn that the user discarded."""
+    return f"The changes of the contained turn were discarded; nothing was applied, the copy is gone.{_because(reason)}"
+
+
+def sent_back(reason: str) -> str:
+    """Return the note about changes of a contained turn that the user has sent back."""
+    return f"The user has not applied your changes yet, and you go on in the same copy.{_because(reason)}"
+
+
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
     """Return the error for an unknown tool, with the closest names on offer and a list of the tools on offer."""
     near = _nearest(name, offered)

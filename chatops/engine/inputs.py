@@ -143,6 +143,14 @@ class NarrowGrant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainTurn:
+    """The user contains the turn from now on, or ends its containment (`on` is False)."""
+
+    on: bool = True
+    kind: Literal["turn_contained"] = "turn_contained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """The turn was loaded from its checkpoint. Nothing that was in flight is in flight any more.
 
@@ -169,5 +177,6 @@ Input = (
     | RetryTurn
     | SwitchRole
     | NarrowGrant
+    | ContainTurn
     | Recover
 )

@@ -14,7 +14,7 @@ from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
-from chatops.engine import calls, feedback, sequence, validations
+from chatops.engine import calls, containment, feedback, sequence, validations
 from chatops.engine.draft import Draft
 from chatops.engine.rounds import MAX_SAME
 from chatops.engine.state import (
@@ -26,6 +26,7 @@ from chatops.engine.state import (
     Permitted,
     Rechecking,
 )
+from chatops.engine.view import ALWAYS_ASKS
 from chatops.policy.argv import simple_words
 from chatops.policy.verdicts import BY_POLICY
 
@@ -77,6 +78,11 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
     if _was_filtered(draft, one.call):
         facts = replace(facts, needs_user="; ".join(each for each in (FILTERED, facts.needs_user) if each))
+    if containment.is_apply_round(draft):
+        return _changes_inspected(draft, index, facts)
+    if facts.contained != containment.place(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
+        # The turn was contained, or its containment ended, while the call was inspected.
+        return calls.inspect(draft, one.call)
     match one.status:
         case Inspecting(before_edit=None):
             _first_inspected(draft, index, facts)
@@ -86,6 +92,26 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             _reinspected(draft, index, facts, status)
         case _:
             pass
+
+
+def _changes_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
+    """Ask about the frozen changes of a contained turn; apply them if the user has approved exactly these."""
+    one = calls.in_round(draft).calls[index]
+    fault = _trouble(facts)
+    if isinstance(one.status, Inspecting):
+        if fault:
+            calls.settle(draft, index, Outcome.INVALID, fault, facts=facts)
+        else:
+            calls.ask(draft, index, facts, AskReason.POLICY, why=ALWAYS_ASKS)
+    elif isinstance(one.status, Rechecking):
+        status, judgement = one.status, calls.judge_call(draft, one.call, facts)
+        denied = judgement.reason if judgement.verdict is Verdict.DENY else ""
+        if not fault and not denied and calls.call_digest(draft, one.call, facts) == status.digest:
+            calls.start(draft, index, facts, status)
+            return
+        why = fault or denied or "the workspace has changed since the changes were approved"
+        shown = status.facts if fault else facts
+        calls.ask(draft, index, shown, AskReason.CHANGED, why=why, attempt=status.attempt)
 
 
 def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
@@ -189,6 +215,10 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
         calls.start(draft, index, comparable, status)
     elif not by_user and judgement.verdict is Verdict.ALLOW:
         calls.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
+    elif facts.contained and judgement.verdict is Verdict.ALLOW:
+        # Approved for the workspace, and now it runs in a copy.
+        permitted = replace(status, verdict=Verdict.ALLOW, decided_by=judgement.answered_by or BY_POLICY)
+        calls.start(draft, index, facts, permitted)
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:

@@ -26,6 +26,7 @@ By status of the call:
 - Started, read-only or idempotent tool: close the attempt as interrupted and run it again.
 - Started, reconcilable tool: ask the tool whether the attempt took effect (`Reconciling`). `reconciled` takes the
   reply: a result settles the call, "certainly not" runs it again, anything else asks the user.
+- Started in the copy of a contained turn: settle as interrupted. It changed nothing but the copy.
 - Started, any other tool: ask the user (`AskReason.OUTCOME_UNKNOWN`). No rule answers for the user here.
 
 In phase Stopping nothing is run again and the user is not asked, since the turn was cancelled. Such a call is settled:
@@ -43,7 +44,7 @@ from dataclasses import replace
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Outcome, ToolResult
-from chatops.engine import acceptance, calls, feedback, rounds, sequence
+from chatops.engine import acceptance, calls, containment, feedback, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
@@ -65,6 +66,7 @@ from chatops.engine.state import (
 from chatops.policy.grant import Grant
 
 LOST = "the app stopped while it ran"
+IN_COPY = "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
 NO_EFFECT = "Interrupted before it took effect."
 
 
@@ -191,7 +193,12 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     if isinstance(phase, InRound):
         spec = phase.proposed_under.tool(one.call.name)
     stopping = isinstance(phase, Stopping)
-    if spec is not None and stopping and spec.read_only:
+    if containment.is_apply_round(draft):
+        draft.put_call(index, replace(one, status=under(status, Reconciling, known=known)))
+        draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
+    elif status.facts.contained:
+        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
+    elif spec is not None and stopping and spec.read_only:
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)

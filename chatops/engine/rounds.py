@@ -1,5 +1,6 @@
 """Rounds: ask a model, close a round when its calls are settled, end the turn."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from chatops.domain.events import (
@@ -10,11 +11,11 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import MessageId, RoundId, round_id
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, Speaker, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import one_line
-from chatops.engine import calls, feedback, pairing
+from chatops.engine import calls, containment, feedback, pairing
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -147,6 +148,9 @@ def continue_round(draft: Draft) -> None:
         return
     if not all(isinstance(one.status, Settled) for one in phase.calls):
         return
+    if containment.is_apply_round(draft):
+        _close_apply_round(draft)
+        return
     outcomes = _write_results(draft)
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
@@ -157,7 +161,8 @@ def continue_round(draft: Draft) -> None:
         _finish_gate(draft)
         return
     count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
-    ask_next(draft)
+    if draft.state.containment is None or not draft.state.containment.ending or not containment.open_round(draft, None):
+        ask_next(draft)
 
 
 def ask_next(draft: Draft) -> None:
@@ -168,20 +173,30 @@ def ask_next(draft: Draft) -> None:
 def finish(
     draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "", noticed: bool = False
 ) -> None:
-    """End the turn. `noticed`: the turn has a notice that gives `detail`, see `finish_with_notice`."""
-    draft.set_phase(Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed))
-    good = result in (TurnStatus.ANSWERED, TurnStatus.LIMIT)
+    """End the turn; if it is contained, after the decision on its changes.
+
+    `noticed`: the turn has a notice that gives `detail`, see `finish_with_notice`.
+    """
+    end = Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed)
+    if not containment.open_round(draft, end):
+        containment.decided(draft, keep=False)
+        _finish(draft, end)
+
+
+def _finish(draft: Draft, end: Finished) -> None:
+    draft.set_phase(end)
+    good = end.result in (TurnStatus.ANSWERED, TurnStatus.LIMIT)
     draft.events.append(
         TurnFinished(
             id=draft.state.turn_id,
             parent_id=draft.state.session_id,
             status=Status.SUCCESS if good else Status.ERROR,
-            result=result,
-            answer=answer,
+            result=end.result,
+            answer=end.answer,
             usage=draft.state.usage,
-            detail=detail,
-            advice=advice,
-            noticed=noticed,
+            detail=end.detail,
+            advice=end.advice,
+            noticed=end.noticed,
         )
     )
 
@@ -192,6 +207,42 @@ def finish_with_notice(
     """End the turn with a notice that gives the reason."""
     draft.notice(detail, advice=advice, error=error)
     finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
+
+
+def _close_apply_round(draft: Draft) -> None:
+    """Close the round that asked about the changes of a contained turn.
+
+    Its call has no assistant message, so the result becomes a note that the next request tells. If the user sent the
+    changes back with a reason, the model goes on in the same copy.
+    """
+    phase = draft.state.phase
+    if not isinstance(phase, InRound):
+        return
+    settled = phase.calls[0].status
+    result = settled.result if isinstance(settled, Settled) else None
+    denied = result is not None and result.outcome is Outcome.DENIED
+    reason = result.facts.reason if result is not None and denied else ""
+    back = draft.state.containment is not None and draft.state.containment.sent_back
+    good = result is not None and result.outcome is Outcome.SUCCESS
+    draft.events.append(
+        RoundClosed(
+            id=phase.round_id,
+            parent_id=draft.state.turn_id,
+            status=Status.SUCCESS if good else Status.ERROR,
+            model="",
+            finish_reason="",
+            usage=None,
+        )
+    )
+    if back:
+        draft.note(feedback.sent_back(reason))
+    elif result is not None:
+        draft.note(feedback.discarded(reason) if denied else result.content)
+    containment.decided(draft, keep=back)
+    if phase.ending is None or back:
+        ask_next(draft)
+    else:
+        _finish(draft, phase.ending)
 
 
 def finish_with_gathered(draft: Draft) -> None:
@@ -233,6 +284,9 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
             instruction = f"[chatops] {limit_text(draft)}\n{instruction}"
     elif phase.gathered is not None:
         instruction = feedback.RESPOND
+    system = grant.prompt
+    if state.containment is not None:
+        system = f"{system}\n\n{containment.PROMPT}"
     fitted = _fitted(draft, target)
     _notify_of_room(draft, fitted, target)
     # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
@@ -243,7 +297,7 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     withheld = phase.purpose in (Purpose.CLOSE, Purpose.RESPOND)
     return ModelRequest(
         model=target.name,
-        system=grant.prompt,
+        system=system,
         messages=messages,
         tools=grant.tools,
         tool_choice=ToolChoice.NONE if withheld else ToolChoice.AUTO,
@@ -254,7 +308,25 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
 def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     own = [m for m in state.messages if not (isinstance(m, AssistantMessage) and m.incomplete)]
-    return fit((*state.history, *own), system=grant.prompt, tools=grant.tools, model=target)
+    return fit(with_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
+
+
+def with_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
+    told: list[Message] = []
+    notes: list[NoticeMessage] = []
+    for message in messages:
+        if isinstance(message, NoticeMessage) and message.for_model:
+            notes.append(message)
+        elif isinstance(message, UserMessage) and notes:
+            told.append(replace(message, text="\n\n".join((*(f"[chatops] {one.text}" for one in notes), message.text))))
+            notes = []
+        else:
+            told.append(message)
+    if notes:
+        text = "\n\n".join(f"[chatops] {one.text}" for one in notes)
+        told.append(UserMessage(id=notes[-1].id, text=text, by=Speaker.MACHINE))
+    return tuple(told)
 
 
 def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:

@@ -200,6 +200,11 @@ class InRound:
     said: str
     model: str
     calls: tuple[CallState, ...]
+    ending: "Finished | None" = None
+    """End of the turn that follows the decision on the changes of a contained turn. None: the model is asked again,
+    as after any other round."""
+    applies: bool = False
+    """True if its one call, made by the engine, asks about the changes of a contained turn."""
     copied: bool = False
     """True if the store was copied since these calls were proposed. Another copy may run them too, so no rule allows a
     call that changes something."""
@@ -282,6 +287,22 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Containment:
+    """A contained turn: its calls work on a copy of the workspace, see `engine.containment`."""
+
+    name: str
+    """Name of the copy."""
+    used: tuple[str, ...] = ()
+    """Tools that can change something and ran in the copy; empty: there may be no copy yet."""
+    lists: int = 0
+    """Number of change lists that the user has sent back."""
+    sent_back: bool = False
+    """True once the user has decided to send the present list back."""
+    ending: bool = False
+    """True if the containment ends with the round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
     """One turn. Stored with message ids instead of message bodies, which have their own rows."""
 
@@ -305,3 +326,5 @@ class TurnState:
     """Requirements on the answer, for an attempt at a step of a workflow."""
     gate: CommandGate | None = None
     """The gate whose command this turn runs. Such a turn has no model and ends after its one call."""
+    containment: Containment | None = None
+    """Set while the turn is contained."""

@@ -35,8 +35,8 @@ Rules:
 - A tool that was started is never assumed to have had no effect (`recovery.py`).
 
 `advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
-`rounds` (round and turn ends), `acceptance` (answers under a contract), `recovery` (restart). They all change a
-`Draft`, which becomes the step.
+`containment` (where a contained turn works), `rounds` (round and turn ends), `acceptance` (answers under a contract),
+`recovery` (restart). They all change a `Draft`, which becomes the step.
 
 Tried and rejected:
 
@@ -52,17 +52,29 @@ from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.events import RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
+from chatops.domain.events import AskReason, RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
 from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Speaker, UserMessage
 from chatops.domain.tools import Interruption, Outcome, ResultSource, ToolCall, ToolResult
-from chatops.engine import acceptance, calls, decisions, feedback, inspection, recovery, replies, rounds, validations
+from chatops.engine import (
+    acceptance,
+    calls,
+    containment,
+    decisions,
+    feedback,
+    inspection,
+    recovery,
+    replies,
+    rounds,
+    validations,
+)
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import AbortModel, CancelTool, TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
     CancelTurn,
+    ContainTurn,
     DecideCall,
     Input,
     InspectionInput,
@@ -80,6 +92,7 @@ from chatops.engine.state import (
     AwaitingModel,
     CallState,
     CheckingAnswer,
+    Containment,
     Counters,
     Finished,
     InRound,
@@ -112,6 +125,8 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("checking_answer", "CancelTurn", "finished"),
     ("in_round", "last call settled", "awaiting_model"),
     ("in_round", "call of a gate settled", "finished"),
+    ("awaiting_model", "the end of a contained turn that changed something", "in_round"),
+    ("in_round", "changes of a contained turn decided", "finished"),
     ("in_round", "CancelTurn, nothing runs", "finished"),
     ("in_round", "CancelTurn, tools run", "stopping"),
     ("stopping", "last tool returned", "finished"),
@@ -132,11 +147,12 @@ def start(
     text: str,
     files: tuple[AttachedFile, ...] = (),
     contract: StepContract | None = None,
+    contained: bool = False,
 ) -> TurnStep:
     """Start a turn: record the message that opens it, with the files attached to it, and ask a model.
 
     `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and `history`
-    holds the messages of the step's earlier attempts.
+    holds the messages of the step's earlier attempts. `contained` makes it a contained turn, see `containment`.
     """
     # The phase is a placeholder: the first round replaces it before the step is made.
     blank = TurnState(
@@ -163,7 +179,37 @@ def start(
             model=grant.models[0].name,
         )
     )
+    if contained and grant.may_contain:
+        containment.begin(draft)
     rounds.ask_model(draft)
+    return draft.step()
+
+
+def start_undo(
+    *,
+    turn_id: TurnId,
+    session_id: SessionId,
+    parent_id: MessageId | None,
+    grant: Grant,
+    history: tuple[Message, ...],
+    name: str,
+) -> TurnStep:
+    """Start a turn without a model that asks to take back what a contained turn changed; `name` is that of its copy."""
+    end = Finished(result=TurnStatus.ANSWERED, answer="")
+    blank = TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=parent_id,
+        grant=grant,
+        phase=end,
+        history=history,
+        containment=Containment(name=name, used=("file_write",)),
+    )
+    draft = Draft(blank)
+    text = "/contain undo"
+    draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
+    containment.put_apply_call(draft, end, {"turn": name, "undo": True})
     return draft.step()
 
 
@@ -213,6 +259,8 @@ def advance(state: TurnState, event: Input) -> TurnStep:
                 narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
                 draft.set_grant(narrowed.remembering(scopes))
                 _show_denials(draft, state)
+        case ContainTurn(on=on):
+            _contained(draft, on=on)
         case Recover(grant=grant, interrupted=interrupted, copied=copied):
             recovery.recover(draft, grant, interrupted, copied=copied)
         case _ as never:
@@ -258,6 +306,10 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     tool = draft.calls()[index].call.name
     result = validations.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
     draft.close_attempt(draft.calls()[index], status.attempt, result)
+    if containment.is_apply_round(draft) and result.outcome is Outcome.INVALID:
+        # Nothing was applied.
+        calls.ask(draft, index, status.facts, AskReason.CHANGED, why=result.content, attempt=status.attempt)
+        return
     result = feedback.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
     rounds.continue_round(draft)
@@ -274,6 +326,9 @@ def _cancelled(draft: Draft, event: CancelTurn) -> None:
             rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
         case CheckingAnswer(text=text):
             rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
+        case InRound() if containment.is_apply_round(draft):
+            # Applying is not stopped half-way, and only the user's decision discards the changes.
+            pass
         case InRound():
             for index, one in enumerate(phase.calls):
                 _stop_call(draft, index, running=isinstance(one.status, Started))
@@ -298,6 +353,24 @@ def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
             _leave_unknown(draft, index, attempt, known)
         case _:
             calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED, source=ResultSource.STOPPED)
+
+
+def _contained(draft: Draft, *, on: bool) -> None:
+    """Contain the turn, or end its containment. Calls that wait for the user are inspected in the copy."""
+    phase = draft.state.phase
+    if isinstance(phase, Finished) or containment.is_apply_round(draft):
+        return
+    if not on:
+        containment.end(draft)
+        return
+    if not draft.state.grant.may_contain:
+        return
+    containment.begin(draft)
+    for index, one in enumerate(draft.calls()):
+        waiting = isinstance(one.status, AwaitingDecision) and not one.status.outcome_unknown
+        if waiting and one.call.name in containment.CHANGING and containment.place(draft, one.call):
+            draft.put_call(index, replace(one, status=Inspecting()))
+            calls.inspect(draft, one.call)
 
 
 def _leave_unknown(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:

@@ -16,6 +16,7 @@ from chatops.engine.state import (
     BeforeEdit,
     CallStatus,
     CheckingAnswer,
+    Containment,
     Deferred,
     Finished,
     InRound,
@@ -28,6 +29,10 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
+from chatops.policy.grant import Grant
+from chatops.policy.verdicts import Judgement
+
+ALWAYS_ASKS = "the changes of a contained turn always ask"
 
 
 def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
@@ -55,11 +60,24 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
 
 def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> Denial | None:
     """Return what denies a call under the grant it was proposed under or the one in force; None if nothing does."""
-    for grant in (phase.proposed_under, state.grant):
+    grants = (phase.proposed_under, state.grant)
+    if phase.applies:
+        judged = judged_apply(state.containment, grants)
+        return Denial(role=state.grant.role, by=judged.reason) if judged.verdict is Verdict.DENY else None
+    for grant in grants:
         judged = grant.judge(tool, facts)
         if judged.verdict is Verdict.DENY:
             return Denial(role=state.grant.role, by=judged.reason)
     return None
+
+
+def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
+    """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK."""
+    for grant in grants:
+        for tool in containment.used if containment is not None else ():
+            if (judged := grant.permits(tool)).verdict is Verdict.DENY:
+                return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted any more: {judged.reason}")
+    return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)
 
 
 def permitted_calls(state: TurnState) -> dict[CallId, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sanitize import reveal, sanitize, show_path
-from chatops.domain.tools import Interruption
+from chatops.domain.tools import CONTAINED_APPLY, Interruption
 from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
@@ -35,7 +35,7 @@ REASONS = {
 
 def describe(pending: PendingCall) -> str:
     """Return all facts that the user has to see before deciding, with invisible characters shown."""
-    facts = pending.facts
+    facts, contained = pending.facts, pending.call.name == CONTAINED_APPLY
     lines = [
         f"Call:     {pending.call.id}",
         f"Asked by: role {_one_line(pending.role)}, model {_one_line(pending.model)}",
@@ -54,7 +54,7 @@ def describe(pending: PendingCall) -> str:
         *_some("Sandbox:  ", [facts.sandbox]),
         f"Network:  {'yes' if facts.network or facts.hosts else 'no'}",
         *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_lacks(facts)),
-        f"Digest:   {pending.digest}",
+        *([] if contained else [f"Digest:   {pending.digest}"]),
         *_scope(pending),
         "",
         "Arguments:",
@@ -64,11 +64,14 @@ def describe(pending: PendingCall) -> str:
         lines += ["", "Output before the interruption:", _block(reveal(pending.interruption.output.removesuffix("\n")))]
     if facts.command:
         what = "Code" if facts.interpreter else "Command"
-        lines += ["", f"{what}, exactly as it would run:", _block(reveal(facts.command))]
+        title = "Changes of the contained turn:" if contained else f"{what}, exactly as it would run:"
+        lines += ["", title, _block(reveal(facts.command))]
     if facts.diff:
         lines += ["", "Change:", _block(reveal(facts.diff))]
     if pending.said:
         lines += ["", "The model said (its own words):", _block(sanitize(pending.said))]
+    if contained:
+        lines += ["", f"Digest:   {pending.digest}"]
     return "\n".join(lines)
 
 
@@ -142,6 +145,11 @@ def answers(pending: PendingCall) -> list[str]:
             *([f"chatops approvals approve {call} --done     (it took effect)"] if pending.outcome_unknown else []),
             f"chatops approvals deny {call} --reason TEXT",
         ]
+    if pending.call.name == CONTAINED_APPLY and not pending.outcome_unknown:
+        return [
+            f"chatops approvals approve {call} --digest HEX [--only PATH]…    (HEX: at the end of what show prints)",
+            f"chatops approvals deny {call}    (discards all changes)",
+        ]
     if not pending.outcome_unknown:
         return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
     return [
@@ -201,6 +209,8 @@ def _scope(pending: PendingCall) -> list[str]:
             "          deny tells the model that the outcome is unknown.",
         ]
     tool, facts = pending.call.name, pending.facts
+    if tool == CONTAINED_APPLY:
+        return ["Scope:    approving applies these changes to the workspace, once. No rule answers this."]
     session = show_rule(tool, suggest_exact(tool, facts))
     rule = show_rule(tool, suggest_rules(tool, facts)[-1])
     return [

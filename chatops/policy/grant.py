@@ -78,6 +78,10 @@ class Grant:
     """Limits that no decision of the user can exceed: those of the site; None: it sets none."""
     rule_scopes: tuple[RuleScope, ...] = SCOPES
     """Scopes of remembered rules that the registries leave on."""
+    contain: bool = False
+    """True if the role's turns are contained."""
+    may_contain: bool = True
+    """False if the site forbids contained turns."""
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the spec of a tool on offer, or None if it is not on offer."""
@@ -116,6 +120,7 @@ class Grant:
             tools=tuple(spec for spec in now.tools if spec.name in offered),
             max_rounds=min(self.max_rounds, now.max_rounds),
             ceiling=under(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
+            may_contain=self.may_contain and now.may_contain,
         )
         return both.confined(self.sandbox).remembering(self.rule_scopes).narrowed(*self.layers)
 

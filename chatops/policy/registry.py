@@ -116,6 +116,8 @@ class RoleSpec:
     responder: str = ""
     require: SandboxLevel = SandboxLevel.NONE
     """Sandbox level that commands of the role need, on top of what the registry requires."""
+    contain: bool = False
+    """True if the role's turns are contained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,8 @@ class Registry:
     users: tuple[UserSpec, ...] | None = None
     """None: the file has no `users` key."""
     tools: tuple[tuple[str, ToolSetting], ...] = ()
+    may_contain: bool = True
+    """False if no turn can be contained."""
     sandbox: SandboxSpec | None = None
     """None: the file has no `sandbox` key. Use `policy.resolve.sandbox_layers`, which combines both registries."""
     max_rounds: int | None = None

@@ -162,6 +162,8 @@ def resolve_grant(
             *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
+        contain=any(spec.contain for spec in roles),
+        may_contain=all(registry.may_contain for registry in registries if registry is not None),
         sandbox=resolve(limits),
         ceiling=limits.site,
     )

@@ -41,6 +41,7 @@ from chatops.engine.effects import (
     CallModel,
     CancelTool,
     CheckAnswer,
+    DiscardCopy,
     Effect,
     InspectCall,
     ReconcileTool,
@@ -54,6 +55,11 @@ from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
+
+
+DISCARD_S = 1.0
+"""Seconds to wait at the end for the removal of a copy."""
+_DISCARD = ".discard"
 
 
 class Performer:
@@ -76,6 +82,7 @@ class Performer:
         self._models = services.models
         self._tools = services.tools
         self._contexts = services.contexts
+        self._contained = services.contained
         self._session_id = session_id
         self._holds_lease = holds_lease
         self._deliver = deliver
@@ -102,6 +109,8 @@ class Performer:
                 self._begin(effect.call.id, self._run(effect))
             case ReconcileTool():
                 self._begin(f"{effect.call.id}.reconcile", self._reconcile(effect))
+            case DiscardCopy(name=name):
+                self._begin(f"{name}{_DISCARD}", self._discard(name))
             case AbortModel(round_id=number):
                 self._stop(number)
             case CancelTool(call_id=call_id):
@@ -118,6 +127,10 @@ class Performer:
         self._closed = True
         self._deliver = lambda event: None
         tasks = list(self._tasks.values())
+        removing = {task for key, task in self._tasks.items() if key.endswith(_DISCARD)}
+        if removing:
+            # What is not removed now is removed at a later start.
+            await asyncio.wait(removing, timeout=DISCARD_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,13 +167,13 @@ class Performer:
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
     async def _inspect(self, effect: InspectCall) -> None:
-        call = effect.call
-        tool = self._tools.get(call.name)
+        call, contained = effect.call, effect.contained
+        tool = self._tool(call.name, contained)
         if tool is None:
             missing = Problem(path="", message="this tool no longer exists")
             facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
-            facts = await self._facts(tool, effect)
+            facts = replace(await self._facts(tool, effect), contained=contained)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
@@ -179,7 +192,7 @@ class Performer:
     async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
         call = effect.call
         context = self._context(call.id, 1, tool, _ignore)
-        context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling)
+        context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling, contained=effect.contained)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
@@ -214,8 +227,8 @@ class Performer:
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
 
     async def _result(self, effect: RunTool) -> ToolResult:
-        call = effect.call
-        tool = self._tools.get(call.name)
+        call, contained = effect.call, effect.facts.contained
+        tool = self._tool(call.name, contained)
         if tool is None:
             return ToolResult(outcome=Outcome.FAILED, content=f"{call.name} no longer exists")
         number = RoundId(call.id.rsplit(".", 1)[0])
@@ -224,14 +237,15 @@ class Performer:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
         context = self._context(call.id, effect.attempt, tool, output)
-        return await attempt(tool, effect.facts, replace(context, exposure=effect.exposure, sandbox=effect.sandbox))
+        context = replace(context, exposure=effect.exposure, sandbox=effect.sandbox, contained=contained)
+        return await attempt(tool, effect.facts, context)
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
-        call = effect.call
-        tool = self._tools.get(call.name)
+        call, contained = effect.call, effect.facts.contained
+        tool = self._tool(call.name, contained)
         found = ReconcileInput(call_id=call.id, attempt=effect.attempt, result=None)
         if tool is not None:
-            context = self._context(call.id, effect.attempt, tool, _ignore)
+            context = replace(self._context(call.id, effect.attempt, tool, _ignore), contained=contained)
             try:
                 answer = await tool.reconcile(effect.facts, context)
                 found = ReconcileInput(
@@ -245,6 +259,17 @@ class Performer:
                 log.exception("reconciling %s failed", call.name)
         reach("after_reconcile")
         self._deliver(found)
+
+    def _tool(self, name: str, contained: str) -> Tool | None:
+        """Return the tool of a call; in a contained turn, the one that works on its copy."""
+        tool = self._tools.get(name)
+        if not contained:
+            return tool
+        return self._contained.tool(name, tool) if self._contained is not None else None
+
+    async def _discard(self, name: str) -> None:
+        if self._contained is not None:
+            await in_thread(self._contained.discard, name)
 
     def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         return self._contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)

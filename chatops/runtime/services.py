@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from chatops.domain.decisions import Principal
 from chatops.domain.ids import CallId, SessionId
@@ -16,12 +16,39 @@ from chatops.store.base import Holder, Store
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 
+if TYPE_CHECKING:
+    from chatops.tools.contained.text import Review
+
 
 class ToolLookup(Protocol):
     """A lookup of tools by name."""
 
     def get(self, name: str) -> Tool | None:
         """Return the tool with that name, or None."""
+        ...
+
+
+class ContainedTurns(Protocol):
+    """The copies of contained turns, see `tools.contained`."""
+
+    def tool(self, name: str, tool: Tool | None) -> Tool | None:
+        """Return the tool for a call in a contained turn; None for an unknown one."""
+        ...
+
+    def discard(self, name: str) -> None:
+        """Remove the copy of a turn that was decided."""
+        ...
+
+    def last_applied(self, workspace: Path) -> str:
+        """Return the contained turn whose changes were applied last and can be undone; empty if there is none."""
+        ...
+
+    def review(self, arguments: str) -> "Review":
+        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
+        ...
+
+    def why_not(self, workspace: Path) -> str:
+        """Return why turns cannot be contained here, as a sentence; empty if they can."""
         ...
 
 
@@ -57,6 +84,8 @@ class Services:
     workspace: Path
     attach: Callable[[str], tuple[AttachedFile, ...]] = lambda text: ()
     """Reads the files that a message names. Blocks: call it in a thread."""
+    contained: ContainedTurns | None = None
+    """The copies of contained turns; None: turns cannot be contained here."""
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 

@@ -26,7 +26,7 @@ from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished,
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, SummaryMessage
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
+from chatops.engine.inputs import CancelTurn, ContainTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried, turn_status
 from chatops.policy.grant import Grant
@@ -298,6 +298,31 @@ class Session(SessionView):
     async def _cancel_turn(self) -> bool:
         text, reasoning = self._turns.performer.partial()
         return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
+
+    async def contain(self, *, on: bool = True) -> bool:
+        """Contain the unfinished turn, or the next one; or end that. Returns True if a turn is unfinished.
+
+        Raises ChatopsError if turns cannot be contained here.
+        """
+        self._turns.check_owned()
+        if self._turns.workflow:
+            raise SessionBusyError(f"A run of workflow {self._turns.workflow} cannot be contained.")
+        why = await self._turns.why_not_contained() if on else ""
+        if why:
+            raise ConfigError(f"The turn was not contained. {why}")
+        if self._turns.unfinished:
+            await self._runner.take(ContainTurn(on=on))
+            return True
+        self._turns.contain_next = on
+        return False
+
+    async def undo_contained(self) -> None:
+        """Ask to take back the changes of the contained turn that was applied last. Raises ChatopsError."""
+        self._turns.check_owned()
+        async with self._turns.submitting:
+            if self._turns.unfinished or self._turns.workflow:
+                raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
+            await self._turns.undo_contained(await self._turns.stored())
 
     async def retry(self) -> bool:
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""

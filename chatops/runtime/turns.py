@@ -22,7 +22,7 @@ from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.turn import start
+from chatops.engine.turn import start, start_undo
 from chatops.engine.view import turn_status
 from chatops.policy.grant import Grant
 from chatops.runtime.crash_recovery import CrashRecovery
@@ -34,6 +34,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.rules import turn_after
+from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ class Turns:
         """The grant that `settings` give."""
         self.history = History()
         """The messages before the current turn."""
+        self.contain_next = False
+        """True if the next turn is contained, whatever its role says."""
         self.workflow = ""
         """The workflow whose run determines the next turn; empty in a chat."""
         self.interrupted = False
@@ -210,6 +213,8 @@ class Turns:
             await self.runner.catch_up()
         turn_id = await self._next_id(info.id)
         files = await asyncio.to_thread(self._services.attach, text) if "@" in text else ()
+        wanted = self.contain_next or self.settings.grant(self._services.rights).contain
+        contained = wanted and await self._may_contain()
 
         def make(grant: Grant) -> TurnStep:
             step = start(
@@ -220,8 +225,46 @@ class Turns:
                 history=self.history.messages,
                 text=text,
                 files=files,
+                contained=contained,
             )
             return replace(step, takes_queued=queued, draft=draft())
+
+        await self.begin(info, self.settings, make)
+        self.contain_next = False
+
+    async def _may_contain(self) -> bool:
+        """Return True if a turn can be contained here; else say why not, and that its calls ask."""
+        why = await self.why_not_contained()
+        if why:
+            self._notify(f"{why} This turn is not contained: what would ask, asks.")
+        return not why
+
+    async def why_not_contained(self) -> str:
+        """Return why turns cannot be contained here, as a sentence; empty if they can."""
+        if not self.settings.grant(self._services.rights).may_contain:
+            return "The registry forbids contained turns."
+        contained = self._services.contained
+        if contained is None:
+            return "Turns cannot be contained here."
+        return await in_thread(contained.why_not, self._services.workspace)
+
+    async def undo_contained(self, info: SessionInfo) -> None:
+        """Start a turn that asks to take back the changes applied last. Raises ChatopsError if there are none."""
+        contained = self._services.contained
+        name = await in_thread(contained.last_applied, self._services.workspace) if contained is not None else ""
+        if not name:
+            raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
+        turn_id = await self._next_id(info.id)
+
+        def make(grant: Grant) -> TurnStep:
+            return start_undo(
+                turn_id=turn_id,
+                session_id=info.id,
+                parent_id=self.history.head,
+                grant=grant,
+                history=self.history.messages,
+                name=name,
+            )
 
         await self.begin(info, self.settings, make)
 

@@ -34,6 +34,7 @@ from chatops.store.base import DecisionRow, SessionInfo
 
 if TYPE_CHECKING:
     from chatops.runtime.session import Session
+    from chatops.tools.contained.text import Review
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +267,15 @@ class SessionView(ABC):
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt in order, as the next model call would get them."""
         return self._services.rights.prompt_layers(self.settings)
+
+    def contained_changes(self, arguments: str) -> "Review":
+        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Reads files: call it in a thread.
+
+        Raises ChatopsError.
+        """
+        if self._services.contained is None:
+            raise ChatopsError("The changes of contained turns cannot be read here.")
+        return self._services.contained.review(arguments)
 
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""

@@ -43,7 +43,7 @@ STATE_VERSIONS: dict[int, str] = {
     " what tools do, facts about results, why a round got no reply; scopes of remembered rules, which are no longer"
     " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands, and what"
     " the user can give or gave a single call beyond them;"
-    " whether a notice gives why the turn ended.",
+    " whether a notice gives why the turn ended; the copy that a contained turn works on.",
 }
 """Contents of each version of a stored TurnState."""
 

@@ -37,6 +37,8 @@ class ToolContext:
     It runs at level hard or not at all."""
     mounts: tuple[Mount, ...] = ()
     """Further paths that a command sees in the workspace, mounted after it."""
+    contained: str = ""
+    """Name of the contained turn's copy that the call works on; empty: it works on the workspace."""
     output: Callable[[str], None] = lambda text: None
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
 

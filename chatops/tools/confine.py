@@ -134,7 +134,7 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
     shown = visible(str(path), limit=300)
     if not path.is_relative_to(context.workspace):
         return f"{shown} is outside the workspace {visible(str(context.workspace), limit=300)}."
-    for protected in (*context.protected, *home_secrets()):
+    for protected in protected_paths(context):
         if path.is_relative_to(protected):
             return f"{shown} is a protected path."
     folded = [fold(part) for part in path.relative_to(context.workspace).parts]
@@ -145,6 +145,18 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
     if write and SETTINGS_FOLDER in folded:
         return f"{shown} is a protected path: it is reserved for settings of chatops."
     return ""
+
+
+def protected_paths(context: ToolContext) -> tuple[Path, ...]:
+    """Return the paths that the tools of `context` must not touch.
+
+    The copy of a contained turn lies in the data folder, which is protected. For tools that work on the copy, a folder
+    that contains it is left out; it is outside their workspace all the same.
+    """
+    found = (*context.protected, *home_secrets())
+    if context.source is None or context.source != context.workspace:
+        return found
+    return tuple(path for path in found if not context.workspace.is_relative_to(path))
 
 
 def fold(name: str) -> str:

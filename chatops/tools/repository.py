@@ -69,6 +69,7 @@ _HARMLESS = frozenset(
     " extensions.objectformat extensions.refstorage lfs.repositoryformatversion".split()
 )
 """Settings as section and key in lower case. The subsection (the name of a remote or branch) does not matter."""
+_LOGIN = re.compile(r"://[^/\s]*@")
 _COLOURS = "color."
 _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction")
 """Hooks that reading commands run: a status refreshes the index."""
@@ -187,6 +188,24 @@ def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ..
     # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
     return (*argv[:2], *_SAFE_OPTIONS.get(argv[1], ()), *argv[2:], *without), environment
+
+
+def config_for_reading(config: Path) -> str:
+    """Return a repository's settings for commands that only read it: the harmless keys, URLs without passwords."""
+    try:
+        lines = _read(config).removeprefix("\ufeff").split("\n")
+    except (OSError, ValueError):
+        return ""
+    kept, section = [], ""
+    for line in map(str.strip, lines):
+        found, entry = _SECTION.fullmatch(line), _ENTRY.fullmatch(line)
+        if found is not None:
+            section = found[1].lower()
+            if any(key.startswith(f"{section}.") for key in _HARMLESS):
+                kept.append(_LOGIN.sub("://", line))
+        elif entry is not None and f"{section}.{entry[1].lower()}" in _HARMLESS and "::" not in line:
+            kept.append(f"\t{_LOGIN.sub('://', line)}")
+    return "".join(f"{line}\n" for line in kept if not line.endswith("\\"))
 
 
 def _sensitive(repository: Repository) -> list[str]:

@@ -27,7 +27,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import existing, home_secrets, world_problem
+from chatops.tools.confine import existing, protected_paths, world_problem
 from chatops.tools.function import tool
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import visible
@@ -108,7 +108,7 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
         "file": relative.name if single else "",
         "pattern": pattern,
         "literal": literal,
-        "protected": [str(path) for path in (*context.protected, *home_secrets())],
+        "protected": [str(path) for path in protected_paths(context)],
         "matches": MAX_MATCHES,
         "bytes": MAX_BYTES,
     }

@@ -7,11 +7,12 @@ from typing import Literal
 
 from textual.content import Content
 
-KeyGroup = Literal["chat", "message", "dialog", "unknown", "review", "trust"]
+KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",
+    "contained": "At the end of a contained turn",
     "unknown": "When the outcome of a call is unknown",
     "review": "In the review dialog of a workflow step",
     "trust": "When a folder brings files that need your trust",
@@ -76,11 +77,23 @@ KEYS: tuple[KeyHelp, ...] = (
             "e": "edit the arguments; they are checked again, then shown",
             "d": "deny this call; the turn continues",
             "D": "deny and tell the model why",
+            "c": "contain the turn: this call and later ones run in a copy",
             "A": "approve the rest, once each has been on screen",
             "Tab, shift+Tab": "next or previous call",
             "Up, Down, PgUp, PgDn": "scroll the payload",
             "w": "show or hide what the model said",
             "Esc": "decide later: it stays pending",
+        },
+    ),
+    *_group(
+        "contained",
+        {
+            "a": "apply the ticked changes, once their end has been on screen",
+            "Space": "tick or untick the file; decides nothing",
+            "Tab, shift+Tab": "next or previous file",
+            "d": "discard all changes",
+            "D": "send them back with a reason; the model goes on in the same copy",
+            "Esc": "decide later: they stay pending",
         },
     ),
     *_group(
@@ -112,7 +125,7 @@ KEYS: tuple[KeyHelp, ...] = (
     ),
 )
 
-_NAMES = r"Enter|Esc|Tab|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z+]"
+_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z+]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
 

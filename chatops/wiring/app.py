@@ -50,9 +50,12 @@ if TYPE_CHECKING:
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
+    from chatops.tools.contained.turns import ContainedTurns
     from chatops.wiring.toolbox import Toolbox
 
 
+_ALL = 1_000_000_000
+"""More sessions than a store can hold."""
 DEFAULT_MODEL_KEY = "default_model"
 """Setting for the model that ``default`` means in a role."""
 
@@ -98,6 +101,8 @@ class App:
         self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._runs: WeakSet[WorkflowRun] = WeakSet()
+        self._swept = False
+        """True once the copies that earlier contained turns left have been looked at."""
         self.rights = RegistryRights(
             registries=self._registries,
             coming=self._coming,
@@ -168,6 +173,13 @@ class App:
     def outputs(self) -> Outputs:
         """Output of running tools so far."""
         return Outputs(self.paths.running)
+
+    @cached_property
+    def contained(self) -> "ContainedTurns":
+        """The copies of contained turns."""
+        from chatops.tools.contained.turns import ContainedTurns  # few turns are contained
+
+        return ContainedTurns(self.paths.data)
 
     @cached_property
     def settings(self) -> Settings:
@@ -386,6 +398,10 @@ class App:
 
         for name in MOUNTED:
             remove_mount_point(self.workspace / name)
+        if (self.paths.data / "contained").is_dir() and not self._swept:
+            self._swept = True
+            self.contained.finish_interrupted(self.workspace)
+            self._worker_thread().later(self.contained.sweep, self._copies_in_use)
         return Services(
             store=self.store,
             worker=self._worker_thread(),
@@ -398,8 +414,14 @@ class App:
             outputs=self.outputs,
             workspace=self.workspace,
             attach=self._attached if attended else lambda text: (),
+            contained=self.contained,
             attended=attended,
         )
+
+    def _copies_in_use(self) -> frozenset[str]:
+        """Return the names of the copies that unfinished turns use. Raises StoreError."""
+        turns = (self.store.load_turn(info.active_turn) for info in self.store.sessions(limit=_ALL) if info.active_turn)
+        return frozenset(turn.containment.name for turn in turns if turn.containment is not None)
 
     def context(
         self,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
-from chatops.domain.tools import ALIASES, ToolSpec
+from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
@@ -66,7 +66,7 @@ class Toolbox:
     def _build(self, ports: frozenset[int]) -> Catalog:
         settings = catalog_settings(data=self._data, environ=self._environ, ports=ports)
         built = builtin_catalog(settings, workflow_tools=component_tools())
-        taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES}
+        taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         for tool in self._further:
             if tool.spec.name in taken:
                 raise ConfigError(f"There is a tool {tool.spec.name} already.", advice="Give yours another name.")

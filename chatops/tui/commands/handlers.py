@@ -124,6 +124,25 @@ async def take_over(context: Context, argument: str) -> Replies:
     return (ScreenAction.TAKE_OVER,)
 
 
+async def contain(context: Context, argument: str) -> Replies:
+    """Contain the unfinished turn or the next one, end that, or take back what was applied last."""
+    session = context.session.owned("Nothing was contained")
+    match argument.strip():
+        case "":
+            now = await session.contain()
+            which = "This turn" if now else "The next turn"
+            return (Notify(f"{which} works on a copy of the workspace. You are asked once, at its end."),)
+        case "off":
+            now = await session.contain(on=False)
+            end = "The containment ends with this round." if now else "The next turn is not contained."
+            return (Notify(end),)
+        case "undo":
+            await session.undo_contained()
+            return ()
+        case _:
+            return (Notify("It is /contain, /contain off or /contain undo."),)
+
+
 async def new(context: Context, argument: str) -> Replies:
     """Start an empty session with the same role and pinned model.
 

@@ -44,6 +44,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
     SlashCommand(name="reload", help="apply a changed registry", run=handlers.reload),
     SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=handlers.take_over),
+    SlashCommand(
+        name="contain",
+        args="[off | undo]",
+        help="work on a copy and ask once about all changes; take them back",
+        run=handlers.contain,
+    ),
     SlashCommand(name="rename", args="TITLE", help="rename this session", run=handlers.rename),
     SlashCommand(name="fork", help="continue in a copy of this session", run=handlers.fork),
     SlashCommand(

@@ -31,6 +31,7 @@ from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall
 from chatops.tui.dialogs.approval_text import (
     arguments_question,
     calls,
+    can_contain,
     describe,
     exact_grant,
     heading,
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
 _APPROVING = frozenset("as+rRA")
-_RUNNING = frozenset("as+rR")
+_RUNNING = frozenset("as+rcR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
 
 
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("as+redDARum")
+    DECIDING: ClassVar[frozenset[str]] = frozenset("as+rcedDARum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
@@ -211,6 +212,10 @@ class ApprovalScreen(GuardedDialog):
                 self._send(item, Approved(extra=item.pending.facts.extra))
             case "r":
                 self._ask_rule(item)
+            case "c" if not can_contain(item.pending):
+                self.show_note("This call cannot be contained.")
+            case "c":
+                self.app.run_worker(self._contain(), group="decide")
             case "e":
                 self._ask(item, arguments_question(item.pending))
             case "d":
@@ -279,6 +284,13 @@ class ApprovalScreen(GuardedDialog):
             self.show_note(f"Not for the session: {line(reason)}. Approve once with a.")
         else:
             self._send(item, Approved(remember=pattern))
+
+    async def _contain(self) -> None:
+        """Contain the turn: the call is inspected again in the copy and runs there without a question."""
+        try:
+            await self._session.owned("The turn was not contained").contain()
+        except ChatopsError as error:
+            self.show_note_or_notice(sanitize(error.full))
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:

@@ -18,6 +18,7 @@ from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import plural
+from chatops.engine.containment import CHANGING
 from chatops.policy.patterns import show_rule, suggest_exact
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
@@ -223,6 +224,11 @@ def calls(approvals: ApprovalList) -> Content:
     return Content("\n").join(lines)
 
 
+def can_contain(pending: PendingCall) -> bool:
+    """Return True if the call could run in a copy of the workspace, in a contained turn."""
+    return pending.call.name in CHANGING and not pending.facts.contained and bool(pending.model)
+
+
 def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) -> str:
     """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
     if not item.undecided:
@@ -244,6 +250,7 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     if not item.seen:
         return f"a scrolls, {more}   e edit\n{deny}"
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
+    deny = f"c contain the turn   {deny}" if can_contain(item.pending) else deny
     if item.pending.facts.extra != NARROWEST:
         rest += f"\n+ approve once with {line(describe_extra(item.pending.facts.extra))}"
     return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"

@@ -162,6 +162,12 @@ class PayloadView(ScrollView, can_focus=False):
         """Lines at this width, including the model's words."""
         return len(self._lines)
 
+    def show_row(self, index: int) -> None:
+        """Scroll so that a row of the description is at the top."""
+        width = max(1, self.scrollable_content_region.width)
+        y = sum(len(wrapped(row, width=width)) for row in self._description.rows[:index])
+        self.scroll_to(y=y, animate=False, force=True)
+
     def page(self, by: int) -> None:
         """Scroll by one page without animation: a line counted as seen must have been drawn."""
         page = max(1, self.scrollable_content_region.height)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
     from chatops.tui.dialogs.approval import ApprovalScreen
+    from chatops.tui.dialogs.contained import ContainedScreen
     from chatops.tui.dialogs.review import ReviewScreen
     from chatops.tui.dialogs.trust import TrustScreen
     from chatops.tui.screens.run import OwnRunPresenter
@@ -31,7 +32,7 @@ class DecisionDialogs:
         self._screen = screen
         self._composer = composer
         self._shown: Shown | None = None
-        self._approval: ApprovalScreen | None = None
+        self._approval: ApprovalScreen | ContainedScreen | None = None
         self._review: ReviewScreen | None = None
         self._trust: TrustScreen | None = None
         self.trust_question: TrustQuestion | None = None
@@ -51,7 +52,7 @@ class DecisionDialogs:
                 dialog.finish()
 
     @property
-    def approval(self) -> "ApprovalScreen | None":
+    def approval(self) -> "ApprovalScreen | ContainedScreen | None":
         """The approval dialog if it is open, even below a question of its own."""
         return self._approval if self._approval in self._screen.app.screen_stack else None
 
@@ -120,6 +121,7 @@ class DecisionDialogs:
 
     def _open_approval(self, shown: Shown) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
+        from chatops.tui.dialogs.contained import ContainedScreen, asks_about_changes
 
         def closed(_: None) -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
@@ -127,7 +129,8 @@ class DecisionDialogs:
                 self._postponed = {pending.digest for pending in shown.session.snapshot().pending}
             self._screen.post_message(Changed())
 
-        self._approval = ApprovalScreen(shown.session, self._composer)
+        changes = asks_about_changes(shown.session.snapshot().pending)
+        self._approval = (ContainedScreen if changes else ApprovalScreen)(shown.session, self._composer)
         self._screen.app.push_screen(self._approval, closed)
 
     def _open_review(self, run: "OwnRunPresenter", wanted: "AwaitingReview") -> None:

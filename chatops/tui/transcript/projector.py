@@ -146,6 +146,8 @@ class Projector:
             if end is not None:
                 blocks.append(end)
         self.blocks = {block.id: block for block in blocks}
+        answers = (block.text for block in reversed(blocks) if isinstance(block, AnswerBlock))
+        self._turn_answer = next(answers, "")
         return blocks
 
     def feed_all(self, batch: Iterable[Published]) -> list[Op]:

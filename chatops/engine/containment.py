@@ -1,0 +1,137 @@
+"""The contained turn: its calls work on a copy of the workspace, and the user decides once on all changes at the end.
+
+Theory of operation
+
+`TurnState.containment` says that the turn is contained. Two things follow for a call:
+
+- where: built-in tools that read or write the workspace work on the copy. Tools that only read do so once the copy is
+  in use, so that a turn that only reads copies nothing.
+- whether: an *ask* about `CHANGING` tools is answered. A *deny* stays one, and other tools ask as before.
+
+When the turn would end, or when the user ends the containment, a round is opened with one call that the engine makes:
+`APPLY`. Its inspection freezes the changes, it always asks, and running it applies them. So everything that holds for a
+pending call holds for it: digest, checkpoint, journal, resume, decisions from another process. It has no assistant
+message, so its result reaches the model as a note, see `rounds`. After it, `InRound.ending` follows, or the next
+request if that is None. No model can call `APPLY`: no grant offers it.
+"""
+
+from dataclasses import replace
+
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.events import CallProposed, RoundStarted
+from chatops.domain.ids import call_id, round_id
+from chatops.domain.rights import Verdict
+from chatops.domain.tools import BUILT_IN, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec
+from chatops.engine.draft import Draft
+from chatops.engine.effects import DiscardCopy, InspectCall
+from chatops.engine.state import CallState, Containment, Finished, InRound, Inspecting
+from chatops.policy.verdicts import Judgement
+
+APPLY = CONTAINED_APPLY
+CHANGING = frozenset({"file_write", "file_edit", "shell_exec", "python_exec"})
+"""Tools whose *ask* a contained turn answers."""
+ANSWERED = "the turn is contained"
+PROMPT = (
+    "This turn is contained: file and command tools work on a copy of the workspace. The user sees all changes when "
+    "the turn ends and decides which are applied. Commands have no network unless hosts are permitted. `.git` is "
+    "read-only, so `git add` and `git commit` fail; files that may hold secrets are absent. Do not ask whether you may "
+    "change something."
+)
+
+
+def begin(draft: Draft) -> None:
+    """Contain the turn from now on. A turn of a workflow run is never contained."""
+    state = draft.state
+    if state.containment is None and state.contract is None and state.gate is None:
+        name = f"{state.turn_id}.c{state.counters.requests}"
+        draft.state = replace(state, containment=Containment(name=name))
+
+
+def end(draft: Draft) -> None:
+    """End the containment: at once if nothing ran in the copy, else with the round."""
+    containment = draft.state.containment
+    if containment is not None and containment.used and not is_apply_round(draft):
+        draft.state = replace(draft.state, containment=replace(containment, ending=True))
+    elif containment is not None and not containment.used:
+        decided(draft, keep=False)
+
+
+def place(draft: Draft, call: ToolCall) -> str:
+    """Return the name of the copy that a call works on; empty: it works on the workspace."""
+    containment = draft.state.containment
+    if containment is None:
+        return ""
+    if is_apply_round(draft):
+        return containment.name
+    spec = _spec(draft, call.name)
+    if spec is None or spec.source != BUILT_IN or not spec.capabilities.reads_workspace:
+        return ""
+    return "" if spec.read_only and not containment.used else containment.name
+
+
+def answered(draft: Draft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
+    """Return `judgement`, or ALLOW if it is an ask about a call that runs in the copy."""
+    contained = facts.contained and facts.contained == place(draft, call) and call.name in CHANGING
+    if judgement.verdict is not Verdict.ASK or not contained or not draft.state.grant.may_contain:
+        return judgement
+    return Judgement(verdict=Verdict.ALLOW, reason=judgement.reason, answered_by=ANSWERED)
+
+
+def started(draft: Draft, call: ToolCall, facts: CallFacts) -> None:
+    """Record that a call runs in the copy."""
+    containment = draft.state.containment
+    if facts.contained and containment is not None and call.name in CHANGING and call.name not in containment.used:
+        used = (*containment.used, call.name)
+        draft.state = replace(draft.state, containment=replace(containment, used=used))
+
+
+def open_round(draft: Draft, ending: Finished | None) -> bool:
+    """Open the round that asks about the changes. Returns False if nothing ran in the copy."""
+    containment = draft.state.containment
+    if containment is None or not containment.used or is_apply_round(draft):
+        return False
+    put_apply_call(draft, ending, {"turn": containment.name, "list": containment.lists + 1})
+    return True
+
+
+def put_apply_call(draft: Draft, ending: Finished | None, arguments: dict[str, JsonValue]) -> None:
+    """Open a round with a call of `APPLY` and have it inspected."""
+    draft.count(replace(draft.state.counters, requests=draft.state.counters.requests + 1))
+    number = round_id(draft.state.turn_id, draft.state.counters.requests)
+    call = ToolCall(id=call_id(number, 1), name=APPLY, arguments=canonical(arguments))
+    draft.events.append(RoundStarted(id=number, parent_id=draft.state.turn_id, model=""))
+    draft.events.append(CallProposed(id=call.id, parent_id=number, tool=APPLY, arguments=call.arguments))
+    draft.set_phase(
+        InRound(
+            round_id=number,
+            proposed_under=draft.state.grant,
+            said="",
+            model="",
+            calls=(CallState(call=call, status=Inspecting()),),
+            ending=ending,
+            applies=True,
+        )
+    )
+    draft.effects.append(InspectCall(call=call, contained=place(draft, call)))
+
+
+def is_apply_round(draft: Draft) -> bool:
+    """Return True in the round that asks about the changes. The name of a call does not count: models choose it."""
+    return isinstance(draft.state.phase, InRound) and draft.state.phase.applies
+
+
+def decided(draft: Draft, *, keep: bool) -> None:
+    """End the containment after the decision; with `keep` the turn goes on in the same copy, with a new list."""
+    containment = draft.state.containment
+    if containment is None:
+        return
+    kept = replace(containment, lists=containment.lists + 1, sent_back=False, ending=False) if keep else None
+    draft.state = replace(draft.state, containment=kept)
+    if not keep:
+        draft.effects.append(DiscardCopy(name=containment.name))
+
+
+def _spec(draft: Draft, tool: str) -> ToolSpec | None:
+    phase = draft.state.phase
+    grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
+    return grant.tool(tool)

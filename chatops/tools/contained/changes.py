@@ -1,0 +1,168 @@
+"""The change list of a contained turn: what would be applied, what is left out, and the digest an approval binds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from chatops.domain.canonical import digest
+
+MAX_ENTRIES = 2_000
+"""Most changes that can be applied at once."""
+MAX_FILE = 64 << 20
+"""Most bytes of a changed file."""
+MAX_FROZEN = 256 << 20
+"""Most bytes of all changed files."""
+MAX_LEFT_OUT = 500
+"""Most paths that are listed as left out; further ones are counted."""
+
+RUNS_LATER: Mapping[str, str] = {
+    ".envrc": "direnv",
+    ".vscode": "the editor",
+    ".idea": "the editor",
+    ".devcontainer": "the dev container",
+    "makefile": "make",
+    "gnumakefile": "make",
+    "justfile": "just",
+    "package.json": "npm",
+    "pyproject.toml": "Python tools",
+    "setup.py": "pip",
+    "setup.cfg": "Python tools",
+    "tox.ini": "tox",
+    "conftest.py": "pytest",
+    "sitecustomize.py": "Python",
+    "usercustomize.py": "Python",
+    "build.rs": "cargo",
+    ".cargo": "cargo",
+    ".husky": "git",
+    ".pre-commit-config.yaml": "git",
+    ".github": "the build server",
+    ".gitlab-ci.yml": "the build server",
+    ".gitattributes": "git",
+    ".gitmodules": "git",
+    ".npmrc": "npm",
+    "agents.md": "models",
+    "claude.md": "models",
+    ".mcp.json": "MCP clients",
+    "model_registry.json": "chatops",
+    "dockerfile": "docker",
+}
+"""Files and folders that a program runs or obeys without being asked again, by folded name."""
+
+
+class Kind(StrEnum):
+    """Kind of a path's content."""
+
+    ABSENT = "absent"
+    FILE = "file"
+    LINK = "link"
+    FOLDER = "folder"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Content of one path: for a file its mode, SHA-256 and size in bytes, for a link its target."""
+
+    kind: Kind = Kind.ABSENT
+    mode: int = 0
+    sha: str = ""
+    size: int = 0
+    target: str = ""
+
+
+ABSENT = State()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change: `path` relative to the workspace, its state before the turn (`base`) and after it (`new`)."""
+
+    path: str
+    base: State
+    new: State
+    marks: tuple[str, ...] = ()
+    """What a reader has to know beyond the change, such as "runs later: make"."""
+
+    @property
+    def verb(self) -> str:
+        """The change in one word."""
+        if self.base.kind is Kind.ABSENT:
+            return "add"
+        if self.new.kind is Kind.ABSENT:
+            return "remove"
+        return "mode" if (self.base.sha, self.base.kind) == (self.new.sha, self.new.kind) != ("", "link") else "change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A path of the copy that is not applied, and why. The path is spelled out for display."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A call that ran in the copy: its tool, its words, and how it ended."""
+
+    tool: str
+    text: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeList:
+    """The frozen result of a contained turn. Only what it names can be applied."""
+
+    workspace: str
+    identity: tuple[int, int]
+    """Device and inode of the workspace folder."""
+    entries: tuple[Entry, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    ran: tuple[Ran, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Paths of the workspace that were not in the copy, spelled out."""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the whole list."""
+        return digest("contained", as_json(self))
+
+
+def as_json(changes: ChangeList) -> Any:
+    """Return the list as values for JSON."""
+    return asdict(changes)
+
+
+def from_json(found: Mapping[str, Any]) -> ChangeList:
+    """Return the list that `as_json` gave these values. Raises KeyError, TypeError or ValueError for others."""
+    return ChangeList(
+        workspace=str(found["workspace"]),
+        identity=(int(found["identity"][0]), int(found["identity"][1])),
+        entries=tuple(_entry(one) for one in found["entries"]),
+        left_out=tuple(LeftOut(**one) for one in found["left_out"]),
+        ran=tuple(Ran(**one) for one in found["ran"]),
+        hidden=tuple(found["hidden"]),
+    )
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    return Entry(
+        path=str(found["path"]),
+        base=state_from(found["base"]),
+        new=state_from(found["new"]),
+        marks=tuple(found["marks"]),
+    )
+
+
+def state_from(found: Mapping[str, Any]) -> State:
+    """Return the state that was stored as these values."""
+    return State(**{**found, "kind": Kind(found["kind"])})
+
+
+def selected(changes: ChangeList, only: Sequence[str] | None, conflicts: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Return the entries to apply: those of `only`, or all for None, without those in conflict."""
+    return tuple(
+        entry for entry in changes.entries if entry.path not in conflicts and (only is None or entry.path in only)
+    )

@@ -1,0 +1,192 @@
+"""The folder of one contained turn in the data folder: copy, blobs, manifest, change list, journal of the application.
+
+Files are replaced atomically and synced, so that a killed process leaves the old one or the new one. Everything below a
+copy was written by commands and is hostile: it is walked by descriptors that follow no link.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.domain.errors import ToolFailedError
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+PIECE = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFolder:
+    """Folder of one contained turn: ``contained/<id>`` in the data folder."""
+
+    path: Path
+
+    @property
+    def copy(self) -> Path:
+        """The copy of the workspace."""
+        return self.path / "copy"
+
+    @property
+    def exists(self) -> bool:
+        """True if the copy was made completely."""
+        return (self.path / "manifest.json").is_file()
+
+    def read(self, name: str) -> dict[str, object] | None:
+        """Return the JSON object in a file of the folder; None if there is none that can be read."""
+        try:
+            found = json.loads((self.path / f"{name}.json").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def write(self, name: str, value: object) -> None:
+        """Replace a JSON file of the folder durably."""
+        write_durably(self.path / f"{name}.json", json.dumps(value).encode("ascii"))
+
+    def keep_blob(self, source: int) -> tuple[str, int]:
+        """Copy the open file `source` into the blobs. Returns its SHA-256 and its size in bytes."""
+        blobs = self.path / "blobs"
+        blobs.mkdir(mode=0o700, exist_ok=True)
+        temporary = blobs / f".{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, NEW, 0o600)
+        try:
+            digest, size = pour(source, descriptor)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, blobs / digest)
+        return digest, size
+
+    def blob(self, digest: str) -> bytes:
+        """Return the content with that SHA-256. Raises ToolFailedError if it is missing or was changed."""
+        try:
+            data = (self.path / "blobs" / digest).read_bytes()
+        except OSError as error:
+            raise ToolFailedError("The frozen content of a change is missing; nothing can be applied.") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ToolFailedError("The frozen content of a change is damaged; nothing can be applied.")
+        return data
+
+
+def turn_folder(data: Path, name: str) -> TurnFolder:
+    """Return the folder of the contained turn `name`. Raises ToolFailedError for a name that is none."""
+    if not _NAME.fullmatch(name):
+        raise ToolFailedError("There is no such contained turn.")
+    return TurnFolder(data / "contained" / name)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file so that after a crash it holds the old content or the new one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, NEW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the entries of a folder to disk."""
+    descriptor = os.open(path, FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file_system(path: Path) -> None:
+    """Sync the file system that holds `path`."""
+    descriptor = os.open(path, FOLDER)
+    try:
+        _LIBC.syncfs(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def pour(source: int, target: int | None) -> tuple[str, int]:
+    """Copy an open file from its start, or only read it. Returns the SHA-256 and the size in bytes."""
+    digest, size = hashlib.sha256(), 0
+    os.lseek(source, 0, os.SEEK_SET)
+    while piece := os.read(source, PIECE):
+        digest.update(piece)
+        size += len(piece)
+        rest = memoryview(piece)
+        while target is not None and rest:
+            rest = rest[os.write(target, rest) :]
+    return digest.hexdigest(), size
+
+
+@contextmanager
+def locked(data: Path, workspace: Path) -> Iterator[None]:
+    """Hold the lock of a workspace, so that two applications to it never run at once."""
+    folder = data / "contained"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
+    descriptor = os.open(folder / f".lock-{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all below it, however deep it is and whatever its modes are. Follows no link.
+
+    A subfolder's folders are moved up to the top before it is removed, so that two open descriptors suffice.
+    """
+    if not path.is_dir() or path.is_symlink():
+        return
+    os.chmod(path, 0o700)
+    top = os.open(path, FOLDER)
+    try:
+        number = 0
+        while names := os.listdir(top):
+            for name in names:
+                if not _unlinked(top, name):
+                    number = _emptied(top, name, number)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _unlinked(folder: int, name: str) -> bool:
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISDIR(info.st_mode):
+        return False
+    os.unlink(name, dir_fd=folder)
+    return True
+
+
+def _emptied(top: int, name: str, number: int) -> int:
+    os.chmod(name, 0o700, dir_fd=top)
+    below = os.open(name, FOLDER, dir_fd=top)
+    try:
+        for child in os.listdir(below):
+            if not _unlinked(below, child):
+                # A folder can only be moved by someone who may write to it.
+                os.chmod(child, 0o700, dir_fd=below)
+                while True:
+                    number += 1
+                    with suppress(FileExistsError):
+                        os.mkdir(f".removed-{number}", dir_fd=top)
+                        break
+                os.rename(child, f".removed-{number}", src_dir_fd=below, dst_dir_fd=top)
+    finally:
+        os.close(below)
+    os.rmdir(name, dir_fd=top)
+    return number

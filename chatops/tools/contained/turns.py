@@ -1,0 +1,426 @@
+"""Tools of a contained turn: the built-in tools on the copy of the workspace, and the tool that applies its changes."""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chatops.domain.canonical import canonical, parsed
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST, Mount
+from chatops.domain.tools import (
+    CONTAINED_APPLY,
+    CallFacts,
+    Outcome,
+    Problem,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from chatops.tools.base import Reconciled, Tool, ToolContext
+from chatops.tools.confine import home_folders
+from chatops.tools.contained import applying
+from chatops.tools.contained.applying import Applied, NotAppliedError, undoable
+from chatops.tools.contained.changes import ChangeList, Ran
+from chatops.tools.contained.copying import make_copy, read_manifest
+from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
+from chatops.tools.contained.freezing import freeze, shown
+from chatops.tools.contained.text import Review, describe, head, review
+from chatops.tools.contained.workspace import WorkspaceReplacedError
+from chatops.tools.repository import config_for_reading
+from chatops.tools.sandbox import confinement
+from chatops.tools.survey import Find, survey
+from chatops.tools.threads import in_thread
+
+_MOST_NAMED = 20
+_KEPT_S = 30 * 86_400
+_PATHS = ("path", "cwd")
+"""Arguments of built-in tools that name a path."""
+
+
+class ContainedTurns:
+    """The contained turns whose copies lie in the data folder `data`."""
+
+    def __init__(self, data: Path) -> None:
+        """Do nothing yet: a copy is made for the first call that needs it."""
+        self._data = data
+        self._copying = threading.Lock()
+
+    def tool(self, name: str, tool: Tool | None) -> Tool | None:
+        """Return the tool for a call in a contained turn: `tool` on the copy, or the one that applies the changes."""
+        if tool is None:
+            return _ApplyTool(self._data) if name == CONTAINED_APPLY else None
+        return _OnCopy(tool, self)
+
+    def folder(self, name: str) -> TurnFolder:
+        """Return the folder of a contained turn."""
+        return turn_folder(self._data, name)
+
+    def copied(self, name: str, context: ToolContext) -> TurnFolder:
+        """Return the folder of a contained turn, with the copy made if there is none. Raises ToolFailedError."""
+        folder = self.folder(name)
+        with self._copying:
+            if not folder.exists:
+                folder.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_copy(folder, context.workspace, protected=context.protected)
+        return folder
+
+    def discard(self, name: str) -> None:
+        """Remove the copy of a turn that was decided. What is needed to undo it stays."""
+        with contextlib.suppress(ToolFailedError, OSError):
+            discard(self.folder(name))
+
+    def why_not(self, workspace: Path) -> str:
+        """Return why turns cannot be contained here; empty if they can. May run the sandbox's probe."""
+        if workspace == Path("/") or workspace in home_folders():
+            return f"A contained turn needs a project folder, and the workspace is {workspace}."
+        return confinement(NARROWEST, workspace=workspace, replaced=True).refusal
+
+    def review(self, arguments: str) -> Review:
+        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
+        folder, undo = self._asked(arguments)
+        changes, conflicts = _seen(folder, undo=undo)
+        return review(changes, conflicts, folder, undo=undo)
+
+    def shown(self, facts: CallFacts) -> CallFacts:
+        """Return the facts of a pending call of `CONTAINED_APPLY` with its changes as text, which are not stored."""
+        try:
+            text = describe(self.review(facts.arguments))
+        except (ToolFailedError, OSError) as error:
+            text = f"The changes cannot be shown: {error}\n"
+        return replace(facts, diff=text)
+
+    def paths(self, arguments: str) -> tuple[str, ...]:
+        """Return the paths that a pending call of `CONTAINED_APPLY` would apply, without those in conflict."""
+        folder, undo = self._asked(arguments)
+        changes, conflicts = _seen(folder, undo=undo)
+        return tuple(one.path for one in changes.entries if one.path not in conflicts)
+
+    def _asked(self, arguments: str) -> tuple[TurnFolder, bool]:
+        given = parsed(arguments)
+        if not isinstance(given, Mapping):
+            raise ToolFailedError("There is no such contained turn.")
+        return self.folder(str(given.get("turn", ""))), bool(given.get("undo"))
+
+    def last_applied(self, workspace: Path) -> str:
+        """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none."""
+        found: list[tuple[float, str]] = []
+        for folder in self._folders():
+            frozen = folder.read("frozen")
+            if frozen is not None and frozen.get("workspace") == str(workspace):
+                with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
+                    if undoable(folder, freeze(folder)):
+                        found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name))
+        return max(found, default=(0.0, ""))[1]
+
+    def finish_interrupted(self, workspace: Path) -> None:
+        """Finish applications to `workspace` that a killed process left, before anything else touches it."""
+        for folder in self._folders():
+            for name in ("apply", "undo"):
+                journal = folder.read(name)
+                if journal is None or journal.get("state") == "done":
+                    continue
+                with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
+                    changes = freeze(folder)
+                    if changes.workspace == str(workspace):
+                        with locked(self._data, workspace):
+                            applying.resume(folder, changes, undo=name == "undo")
+
+    def sweep(self, in_use: Callable[[], frozenset[str]]) -> None:
+        """Remove what is not needed any more: copies of turns that are over, and what undoing needs after 30 days.
+
+        `in_use` returns the names of the copies that turns still use. It is asked after the folders are listed.
+        """
+        folders, now = self._folders(), time.time()
+        used = in_use() if folders else frozenset()
+        for folder in folders:
+            if folder.path.name.removesuffix(".part") in used:
+                continue
+            with contextlib.suppress(OSError, ToolFailedError):
+                discard(folder)
+                if folder.path.exists() and now - folder.path.stat().st_mtime > _KEPT_S:
+                    remove_tree(folder.path)
+
+    def _folders(self) -> list[TurnFolder]:
+        try:
+            found = sorted(path for path in (self._data / "contained").iterdir() if path.is_dir())
+        except OSError:
+            return []
+        return [TurnFolder(path) for path in found if not path.is_symlink()]
+
+
+def discard(folder: TurnFolder) -> None:
+    """Remove a copy. What was applied and not undone keeps its content, so that it can be undone."""
+    journal = folder.read("apply")
+    if journal is not None and journal.get("state") in ("applying", "done") and folder.read("undo") is None:
+        remove_tree(folder.copy)
+    else:
+        remove_tree(folder.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnCopy:
+    """A built-in tool that works on the copy: its facts name the workspace, and its files are those of the copy."""
+
+    tool: Tool
+    turns: ContainedTurns
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self.tool.spec
+
+    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        """Inspect the call in the copy."""
+        try:
+            folder = await in_thread(self.turns.copied, context.contained, context)
+        except (ToolFailedError, OSError) as error:
+            text = f"The turn is contained, and the workspace could not be copied: {error}"
+            return CallFacts(arguments=call.arguments, refusal=text)
+        call = replace(call, arguments=_relative(call.arguments, context.workspace))
+        facts = await self.tool.inspect(call, self._inside(folder, context))
+        return _moved(facts, source=folder.copy, target=context.workspace)
+
+    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+        """Run the call in the copy, and record it for the list at the end."""
+        folder = self.turns.folder(context.contained)
+        if not await in_thread(lambda: folder.exists):
+            raise ToolFailedError("The copy of the workspace is gone; nothing was run.")
+        known = self.spec.capabilities
+        text = facts.command or (", ".join(facts.paths) if known.path else facts.arguments)
+        changes = not self.spec.read_only
+        if changes:
+            await in_thread(_record, folder, context, Ran(tool=self.spec.name, text=text, outcome="interrupted"))
+        if known.runs_anything:
+            inner = replace(_commands(context), source=folder.copy)
+            inner = replace(inner, mounts=await in_thread(_mounts, folder, inner))
+            result = await self.tool.run(facts, inner)
+        else:
+            inner = self._inside(folder, context)
+            result = await self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
+        if changes:
+            ended = result.facts.ending
+            code = f", {ended.how}" if ended is not None and ended.how else ""
+            ran = Ran(tool=self.spec.name, text=text, outcome=f"{result.outcome}{code}")
+            await in_thread(_record, folder, context, ran)
+        return result
+
+    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+        """Not asked: an interrupted call in the copy is settled by the engine."""
+        return Reconciled(result=None)
+
+    def _inside(self, folder: TurnFolder, context: ToolContext) -> ToolContext:
+        copy = folder.copy
+        inside = [path.relative_to(context.workspace) for path in context.protected if _is_below(path, context)]
+        protected = (*context.protected, *(copy / path for path in inside))
+        return replace(_commands(context), workspace=copy, source=copy, protected=protected)
+
+
+def _is_below(path: Path, context: ToolContext) -> bool:
+    return path.is_relative_to(context.workspace)
+
+
+def _commands(context: ToolContext) -> ToolContext:
+    """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
+    return replace(context, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
+
+
+def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
+    """Return what a command sees of the original: its repository, and folders too large to copy, all read-only.
+
+    Nothing is shown that holds a socket, pipe or device, or files that may hold secrets.
+    """
+    workspace, mounts = context.workspace, []
+    for name in read_manifest(folder).shared:
+        if name == ".git":
+            continue
+        place = workspace / name
+        with contextlib.suppress(OSError):
+            found = survey(place, workspace=workspace, find=Find.SECRETS)
+            if place.resolve() == place and not (found.special or found.closed or found.secret):
+                mounts.append(_mount(place, place))
+    store = workspace / ".git"
+    with contextlib.suppress(OSError):
+        if store.is_dir() and not store.is_symlink() and not survey(store, workspace=workspace).special:
+            mounts.append(_mount(store, store))
+            config = folder.path / "git-config"
+            config.write_text(config_for_reading(store / "config"), encoding="utf-8")
+            for name, source in (("config", config), ("hooks", _empty(folder))):
+                if (store / name).exists() and not (store / name).is_symlink():
+                    mounts.append(_mount(source, store / name))
+    return tuple(mounts)
+
+
+def _empty(folder: TurnFolder) -> Path:
+    place = folder.path / "empty"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def _mount(source: Path, target: Path) -> Mount:
+    return Mount(source=str(source), target=str(target))
+
+
+def _relative(arguments: str, workspace: Path) -> str:
+    """Return arguments in which absolute paths of the workspace are relative to it, so that they name the copy."""
+    try:
+        given = parsed(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(given, Mapping):
+        return arguments
+    changed = {
+        name: os.path.relpath(value, workspace)
+        for name in _PATHS
+        if isinstance(value := given.get(name), str) and (value == str(workspace) or value.startswith(f"{workspace}/"))
+    }
+    return canonical({**given, **changed}) if changed else arguments
+
+
+def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
+    """Return facts with the paths below `source` as paths below `target`."""
+
+    def moved(text: str) -> str:
+        if text == str(source):
+            return str(target)
+        return f"{target}{text[len(str(source)) :]}" if text.startswith(f"{source}/") else text
+
+    def said(text: str) -> str:
+        return text.replace(str(source), str(target))
+
+    return replace(
+        facts,
+        cwd=moved(facts.cwd),
+        workspace=moved(facts.workspace),
+        paths=tuple(map(moved, facts.paths)),
+        hashes=tuple(map(moved, facts.hashes)),
+        refusal=said(facts.refusal),
+        caution=said(facts.caution),
+        reveals=said(facts.reveals),
+        problems=tuple(replace(one, message=said(one.message)) for one in facts.problems),
+    )
+
+
+def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
+    """Add a call, or its end, to those of the turn."""
+    line = json.dumps([context.call_id, ran.tool, ran.text, ran.outcome])
+    with (folder.path / "ran.jsonl").open("a", encoding="ascii") as file:
+        file.write(f"{line}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _recorded(folder: TurnFolder) -> tuple[Ran, ...]:
+    found: dict[str, Ran] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
+            number, tool, text, outcome = json.loads(line)
+            found[number] = Ran(tool=tool, text=text, outcome=outcome)
+    return tuple(found.values())
+
+
+def _seen(folder: TurnFolder, *, undo: bool, number: int | None = None) -> tuple[ChangeList, dict[str, str]]:
+    """Return the frozen list, or what undoing it would change, with the present conflicts."""
+    changes = freeze(folder, ran=_recorded(folder), number=None if undo else number)
+    if undo:
+        changes = replace(changes, entries=undoable(folder, changes), left_out=(), ran=(), hidden=())
+    return changes, applying.conflicts(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _ApplyTool:
+    """The tool behind the call that asks about the changes of a contained turn. Only the engine makes such a call."""
+
+    data: Path
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(
+            name=CONTAINED_APPLY,
+            description="Apply the changes of a contained turn to the workspace.",
+            schema="{}",
+            verdict=Verdict.ASK,
+            reconcilable=True,
+            timeout_s=600.0,
+        )
+
+    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        """Freeze the changes, or read the frozen ones, and compare their bases with the workspace."""
+        return await in_thread(self._inspected, call.arguments, context)
+
+    def _inspected(self, arguments: str, context: ToolContext) -> CallFacts:
+        facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
+        folder, undo, only, number = self._given(arguments)
+        try:
+            changes, conflicts = _seen(folder, undo=undo, number=number)
+        except (ToolFailedError, OSError) as error:
+            return _faulty(facts, str(error))
+        if changes.workspace != str(context.workspace):
+            return _faulty(facts, f"The changes belong to another workspace: {shown(changes.workspace)}.")
+        if not changes.entries:
+            left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
+            return _faulty(facts, f"Nothing to apply: the contained turn changed nothing.{left}")
+        unknown = [path for path in only or () if path not in {one.path for one in changes.entries}]
+        if unknown:
+            return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
+        found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
+        what = "takes back" if undo else "applies"
+        return replace(
+            facts,
+            command=f"{what}: {head(changes, conflicts)}",
+            hashes=(f"changes {changes.digest}", *found),
+        )
+
+    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+        """Apply the changes that were approved. Outcome INVALID: nothing was applied."""
+        return await in_thread(self._applied, facts, context)
+
+    def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+        folder, undo, only, _ = self._given(facts.arguments)
+        changes = freeze(folder)
+        try:
+            with locked(self.data, context.workspace):
+                done = applying.apply(folder, changes, only, undo=undo)
+        except (NotAppliedError, WorkspaceReplacedError) as error:
+            return ToolResult(outcome=Outcome.INVALID, content=str(error))
+        return _told(done, undo=undo)
+
+    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+        """Finish an application that had passed the point of no return; take back any other."""
+        return await in_thread(self._reconciled, facts, context)
+
+    def _reconciled(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+        folder, undo, _, _ = self._given(facts.arguments)
+        try:
+            with locked(self.data, context.workspace):
+                done = applying.resume(folder, freeze(folder), undo=undo)
+        except (ToolFailedError, OSError) as error:
+            return Reconciled(result=None, found=str(error))
+        return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_told(done, undo=undo))
+
+    def _given(self, arguments: str) -> tuple[TurnFolder, bool, list[str] | None, int]:
+        given: Any = parsed(arguments)
+        folder = turn_folder(self.data, str(given["turn"]))
+        return folder, bool(given.get("undo")), given.get("only"), int(given.get("list", 1))
+
+
+def _faulty(facts: CallFacts, text: str) -> CallFacts:
+    return replace(facts, problems=(Problem(path="", message=text),))
+
+
+def _told(done: Applied, *, undo: bool) -> ToolResult:
+    """Return the result for the user and the model."""
+    verb = "Took back" if undo else "Applied"
+    named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])
+    more = f" and {len(done.done) - _MOST_NAMED:,} more" if len(done.done) > _MOST_NAMED else ""
+    lines = [f"{verb} {len(done.done):,} changes{': ' if named else ''}{named}{more}."]
+    if done.left:
+        lines.append(f"Left {len(done.left):,}, in conflict:")
+        lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MOST_NAMED]]
+    outcome = Outcome.SUCCESS if not done.left else Outcome.FAILED
+    return ToolResult(outcome=outcome, content="\n".join(lines))

@@ -1,0 +1,308 @@
+"""The dialog at the end of a contained turn: all changes with their diffs, applied whole, by file, or not at all.
+
+Everything that is shown comes from the frozen list, and the answer is bound to its digest. Space ticks a file and never
+decides.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+
+from chatops.domain.canonical import json_or_text
+from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
+from chatops.domain.errors import ChatopsError
+from chatops.domain.events import AskReason, Event, PendingCall
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import CONTAINED_APPLY
+from chatops.domain.wording import plural
+from chatops.runtime.denials import denial_sentence
+from chatops.runtime.descriptions import UNKNOWN
+from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, RowTone, line
+from chatops.tui.dialogs.question import Question
+from chatops.tui.keys import KeyGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chatops.runtime.view import SessionView
+    from chatops.tools.contained.text import Review
+
+
+def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
+    """Return True if what is pending are the changes of a contained turn."""
+    return len(pending) == 1 and pending[0].call.name == CONTAINED_APPLY
+
+
+class ContainedScreen(GuardedDialog):
+    """Asks about the changes of a contained turn until they are decided or postponed with Esc."""
+
+    DECIDING: ClassVar[frozenset[str]] = frozenset("adDRum")
+    KEY_GROUP: ClassVar[KeyGroup] = "contained"
+
+    def __init__(self, session: "SessionView", composer: Composer) -> None:
+        super().__init__(composer)
+        self._session = session
+        self._pending: PendingCall | None = None
+        self._changes: Review | None = None
+        self._ticked: set[str] = set()
+        self._index = 0
+        self._seen = False
+        self._sending = False
+
+    def on_mount(self) -> None:
+        """Read the changes in a thread, and start the grace period."""
+        self._drawn = True
+        self.fit()
+        self.begin()
+        self._refresh()
+
+    # Events of the session
+
+    def feed(self, event: Event) -> None:
+        """Handle an event of the session. Called for every event while the dialog is open."""
+        if self.can_draw:
+            self._refresh()
+
+    def follow(self) -> None:
+        """Refresh after the followed session was read again."""
+        if self.can_draw:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Show what is pending now; close the dialog if nothing is."""
+        waiting = self._session.snapshot().pending
+        if not asks_about_changes(waiting):
+            if not self._sending or not waiting:
+                self.finish()
+            return
+        before, self._pending = self._pending, waiting[0]
+        if before is not None and before.digest == self._pending.digest and before.denial == self._pending.denial:
+            return
+        if before is not None:
+            self._note = "The changes differ from those that were shown. Look again."
+            self._typing = False
+            self.arm()
+        self._changes, self._seen, self._sending = None, False, False
+        self._show()
+        self.run_worker(self._read(self._pending), group="changes", exclusive=True)
+
+    async def _read(self, pending: PendingCall) -> None:
+        try:
+            found = await asyncio.to_thread(self._session.contained_changes, pending.call.arguments)
+        except (ChatopsError, OSError) as error:
+            self.show_note(f"The changes cannot be read: {sanitize(str(error))}")
+            return
+        if self._pending is pending and self.can_draw:
+            self._changes = found
+            self._ticked = {one.path for one in found.changes if not one.conflict}
+            self._index = 0
+            self.arm()
+            self._show()
+
+    # Keys
+
+    def _scrolled(self, key: str) -> bool:
+        return key != "space" and super()._scrolled(key)
+
+    def answer(self, key: str, *, typed: bool) -> None:
+        """Handle one key."""
+        match key:
+            case "tab" | "right":
+                self._step(1)
+            case "shift+tab" | "left":
+                self._step(-1)
+            case " ":
+                self._tick()
+            case _ if key in self.DECIDING:
+                self._decide_by(key)
+            case _ if typed:
+                self.arm_again()
+            case _:
+                pass
+
+    def _step(self, by: int) -> None:
+        if self._changes is not None and self._changes.changes:
+            self._index = (self._index + by) % len(self._changes.changes)
+            self._note = ""
+            self._show()
+            starts = [at for at, row in enumerate(self._rows()) if row.label == _FILE]
+            self.payload.show_row(starts[self._index])
+            self.call_after_refresh(self.show_frame)
+
+    def _tick(self) -> None:
+        if self._changes is None or not self._changes.changes or self._undoes:
+            return
+        one = self._changes.changes[self._index]
+        if one.conflict:
+            self._note = "This file is in conflict and stays as it is."
+        else:
+            self._ticked ^= {one.path}
+            self._note = ""
+        self._show()
+
+    def _decide_by(self, key: str) -> None:
+        pending = self._pending
+        if pending is None or self._changes is None or self._sending:
+            return
+        if pending.outcome_unknown:
+            self._decide_unknown(key)
+        elif key == "d":
+            self._send(Rejected())
+        elif key == "D":
+            self._ask_reason()
+        elif key != "a":
+            self.show_note("That key is for an application whose outcome is unknown.")
+        elif pending.denial is not None:
+            self.show_note(denial_sentence(pending.denial))
+        elif self.too_small:
+            self.show_note("Make the window larger: what cannot be shown cannot be applied.")
+        elif not self._seen:
+            self.payload.page(1)
+            self.call_after_refresh(self.show_frame)
+        elif not self._ticked:
+            self.show_note("Nothing is ticked. d discards all changes.")
+        else:
+            able = tuple(one.path for one in self._changes.changes if not one.conflict)
+            ticked = tuple(path for path in able if path in self._ticked)
+            self._send(Approved(only=None if ticked == able else ticked))
+
+    def _decide_unknown(self, key: str) -> None:
+        match key:
+            case "R":
+                self._send(Approved())
+            case "u" | "d":
+                self._send(Rejected())
+            case "m":
+                self._send(MarkedDone())
+            case _:
+                self.show_note("It may be half applied: R looks again and finishes, u says unknown, m marks it done.")
+
+    def _ask_reason(self) -> None:
+        asked = self._pending
+
+        def done(decision: Decision | None) -> None:
+            if decision is not None and self._pending is asked:
+                self._send(decision)
+
+        question = Question[Decision](
+            "Send the changes back",
+            explain="Nothing is applied or discarded. The model is told why, and goes on in the same copy.",
+            text="",
+            check=lambda text: Rejected(reason=text.strip(), send_back=True),
+            done="sends them back",
+            enter_answers=True,
+        )
+        self.app.push_screen(question, done)
+
+    def _send(self, decision: Decision) -> None:
+        self._sending, self._note = True, ""
+        self.show_frame()
+        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
+        self.app.run_worker(self._decide(decision), group="decide")
+
+    async def _decide(self, decision: Decision) -> None:
+        asked = self._pending
+        if asked is None:
+            return
+        try:
+            taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
+            problem = "" if taken else "The changes no longer wait for this decision."
+        except ChatopsError as error:
+            problem = sanitize(error.full)
+        if problem:
+            self._sending = False
+            self.show_note_or_notice(problem)
+
+    # Drawing
+
+    @property
+    def _undoes(self) -> bool:
+        given = json_or_text(self._pending.call.arguments) if self._pending is not None else None
+        return isinstance(given, dict) and bool(given.get("undo"))
+
+    def _show(self) -> None:
+        pending = self._pending
+        if pending is None or not self.can_draw:
+            return
+        rows = tuple(self._rows())
+        key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
+        self.payload.show(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
+        self.show_frame()
+        self.call_after_refresh(self.show_frame)
+
+    def _rows(self) -> "Iterator[Row]":
+        pending, found = self._pending, self._changes
+        if pending is None or found is None:
+            yield Row(text="Reading the changes…", tone="quiet")
+            return
+        yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
+        if pending.outcome_unknown:
+            yield Row(text=UNKNOWN, tone="caution")
+        if pending.denial is not None:
+            yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
+        if pending.reason is not AskReason.POLICY:
+            yield Row(text=line(pending.why), tone="caution")
+        yield Row()
+        for text in found.notes:
+            yield Row(text=line(text), tone="code", exact=True)
+        for number, one in enumerate(found.changes):
+            tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
+            pointer = ">" if number == self._index else " "
+            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading", label=_FILE)
+            if one.conflict:
+                yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
+            for text in one.lines:
+                yield Row(text=line(text), tone=_tone(text), exact=True)
+            yield Row()
+
+    def frame(self) -> DialogFrame | None:
+        """Return heading and keys."""
+        pending, found = self._pending, self._changes
+        if pending is None:
+            return None
+        verb = "Take back" if self._undoes else "Apply"
+        title = f"{verb} the changes of this turn?" if pending.denial is None else "Not permitted now: these changes"
+        return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
+
+    def _keys(self, pending: PendingCall) -> str:
+        if self._sending:
+            return "Esc close"
+        if pending.outcome_unknown:
+            return "R look again and finish   u tell the model it is unknown   m mark done   Esc later"
+        rest = "d discard all   D send back with a reason   Esc later"
+        if self._undoes:
+            rest = "d leave them   Esc later"
+        if pending.denial is not None:
+            return rest
+        below = self.payload.lines_below
+        able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
+        apply = f"a apply {len(self._ticked)} of {able}"
+        if self._undoes:
+            apply = "a take back"
+        first = apply if self._seen else f"a scrolls, {plural(below, 'more line')} below"
+        ticks = "" if self._undoes else "   Space ticks   Tab next file"
+        return f"{first}{ticks}\n{rest}"
+
+    @on(PayloadView.EndSeen)
+    def end_seen(self, event: PayloadView.EndSeen) -> None:
+        """Allow applying, now that the end of the changes has been on screen."""
+        event.stop()
+        pending = self._pending
+        if pending is not None and event.key == f"{pending.call.id} {pending.digest}" and not self.too_small:
+            self._seen = True
+        self.show_frame()
+
+
+_FILE = "file"
+"""Label of the rows that begin a file; headings show no label."""
+
+
+def _tone(text: str) -> RowTone:
+    if text.startswith(("+++", "---", "@@")):
+        return "hunk"
+    if text.startswith("+"):
+        return "add"
+    return "remove" if text.startswith("-") else "code"

@@ -1,0 +1,205 @@
+"""A contained turn from the command line: one question at the end, whatever was changed and run before it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chatops.tools.sandbox import probe
+from tests.support.command_line import CommandLine, Ran, program
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
+
+pytestmark = pytest.mark.skipif(bool(probe()[1]), reason="contained turns need bubblewrap")
+
+WORK = (
+    calls(call("file_write", path="new.py", content="print('new')\n")),
+    calls(call("file_edit", path="note.txt", old="Friday", new="Monday")),
+    calls(call("shell_exec", command="cat note.txt; echo made > made.txt; pwd; git status --short")),
+    says("All done."),
+)
+
+
+def registry(server: FakeOpenAI, workspace: Path, **more: object) -> str:
+    """Write a registry whose model is `server`, and return its path."""
+    path = workspace.parent / "registry.json"
+    values = {
+        "version": 3,
+        "models": {"fake": {"type": "openai", "api_url": server.url, "model_name": "fake"}},
+        "roles": {"coder": {"primary": "fake", "tools": ["file_read", "file_write", "file_edit", "shell_exec"]}},
+        "users": {"*": {"access_level": "operator"}},
+        **more,
+    }
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def contained(chatops: CommandLine, server: FakeOpenAI, *arguments: str, **more: object) -> Ran:
+    path = registry(server, chatops.workspace, **more)
+    return chatops("--registry", path, "-p", "work", "--role", "coder", "--output-format", "json", *arguments)
+
+
+def shown_digest(text: str) -> str:
+    return next(line.split()[-1] for line in reversed(text.splitlines()) if "Digest:" in line)
+
+
+def test_one_question_for_all_changes(chatops: CommandLine, workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    with FakeOpenAI([*WORK, says("And now?")]) as server:
+        ran = contained(chatops, server, "--contain")
+        assert ran.code == 3, ran.err
+        (pending,) = ran.json["pending"]
+        assert pending["tool"] == "contained_apply"
+        assert [one["outcome"] for one in ran.json["calls"]] == ["success"] * 3 + [None]
+        assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
+        assert not (workspace / "new.py").exists() and not (workspace / "made.txt").exists()
+        output = server.requests[-1].messages[-1]["content"]
+        assert "Monday" in output and str(workspace) in output and "?? made.txt" in output
+        assert "contained" in json.dumps(server.requests[0].messages[0])
+
+        path = str(workspace.parent / "registry.json")
+        shown = chatops("--registry", path, "approvals", "show", pending["id"])
+        assert "+print('new')" in shown.out and "-The invoice is due on Friday." in shown.out
+        assert "shell_exec cat note.txt" in shown.out and "made.txt" in shown.out
+        refused = chatops("--registry", path, "approvals", "approve", pending["id"])
+        assert refused.code == 1 and "digest" in refused.err
+        digest = shown_digest(shown.out)
+        assert chatops("--registry", path, "approvals", "approve", pending["id"], "--digest", digest).code == 0
+        done = chatops("--registry", path, "resume", ran.json["session_id"])
+        assert done.code == 0, done.err
+        assert "All done." in done.out
+        assert (workspace / "note.txt").read_text() == "The invoice is due on Monday.\n"
+        assert (workspace / "new.py").read_text() == "print('new')\n"
+        assert (workspace / "made.txt").read_text() == "made\n"
+        again = chatops("--registry", path, "-p", "next", "--role", "coder", "-r", ran.json["session_id"])
+        assert again.code == 0
+        assert "Applied 3 changes" in json.dumps(server.requests[-1].messages)
+        assert not server.violations
+
+
+def test_denying_discards(chatops: CommandLine, workspace: Path, chatops_home: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain")
+        path = str(workspace.parent / "registry.json")
+        assert chatops("--registry", path, "approvals", "deny", ran.json["pending"][0]["id"]).code == 0
+        done = chatops("--registry", path, "resume", ran.json["session_id"])
+        assert done.code == 0 and "discarded" in done.err + done.out
+    assert [one.name for one in workspace.iterdir()] == ["note.txt"]
+    assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
+    assert not [path for path in chatops_home.rglob("contained/*") if path.is_dir()]
+
+
+def test_only_some_files(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain")
+        path = str(workspace.parent / "registry.json")
+        call_id = ran.json["pending"][0]["id"]
+        digest = shown_digest(chatops("--registry", path, "approvals", "show", call_id).out)
+        wrong = chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest, "--only", "x")
+        assert wrong.code == 1 and "no change" in wrong.err
+        assert (
+            chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest, "--only", "new.py").code
+            == 0
+        )
+        assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 0
+    assert (workspace / "new.py").exists() and not (workspace / "made.txt").exists()
+    assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
+
+
+def test_a_file_changed_before_applying_asks_again(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain")
+        path = str(workspace.parent / "registry.json")
+        call_id = ran.json["pending"][0]["id"]
+        digest = shown_digest(chatops("--registry", path, "approvals", "show", call_id).out)
+        assert chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest).code == 0
+        (workspace / "note.txt").write_text("mine\n")
+        assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 3
+        shown = chatops("--registry", path, "approvals", "show", call_id)
+        assert "In conflict" in shown.out and "note.txt" in shown.out
+        digest = shown_digest(shown.out)
+        assert chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest).code == 0
+        assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 0
+    assert (workspace / "note.txt").read_text() == "mine\n" and (workspace / "new.py").exists()
+
+
+def test_a_turn_without_changes_asks_nothing(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI([calls(call("shell_exec", command="ls")), says("Looked.")]) as server:
+        ran = contained(chatops, server, "--contain")
+    assert ran.code == 0 and ran.json["answer"] == "Looked."
+
+
+def test_a_role_can_contain_and_the_registry_can_forbid(chatops: CommandLine, workspace: Path) -> None:
+    role = {"primary": "fake", "tools": ["file_write"], "contain": True}
+    with FakeOpenAI([calls(call("file_write", path="a", content="a")), says("Done.")]) as server:
+        ran = contained(chatops, server, roles={"coder": role})
+        assert ran.code == 3 and ran.json["pending"][0]["tool"] == "contained_apply"
+    with FakeOpenAI([calls(call("file_write", path="a", content="a")), says("Done.")]) as server:
+        ran = contained(chatops, server, roles={"coder": role}, sandbox={"contain": False})
+        assert ran.code == 3 and ran.json["pending"][0]["tool"] == "file_write"
+        assert "forbids contained turns" in ran.err
+        ran = contained(chatops, server, "--contain", sandbox={"contain": False})
+        assert ran.code == 2
+
+
+def test_deny_stays_deny_and_secrets_stay_away(chatops: CommandLine, workspace: Path) -> None:
+    (workspace / ".env").write_text("KEY=canary-9f3\n")
+    script = [
+        calls(call("shell_exec", command="cat .env; ls -a")),
+        calls(call("file_write", path="b", content="b")),
+        calls(call("contained_apply", turn="x")),
+        says("Done."),
+    ]
+    tools = {"file_write": {"verdict": "deny"}}
+    with FakeOpenAI(script) as server:
+        ran = contained(chatops, server, "--contain", tools=tools)
+        outcomes = [(one["tool"], one["outcome"]) for one in ran.json["calls"]]
+        assert outcomes == [("shell_exec", "success"), ("file_write", "denied"), ("contained_apply", "invalid")]
+        assert "canary-9f3" not in json.dumps([request.body for request in server.requests])
+    assert ran.code == 0
+
+
+def test_no_rule_answers_it(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain", "--approve", "contained_apply")
+    assert ran.code == 2
+
+
+def changed(workspace: Path) -> list[bool]:
+    """Return for each of the three changes whether it has been applied."""
+    note = (workspace / "note.txt").read_text() == "The invoice is due on Monday.\n"
+    return [note, (workspace / "new.py").exists(), (workspace / "made.txt").exists()]
+
+
+@pytest.mark.parametrize(
+    "point", [3, 12, *(pytest.param(point, marks=pytest.mark.more) for point in (1, 2, 4, 7, 8, 10, 14, 16, 18))]
+)
+def test_a_kill_at_any_point_applies_all_or_nothing(
+    chatops: CommandLine, workspace: Path, monkeypatch: pytest.MonkeyPatch, point: int
+) -> None:
+    """Killed while copying, freezing, staging or applying: the next process goes on, once."""
+    with FakeOpenAI(WORK * 3) as server:
+        path = registry(server, workspace)
+        base = ("--registry", path)
+        monkeypatch.setenv("CHATOPS_FAILPOINT", f"contained:{point}")
+        ask = ("-p", "work", "--role", "coder", "--output-format", "json", "--contain")
+        ran = program(*base, *ask, cwd=workspace)
+        monkeypatch.delenv("CHATOPS_FAILPOINT")
+        if ran.code == -9:
+            assert not any(changed(workspace))
+            session = chatops(*base, "sessions", "list", "--output-format", "json").json[0]["id"]
+            assert chatops(*base, "resume", session).code == 3
+        else:
+            session = ran.json["session_id"]
+        (pending,) = chatops(*base, "approvals", "list", "--output-format", "json").json
+        digest = shown_digest(chatops(*base, "approvals", "show", pending["id"]).out)
+        assert chatops(*base, "approvals", "approve", pending["id"], "--digest", digest).code == 0
+        monkeypatch.setenv("CHATOPS_FAILPOINT", f"contained:{point}")
+        killed = program(*base, "resume", session, cwd=workspace)
+        monkeypatch.delenv("CHATOPS_FAILPOINT")
+        if killed.code == -9:
+            assert chatops(*base, "resume", session).code == 0
+        assert all(changed(workspace))
+        assert (workspace / "made.txt").read_text() == "made\n"
+        assert not list(workspace.rglob(".chatops-*"))
+        assert not server.violations

@@ -1,0 +1,399 @@
+"""The copy of a workspace, its change list and the application of it, on a real file system."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.errors import ToolFailedError
+from chatops.tools.contained import applying
+from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume
+from chatops.tools.contained.copying import make_copy, read_manifest
+from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
+from chatops.tools.contained.freezing import freeze
+
+TREE = {
+    "README.md": "read me\n",
+    "src/a.py": "a = 1\n",
+    "src/b.py": "b = 1\n",
+    "src/deep/c.py": "c = 1\n",
+    "run.sh": "#!/bin/sh\necho hi\n",
+    ".env": "KEY=secret\n",
+    ".git/HEAD": "ref: refs/heads/main\n",
+    ".gitignore": "dist/\n",
+    "dist/out.js": "old\n",
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    place = tmp_path / "ws"
+    for name, text in TREE.items():
+        file = place / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (place / "run.sh").chmod(0o755)
+    return place
+
+
+@pytest.fixture
+def turn(tmp_path: Path, workspace: Path) -> TurnFolder:
+    folder = turn_folder(tmp_path / "data", "turn1")
+    folder.path.parent.mkdir(parents=True)
+    make_copy(folder, workspace)
+    return folder
+
+
+def content(place: Path) -> dict[str, tuple[int, str]]:
+    """Return mode and content of everything below `place`."""
+    found: dict[str, tuple[int, str]] = {}
+    for path in sorted(place.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        name = str(path.relative_to(place))
+        if path.is_symlink():
+            found[name] = (0, f"-> {path.readlink()}")
+        else:
+            found[name] = (mode, "/" if path.is_dir() else path.read_text())
+    return found
+
+
+def edit(copy: Path) -> None:
+    """Change, add, remove, make executable and link."""
+    (copy / "src/a.py").write_text("a = 2\n")
+    (copy / "new/deep").mkdir(parents=True)
+    (copy / "new/deep/d.py").write_text("d = 1\n")
+    (copy / "src/b.py").unlink()
+    (copy / "README.md").chmod(0o755)
+    (copy / "link.py").symlink_to("src/a.py")
+    (copy / "src/deep/c.py").unlink()
+    (copy / "src/deep").rmdir()
+
+
+def test_changes_are_listed_and_applied_and_undone(workspace: Path, turn: TurnFolder) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+    assert [(one.verb, one.path) for one in changes.entries] == [
+        ("mode", "README.md"),
+        ("add", "link.py"),
+        ("add", "new/deep/d.py"),
+        ("change", "src/a.py"),
+        ("remove", "src/b.py"),
+        ("remove", "src/deep"),
+        ("remove", "src/deep/c.py"),
+    ]
+    assert content(workspace) == before
+    done = apply(turn, changes, None)
+    assert not done.left
+    after = content(workspace)
+    assert after["src/a.py"] == (before["src/a.py"][0], "a = 2\n")
+    assert after["new/deep/d.py"][1] == "d = 1\n" and after["link.py"][1] == "-> src/a.py"
+    assert stat.S_IMODE((workspace / "README.md").stat().st_mode) & 0o111
+    assert "src/b.py" not in after and "src/deep" not in after
+    assert apply(turn, changes, None) == done
+    apply(turn, changes, None, undo=True)
+    assert content(workspace) == before
+
+
+def test_secrets_repository_and_caches_are_not_copied(workspace: Path, turn: TurnFolder) -> None:
+    assert not (turn.copy / ".env").exists() and not (turn.copy / ".git/HEAD").exists()
+    (turn.copy / ".env").write_text("KEY=mine\n")
+    (turn.copy / "__pycache__").mkdir()
+    (turn.copy / "__pycache__/a.cpython-311.pyc").write_bytes(b"evil")
+    changes = freeze(turn)
+    assert changes.entries == () and changes.hidden == (".env",)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("n\nl", "control"),
+        ("\x1b[2J", "control"),
+        ("a\u202eb", "control"),
+        (os.fsdecode(b"\xff"), "UTF-8"),
+        (".GIT", ".git"),
+        ("git~1", ".git"),
+        ("id_rsa", "secrets"),
+        ("readme.md", "README.md"),
+    ],
+)
+def test_hostile_names_are_left_out(turn: TurnFolder, name: str, why: str) -> None:
+    (turn.copy / name).write_text("evil\n")
+    changes = freeze(turn)
+    assert changes.entries == ()
+    (left,) = changes.left_out
+    assert why in left.why and left.path.isprintable()
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../.ssh", "src/hop/x", ".git/hooks", "gone", "src/../.."])
+def test_links_that_lead_elsewhere_are_left_out(turn: TurnFolder, target: str) -> None:
+    (turn.copy / "src/hop").symlink_to("..")
+    (turn.copy / "evil").symlink_to(target)
+    changes = freeze(turn)
+    assert "evil" not in {one.path for one in changes.entries}
+    assert "evil" in {one.path for one in changes.left_out}
+
+
+def test_pipes_sockets_and_setuid_are_not_applied(workspace: Path, turn: TurnFolder) -> None:
+    os.mkfifo(turn.copy / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(turn.copy / "sock"))
+    (turn.copy / "tool").write_text("x")
+    (turn.copy / "tool").chmod(0o6755)
+    changes = freeze(turn)
+    assert {one.path for one in changes.left_out} == {"pipe", "sock"}
+    apply(turn, changes, None)
+    assert stat.S_IMODE((workspace / "tool").stat().st_mode) == 0o755
+
+
+def test_a_change_with_the_old_time_and_size_is_found(turn: TurnFolder) -> None:
+    file = turn.copy / "src/a.py"
+    info = file.stat()
+    file.write_text("a = 9\n")
+    os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert [one.path for one in freeze(turn).entries] == ["src/a.py"]
+
+
+def test_ignore_rules_of_the_copy_hide_nothing(turn: TurnFolder) -> None:
+    (turn.copy / ".gitignore").write_text("*\n")
+    (turn.copy / "evil.py").write_text("x\n")
+    (turn.copy / "dist/out.js").write_text("new\n")
+    changes = freeze(turn)
+    assert {one.path for one in changes.entries} == {".gitignore", "evil.py"}
+    assert [one.path for one in changes.left_out] == ["dist"]
+
+
+def test_what_happens_after_freezing_has_no_effect(workspace: Path, turn: TurnFolder) -> None:
+    (turn.copy / "src/a.py").write_text("a = 2\n")
+    changes = freeze(turn)
+    (turn.copy / "src/a.py").write_text("evil\n")
+    (turn.copy / "late.py").write_text("evil\n")
+    assert freeze(turn).digest == changes.digest
+    apply(turn, changes, None)
+    assert (workspace / "src/a.py").read_text() == "a = 2\n" and not (workspace / "late.py").exists()
+
+
+def test_a_file_changed_meanwhile_is_a_conflict_and_left(workspace: Path, turn: TurnFolder) -> None:
+    edit(turn.copy)
+    (workspace / "src/a.py").write_text("mine\n")
+    changes = freeze(turn)
+    assert set(conflicts(changes)) == {"src/a.py"}
+    apply(turn, changes, None)
+    assert (workspace / "src/a.py").read_text() == "mine\n"
+    assert (workspace / "new/deep/d.py").exists()
+
+
+def test_a_link_put_in_the_way_is_not_followed(workspace: Path, turn: TurnFolder, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a.py").write_text("a = 1\n")
+    (turn.copy / "src/a.py").write_text("evil\n")
+    changes = freeze(turn)
+    (workspace / "src").rename(tmp_path / "moved")
+    (workspace / "src").symlink_to(victim)
+    assert set(conflicts(changes)) >= {"src/a.py"}
+    apply(turn, changes, None)
+    assert (victim / "a.py").read_text() == "a = 1\n"
+
+
+def test_only_the_ticked_files_are_applied_and_undone(workspace: Path, turn: TurnFolder) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+    done = apply(turn, changes, ["src/a.py", "new/deep/d.py"])
+    assert set(done.done) == {"src/a.py", "new/deep/d.py"}
+    after = content(workspace)
+    assert {name for name in after if after[name] != before.get(name)} == {
+        "new",
+        "new/deep",
+        "new/deep/d.py",
+        "src/a.py",
+    }
+    apply(turn, changes, None, undo=True)
+    assert content(workspace) == before
+
+
+def test_another_workspace_folder_is_refused(workspace: Path, turn: TurnFolder, tmp_path: Path) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    workspace.rename(tmp_path / "old")
+    workspace.mkdir()
+    with pytest.raises(ToolFailedError):
+        apply(turn, changes, None)
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_failing_disk_applies_nothing(workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+
+    written = 0
+    write = applying._keep_attributes
+
+    def full(*given: int) -> None:
+        nonlocal written
+        written += 1
+        if written == 2:
+            raise OSError(28, "No space left on device")
+        write(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "_keep_attributes", full)
+    with pytest.raises(NotAppliedError, match="No space left"):
+        apply(turn, changes, None)
+    assert content(workspace) == before
+
+
+def killed_at(number: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *modules: str) -> bool:
+    """Run `work` in a child that is killed at its `number`-th step. Returns False if it had fewer steps."""
+    child = os.fork()
+    if not child:
+        count = 0
+
+        def reach(name: str) -> None:
+            nonlocal count
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), 9)
+
+        try:
+            for module in ("applying", "freezing", "copying"):
+                __import__(f"chatops.tools.contained.{module}")
+                monkeypatch.setattr(f"chatops.tools.contained.{module}.reach", reach)
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def points() -> Iterator[int]:
+    yield from range(1, 200)
+
+
+def test_a_kill_at_each_point_applies_all_or_nothing(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    before = content(workspace)
+    apply(turn, changes, None)
+    after = content(workspace)
+    undone = 0
+    for number in points():
+        reset(workspace, turn)
+        assert content(workspace) == before
+        if not killed_at(number, lambda: apply(turn, changes, None), monkeypatch):
+            break
+        # A second kill during the recovery.
+        killed_at(1 + number % 3, lambda: resume(turn, changes), monkeypatch)
+        found = resume(turn, changes)
+        assert content(workspace) == (before if found is None else after), number
+        undone += found is None
+        assert found is None or not found.left
+    else:
+        pytest.fail("never ended")
+    assert 5 < undone < number - 5
+
+
+def reset(workspace: Path, turn: TurnFolder) -> None:
+    changes = freeze(turn)
+    if turn.read("apply") is not None:
+        resume(turn, changes)
+        apply(turn, changes, None, undo=True)
+    for name in ("apply", "undo"):
+        (turn.path / f"{name}.json").unlink(missing_ok=True)
+
+
+def test_a_kill_at_each_point_of_undoing(workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    before = content(workspace)
+    for number in points():
+        (turn.path / "apply.json").unlink(missing_ok=True)
+        (turn.path / "undo.json").unlink(missing_ok=True)
+        apply(turn, changes, None)
+        killed = killed_at(number, lambda: apply(turn, changes, None, undo=True), monkeypatch)
+        if resume(turn, changes, undo=True) is None:
+            apply(turn, changes, None, undo=True)
+        assert content(workspace) == before, number
+        if not killed:
+            return
+    pytest.fail("never ended")
+
+
+def test_a_kill_while_copying_or_freezing_leaves_nothing_half_done(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = turn_folder(tmp_path / "data", "turn2")
+    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    for number in (1, 2):
+        killed_at(number, lambda: make_copy(folder, workspace), monkeypatch)
+        assert folder.exists == (number == 2)
+    edit(folder.copy)
+    for number in (1, 5, 10):
+        assert killed_at(number, lambda: freeze(folder), monkeypatch)
+    assert len(freeze(folder).entries) == 7
+
+
+def test_the_edit_that_lands_between_check_and_swap_is_kept(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (turn.copy / "src/a.py").write_text("a = 2\n")
+    (turn.copy / "src/b.py").unlink()
+    changes = freeze(turn)
+    swap = applying._swap
+
+    def late(parent: int, name: str, *args: object, **values: object) -> None:
+        if values["base"] != values["new"] and name in ("a.py", "b.py") and not (workspace / f"seen-{name}").exists():
+            (workspace / "src" / name).write_text("mine\n")
+            (workspace / f"seen-{name}").touch()
+        swap(parent, name, *args, **values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "_swap", late)
+    done: Applied = apply(turn, changes, None)
+    assert set(done.left) == {"src/a.py", "src/b.py"}
+    assert (workspace / "src/a.py").read_text() == "mine\n" and (workspace / "src/b.py").read_text() == "mine\n"
+    assert not list(workspace.rglob(".chatops-*"))
+
+
+def test_deep_and_closed_folders_are_removed(turn: TurnFolder) -> None:
+    descriptor = os.open(turn.copy, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    (turn.copy / "d").chmod(0)
+    assert any("nested" in one.why for one in freeze(turn).left_out)
+    remove_tree(turn.path)
+    assert not turn.path.exists()
+
+
+def test_large_ignored_folders_are_not_copied(workspace: Path, tmp_path: Path) -> None:
+    modules = workspace / "node_modules"
+    modules.mkdir()
+    for number in range(2_100):
+        (modules / f"{number}.js").touch()
+    folder = turn_folder(tmp_path / "data", "turn3")
+    folder.path.parent.mkdir(parents=True)
+    make_copy(folder, workspace)
+    assert read_manifest(folder).shared == ["node_modules"]
+    assert list((folder.copy / "node_modules").iterdir()) == []
+    assert freeze(folder).entries == ()
+
+
+def test_the_home_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ToolFailedError, match="project folder"):
+        make_copy(turn_folder(tmp_path, "x"), tmp_path)
+
+
+def test_the_lock_can_be_taken_again(tmp_path: Path, workspace: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path, workspace):
+            pass
