@@ -108,7 +108,7 @@ def find_paths(env: Mapping[str, str]) -> Paths:
     return Paths(config=config, data=data, log=log, notices=named)
 
 
-_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for everything chatops keeps."
+_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
 
 
 def _below(base: Path) -> Paths:
@@ -136,12 +136,12 @@ def _obstacle(folder: Path, *, home: Path) -> str:
     try:
         folder.stat()
     except PermissionError:
-        return f"{folder} is out of reach: this user may not look into the folders above it."
+        return f"{folder} cannot be reached: you have no permission for a folder above it."
     except OSError:
         if folder.is_relative_to(home) and not home.is_dir():
-            return f"The home folder {home} is not there."
+            return f"The home folder {home} does not exist."
         return ""
-    return "" if os.access(folder, os.R_OK | os.X_OK) else f"{folder} may not be looked into by this user."
+    return "" if os.access(folder, os.R_OK | os.X_OK) else f"{folder} cannot be opened: you have no permission."
 
 
 @cache
@@ -160,7 +160,9 @@ def _temporary_home(obstacle: str) -> Path:
         # Another user took the name first.
         return Path(tempfile.mkdtemp(prefix=f"{APP}-"))
     except OSError as error:
-        raise ConfigError(f"{obstacle} Nor is there a place for temporary files: {error}.", advice=_WAY_OUT) from None
+        raise ConfigError(
+            f"{obstacle} There is no folder for temporary files either: {error}.", advice=_WAY_OUT
+        ) from None
 
 
 def private_dir(path: Path) -> None:
@@ -174,7 +176,7 @@ def private_dir(path: Path) -> None:
                 folder.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
         if not stat.S_ISDIR(status.st_mode):
-            raise ConfigError(f"{path} is in the way: chatops needs a folder there.", advice="Move that file away.")
+            raise ConfigError(f"{path} is a file, and chatops needs a folder there.", advice="Move that file away.")
         if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
             path.chmod(0o700)
     except OSError as error:

@@ -129,7 +129,7 @@ class Loaded:
             return self._still_in_force(error, stamp=stamp)
 
     def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
-        notice = f"{error} What was read before stays in force."
+        notice = f"{error} The version read before stays in force."
         return replace(self, broken=error, notices=(notice,), stamp=stamp)
 
 
@@ -203,7 +203,7 @@ def _choose(lookup: _Lookup) -> Path:
         if path is not None:
             if not os.path.lexists(path):
                 raise ConfigError(
-                    f"{what} names {path}, and there is no such file.",
+                    f"{what} names {path}, which does not exist.",
                     advice=f"Give another file, or leave {what} out to use your own registry.",
                 )
             return path.absolute()
@@ -230,7 +230,7 @@ def _read(path: Path) -> bytes:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read: {error.strerror or error}.", advice="Check the file and its rights."
+            f"{path} cannot be read: {error.strerror or error}.", advice="Check the file and its permissions."
         ) from None
 
 
@@ -285,7 +285,7 @@ def _loose_mode(path: Path) -> list[str]:
     except OSError:
         return []
     if mode & stat.S_IWOTH:
-        return [f"{path} can be written by everyone on this machine. Close it: chmod o-w {path}"]
+        return [f"{path} can be written by everyone on this machine. Restrict it: chmod o-w {path}"]
     return []
 
 

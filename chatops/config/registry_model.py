@@ -177,7 +177,7 @@ class SandboxEntry(Strict):
     def _hosts_can_be_reached(cls, value: list[str]) -> list[str]:
         for entry in value:
             if problem := host_problem(entry):
-                raise ValueError(f"{entry!r} is no entry of hosts: {problem}")
+                raise ValueError(f"{entry!r} is not a valid entry of hosts: {problem}")
         return value
 
 

@@ -95,7 +95,7 @@ class _Reader:
     def registry(self, *, digest: str) -> Registry:
         value = self.document.located.value
         if not isinstance(value, dict):
-            raise self.error((), "the file has to hold one JSON object")
+            raise self.error((), "the file has to contain one JSON object")
         self._version(value)
         try:
             file = RegistryFile.model_validate(value)
@@ -195,7 +195,7 @@ class _Reader:
             )
         for header, text in entry.headers.items():
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
-                raise self.error((*path, "headers", header), "a header cannot hold this")
+                raise self.error((*path, "headers", header), "this is not a valid header value")
         gemini = entry.type == "gemini"
         return ModelSpec(
             name=name,

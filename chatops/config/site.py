@@ -34,7 +34,7 @@ def load_site(place: SitePlace) -> Registry | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _refused(place.path, f"it cannot be looked at ({error.strerror})") from None
+        raise _refused(place.path, f"it cannot be inspected ({error.strerror})") from None
     try:
         data = read_trusted(place, most=MAX_BYTES)
     except UntrustedFileError as error:

@@ -58,7 +58,7 @@ class Workflows:
                 raise unusable.error
         names = [definition.name for definition in self.found]
         near = get_close_matches(name, names, n=3)
-        known = f"Workflows here: {', '.join(names)}." if names else "There is none here; README.md shows one."
+        known = f"Workflows here: {', '.join(names)}." if names else "There are no workflows here; README.md shows one."
         raise ConfigError(
             f"There is no workflow {name!r}.", advice=f"Did you mean {' or '.join(near)}?" if near else known
         )
@@ -150,7 +150,7 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
         return read_workflow(read(path), source=shown, most=MAX_BYTES)
     except UntrustedFileError as error:
         message = sanitize(f"{shown} is not used: {error}.", newlines=False)
-        why = ConfigError(message, advice="Put that right, or take the file away.")
+        why = ConfigError(message, advice="Correct it, or remove the file.")
         return Unusable(name=name, error=why)
     except ConfigError as error:
         return Unusable(name=name, error=error)

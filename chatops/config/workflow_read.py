@@ -175,7 +175,7 @@ def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definit
     """
     path = PurePath(source)
     if fault := workflow_name_fault(path.stem):
-        raise ConfigError(f"{source}: {fault}.", advice="The file is called as its workflow is; rename it.")
+        raise ConfigError(f"{source}: {fault}.", advice="The file name is the workflow's name; rename the file.")
     syntax = parse if path.suffix == ".json" else parse_yaml
     document = read_document(data, source=source, advice=_CHECK, most=most, syntax=syntax)
     return definition_in(document, document.located.value, name=path.stem)

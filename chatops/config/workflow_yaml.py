@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 _PLAINLY = (
-    ("expected <block end>", "this does not go with the lines above: what belongs together begins in the same column"),
+    ("expected <block end>", "the indentation does not match the lines above"),
     ("sequence entries are not allowed", "a list begins on a line of its own, or is written [a, b]"),
     ("mapping values are not allowed", "a key is not allowed here: it is in the wrong column, or a text "
      "with ': ' in it lacks quotes"),
@@ -58,7 +58,7 @@ class _Reader:
         while isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
             event = self._next()
         if isinstance(event, yaml.StreamEndEvent):
-            raise MalformedFileError("there is nothing in this file", place=(1, 1))
+            raise MalformedFileError("the file is empty", place=(1, 1))
         value = self._value(event, ())
         end = self._next()
         while not isinstance(end, yaml.StreamEndEvent):
@@ -75,12 +75,14 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             raise MalformedFileError("it is nested too deeply", place=_place(event), path=path)
         if isinstance(event, yaml.AliasEvent):
-            raise MalformedFileError("aliases (*name) are not read here; write it out", place=_place(event), path=path)
+            raise MalformedFileError(
+                "aliases (*name) are not supported; write the value out", place=_place(event), path=path
+            )
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor is not None:
-            raise MalformedFileError("anchors (&name) are not read here; leave it out", place=_place(event), path=path)
+            raise MalformedFileError("anchors (&name) are not supported; remove it", place=_place(event), path=path)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise MalformedFileError("tags (!name) are not read here; leave it out", place=_place(event), path=path)
+            raise MalformedFileError("tags (!name) are not supported; remove it", place=_place(event), path=path)
         match event:
             case yaml.MappingStartEvent():
                 return self._mapping(path)
@@ -105,7 +107,9 @@ class _Reader:
         if not isinstance(event, yaml.ScalarEvent) or event.anchor is not None or event.tag is not None:
             raise MalformedFileError("a key has to be plain text", place=_place(event), path=path)
         if event.style is None and event.value == "<<":
-            raise MalformedFileError("merge keys (<<) are not read here; write it out", place=_place(event), path=path)
+            raise MalformedFileError(
+                "merge keys (<<) are not supported; write the keys out", place=_place(event), path=path
+            )
         return _whole(event, path)
 
     def _sequence(self, path: Path) -> Json:

@@ -166,7 +166,7 @@ def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEd
     judgement = calls.judge_call(draft, one.call, facts)
     trouble = _trouble(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
     if draft.state.gate is not None:
-        trouble = f"the gate {draft.state.gate.name} is passed by its own command and by no other"
+        trouble = f"the gate {draft.state.gate.name} only passes with its own command"
     if trouble:
         call = replace(one.call, arguments=before.arguments, repairs=before.repairs)
         draft.put_call(index, CallState(call=call, status=before.status))
@@ -176,7 +176,7 @@ def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEd
                 id=f"{call.id}.edit",
                 parent_id=call.id,
                 text=text,
-                advice="The call waits as it was.",
+                advice="The call is pending as before.",
                 level="warning",
             )
         )

@@ -156,7 +156,7 @@ def _message(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: Mode
 
 def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
     if reply.finish_reason == "length":
-        text, advice = "The answer was cut at the model's output limit.", "Ask it to go on."
+        text, advice = "The answer was cut at the model's output limit.", "Ask it to continue."
         rounds.finish_with_notice(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice, error=False)
         return
     if reply.finish_reason == CONTENT_FILTER:

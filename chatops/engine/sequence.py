@@ -60,7 +60,7 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
     runs_anything = spec is None or spec.capabilities.runs_anything
     if known and runs_anything and _changed_since(draft.state, contract, same[-1]):
         return None
-    outcome = "It is done" if found.outcome is Outcome.SUCCESS else "Nothing tells whether it took effect"
+    outcome = "It is done" if found.outcome is Outcome.SUCCESS else "It is not known whether it took effect"
     content = f"(Not run again: an earlier attempt at this step made this very call. {outcome}. Its result:)\n"
     reused = ResultFacts(source=ResultSource.EARLIER_ATTEMPT)
     return ToolResult(outcome=found.outcome, content=content + found.content, facts=reused)

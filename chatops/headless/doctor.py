@@ -119,7 +119,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
         case TrialOutcome.NATIVE:
             return Check(name=name, grade=Grade.OK, text="it calls tools natively")
         case TrialOutcome.TEXT:
-            text = f"its calls come as text ({trial.format}) and are read out of it"
+            text = f"its calls come as text ({trial.format}) and are parsed from it"
             return Check(name=name, grade=Grade.OK, text=text)
         case TrialOutcome.PROMPTED:
             return Check(name=name, grade=Grade.OK, text=f"{_how(trial)}it calls them")
@@ -147,7 +147,7 @@ def _how(trial: Trial) -> str:
     described = f"with tools described in its prompt ({trial.format}) "
     match trial.calling:
         case CallStyle.REFUSED:
-            return f"the server takes no tools for it; {described}"
+            return f"the server accepts no tools for it; {described}"
         case CallStyle.IGNORED:
             return f"it does not call tools that are sent in their own field; {described}"
         case _:

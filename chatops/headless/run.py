@@ -218,7 +218,7 @@ def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
             if unsaved:
                 screen.say(f"When it can be saved again: chatops resume {result.session_id}")
             else:
-                screen.say(f"Nothing is lost. To continue: chatops -r {result.session_id}")
+                screen.say(f"Everything is saved. To continue: chatops -r {result.session_id}")
         case TurnStatus.CANCELLED | TurnStatus.RUNNING:
             screen.say(f"Stopped. The session is {result.session_id}.")
 

@@ -23,8 +23,8 @@ from chatops.models.statuses import Endpoint
 from chatops.policy.registry import Timeouts
 
 _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in the registry."
-_OUT_OF_TIME = "The server needs a new one; look at the date of this machine too."
-_OTHER_NAME = "Write a name that it is for into api_url of the registry, or have it made for this host."
+_OUT_OF_TIME = "The server needs a new certificate; check the date of this machine too."
+_OTHER_NAME = "Use a host name of the certificate in api_url, or get a certificate for this host."
 _NO_TLS = "If the server has no TLS, its address begins with http:// instead of https://."
 _WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """Not failures: the state of a handshake that was given up."""
@@ -63,7 +63,8 @@ def _of_network(
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
         if began_tls:
             return _unreachable(
-                f"{endpoint.host} took the connection and did not answer in TLS within {in_words(timeouts.connect)}.",
+                f"{endpoint.host} accepted the connection and did not answer in TLS within"
+                f" {in_words(timeouts.connect)}.",
                 f"{_NO_TLS} If it is only slow: timeout_s.connect allows more time.",
             )
         return _unreachable(
@@ -102,7 +103,7 @@ def _how_it_broke(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> s
         return f"{endpoint.host} closed the connection without an answer."
     if _mentions(causes, "closed connection", "disconnected"):
         return f"{endpoint.host} closed the connection before the reply was complete."
-    return f"{endpoint.host} does not speak HTTP as it should: {_reason(causes)}."
+    return f"{endpoint.host} does not answer in valid HTTP: {_reason(causes)}."
 
 
 def _no_connection(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> AttemptFailure:
@@ -160,7 +161,7 @@ def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> 
 
 def _tls(error: ssl.SSLError, *, endpoint: Endpoint) -> AttemptFailure:
     reason = plain_line(error.reason or str(error)).rstrip(".")
-    return _unreachable(f"{endpoint.host} does not speak TLS as it should: {reason}.", _NO_TLS)
+    return _unreachable(f"{endpoint.host} does not answer in valid TLS: {reason}.", _NO_TLS)
 
 
 def _unreachable(message: str, advice: str) -> AttemptFailure:

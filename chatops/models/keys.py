@@ -65,11 +65,11 @@ async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = Non
 def _checked(text: str, *, origin: str) -> Secret:
     key = text.strip()
     if not key:
-        raise ConfigError(f"The {origin} holds no key.", advice="Put the key there, and nothing else.")
+        raise ConfigError(f"The {origin} holds no key.", advice="Write the key there, and nothing else.")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(
             f"What the {origin} holds cannot be a key: it has white space or other characters that no key has.",
-            advice="Put the key there as one line, and nothing else.",
+            advice="Write the key there as one line, and nothing else.",
         )
     return Secret(key)
 
@@ -141,7 +141,7 @@ def _from_keyring(entry: str) -> str:
     try:
         found = keyring.get_password(service or "chatops", user)
     except Exception as error:  # Backends may raise any exception.
-        raise ConfigError(f"The keyring did not answer: {error}.", advice="Unlock it, or use api_key_env.") from None
+        raise ConfigError(f"The keyring could not be read: {error}.", advice="Unlock it, or use api_key_env.") from None
     if not isinstance(found, str):
         raise ConfigError(
             f"The keyring has no entry {entry!r}.", advice=f"Add it: keyring set {service or 'chatops'} {user}"

@@ -213,7 +213,9 @@ class ResponseReader:
         try:
             self._take(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
-            self.failure = self._broken(f"{self._endpoint.host} sent more than any reply can be; it was stopped.")
+            self.failure = self._broken(
+                f"{self._endpoint.host} sent more than the largest reply that is accepted; it was stopped."
+            )
         except BadDataError as error:
             self.failure = self._broken(f"{self._endpoint.host} sent {error}.")
         chunks = self.assembler.take()
@@ -310,7 +312,7 @@ class ResponseReader:
         if got.text or got.has_calls:
             return None
         if got.finish_reason == "content_filter":
-            message, advice = "The provider's filter stopped the reply.", "Say it in other words."
+            message, advice = "The provider's filter stopped the reply.", "Rephrase the message."
             return AttemptFailure(failure=ModelFailure(kind=FailureKind.REFUSED, message=message, advice=advice))
         if got.finish_reason == "length":
             message = f"{self._endpoint.model} used all its tokens without an answer."
@@ -322,7 +324,7 @@ class ResponseReader:
     def _unfinished(self) -> AttemptFailure:
         if not self._saw_data:
             return self._broken(
-                f"{self._endpoint.host} sent nothing that is a reply.",
+                f"{self._endpoint.host} did not send a reply.",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
         if self.assembler.has_calls:
@@ -340,7 +342,7 @@ class ResponseReader:
             kind=FailureKind.OUT_OF_TOKENS,
             message=f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
             "the reply was stopped.",
-            advice="Ask again in other words, or choose another model.",
+            advice="Rephrase the message, or choose another model.",
         )
         return AttemptFailure(failure=failure)
 

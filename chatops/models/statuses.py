@@ -162,9 +162,9 @@ def where_to_set(key: KeySource, *, name: str) -> str:
     """Return how to set the key of a model, without showing it."""
     match key:
         case KeySource(env=env) if env:
-            return f"Set the right one before starting: export {env}=…"
+            return f"Set a valid key before starting: export {env}=…"
         case KeySource(file=file) if file:
-            return f"Put the right one into {file}."
+            return f"Write a valid key into {file}."
         case KeySource(command=command) if command:
             return f"Run {command[0]} by hand and look at what it prints."
         case KeySource(keyring=entry) if entry:
@@ -212,7 +212,7 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
         failure = ModelFailure(
             kind=FailureKind.SERVER_ERROR,
             message=f"{status} from {endpoint.host}{_reason(error)}",
-            advice="The server is in trouble; try again, or choose another model.",
+            advice="The server has a problem; try again, or choose another model.",
         )
         return AttemptFailure(failure=failure, again=status in _TRANSIENT, after_s=wait)
     return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint))

@@ -90,12 +90,12 @@ class DeliveryChoice:
         if not is_free(self._spec):
             return DeliveryChange(
                 delivery=Withheld(),
-                text=f"{self._host} does not take tools, and tool_format is native, so {self._name} is asked without "
+                text=f"{self._host} does not accept tools, and tool_format is native, so {self._name} is asked without "
                 'any. With "tool_format": "auto" they would be described in its prompt.',
             )
         return DeliveryChange(
             delivery=InPrompt(format=self.family.prompted),
-            text=f"{self._host} does not take tools for {self._name}, so they are described in its prompt "
+            text=f"{self._host} does not accept tools for {self._name}, so they are described in its prompt "
             f"({self.family.prompted}). {self._reset}",
         )
 
@@ -125,7 +125,7 @@ class DeliveryChoice:
             self._memory.learn(Learned(calling=CallStyle.TEXT, format=text_format))
             if known is not None and known.calling is CallStyle.TEXT:
                 return ""
-            return f"{self._host} gives the calls of {self._name} as text ({text_format}); they are read out of it."
+            return f"{self._host} gives the calls of {self._name} as text ({text_format}); they are parsed from it."
         if reply.calls:
             self._memory.learn(Learned(calling=CallStyle.NATIVE))
             return ""
@@ -142,7 +142,7 @@ class DeliveryChoice:
         self._memory.keep_count(None)
         self._memory.learn(Learned(calling=CallStyle.IGNORED, format=self.family.prompted, by_count=True))
         return (
-            f"{self._host} took the tools and did not show them to {self._name}; from the next request on they are "
+            f"{self._host} accepted the tools and did not show them to {self._name}; from the next request on they are "
             f"described in its prompt ({self.family.prompted}). {self._reset}"
         )
 

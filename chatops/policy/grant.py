@@ -216,7 +216,9 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     """
     verdicts = [_verdict(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
     applying = [verdict for verdict in verdicts if verdict is not None]
-    return Judgement(verdict=meet(applying) if applying else layer.default, reason=layer.name)
+    verdict = meet(applying) if applying else layer.default
+    reason = layer.asks if layer.asks and verdict is Verdict.ASK else layer.name
+    return Judgement(verdict=verdict, reason=reason)
 
 
 def explain(

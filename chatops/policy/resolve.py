@@ -225,7 +225,8 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict))
         if by_user.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict))
-    layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY)]
+    asks = "the tool's default, to ask unless a rule allows it"
+    layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
         layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules)))
     if own_rules:

@@ -26,6 +26,8 @@ class Layer:
     """Name shown to the user: ``access level user``, ``tools of role researcher``."""
     rules: tuple[Rule, ...]
     default: Verdict = Verdict.ALLOW
+    asks: str = ""
+    """Reason shown when this layer asks; empty: its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
         case Processes.RESTARTED:
             return "none here: this machine was restarted since, or the call ran on another one or in a container"
         case Processes.UNSEEN:
-            return "cannot be looked at on this machine"
+            return "cannot be inspected on this machine"
 
 
 def describe_command(facts: CallFacts) -> list[tuple[str, str]]:

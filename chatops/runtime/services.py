@@ -92,12 +92,12 @@ class Services:
 
 def workspace_gone(workspace: Path) -> str:
     """Return the message for the user and the model: no tool runs in another folder instead."""
-    return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it is there again."
+    return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it exists again."
 
 
 def workspace_back(workspace: Path) -> str:
     """Return the message for when the folder is back."""
-    return f"The workspace {show_path(str(workspace))} is there again."
+    return f"The workspace {show_path(str(workspace))} exists again."
 
 
 def is_workspace_gone(workspace: Path) -> bool:

@@ -591,9 +591,7 @@ def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) ->
         except ConfigError as error:
             settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
             if not (pin and chosen):
-                notices.append(
-                    f"{error} The role's own {kind} is used until it is there again; /{kind} chooses another."
-                )
+                notices.append(f"{error} The role's own {kind} is used until it exists again; /{kind} chooses another.")
     return settings, notices
 
 

@@ -207,11 +207,11 @@ def _pending_change(settings: SessionSettings, rights: Rights) -> str:
     try:
         change = settings.change(rights)
     except ConfigError as error:
-        return f"The registry has changed: {error} Nothing of this role is permitted until it is there again."
+        return f"The registry has changed: {error} No tool of this role is permitted until the role exists again."
     if change is None:
         return ""
     lost = tool_difference(*change)[1]
-    next_step = "What it takes away is gone; /reload puts the rest in force." if lost else "/reload puts it in force."
+    next_step = "Removed rights no longer apply; /reload applies the rest." if lost else "/reload applies it."
     return f"The registry has changed ({_difference(*change)}). {next_step}"
 
 

@@ -151,7 +151,7 @@ class Turns:
         self.settings = replace(self.settings, role=state.grant.role)
         grant, missing = self.settings.grant_for(state.grant, self._services.rights)
         if missing is not None:
-            text = f"{missing} Nothing of this turn's role is permitted until it is there again."
+            text = f"{missing} No tool of this turn's role is permitted until the role exists again."
             self._notify(text, advice=missing.advice)
         else:
             self.grant = grant

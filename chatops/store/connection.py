@@ -217,6 +217,6 @@ def real_or_none(value: Value) -> float | None:
 
 def _damaged(value: Value) -> UnreadableError:
     return UnreadableError(
-        f"A row of the session store is damaged: {type(value).__name__} where another type belongs.",
+        f"A row of the session store is damaged: a value has the wrong type ({type(value).__name__}).",
         advice="Run `chatops doctor` to check the store.",
     )

@@ -110,7 +110,7 @@ class StoreFile(Connection):
         """Repair a file that turned out to be damaged, then raise NotSavedError: the request may be repeated."""
         if self.unsaved or not is_damage(error):
             return
-        log.warning("damage was met in %s: %s", self.path, error)
+        log.warning("damage was found in %s: %s", self.path, error)
         try:
             notices = repair(self.path, vfs=self._vfs)
             self._switch_to(open_file(self.path, vfs=self._vfs))

@@ -118,9 +118,7 @@ def _log(path: Path) -> list[Finding]:
     if not bytes_:
         return []
     if bytes_ > LARGE_LOG:
-        text = (
-            f"The write-ahead log {log} has grown to {size(bytes_)}: some program has been reading the store for long."
-        )
+        text = f"The write-ahead log {log} has grown to {size(bytes_)}: a program has long kept the store open."
         return [warning(text, "Close other programs that have the store open.")]
     text = (
         f"{size(bytes_)} are still in the write-ahead log, of a chatops that runs or was killed; nothing is lost by it"

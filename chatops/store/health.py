@@ -49,7 +49,7 @@ def findings(path: Path) -> list[Finding]:
         return [Finding(severity=Severity.FAIL, text=str(error), advice=error.advice)]
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror or error}."
-        return [Finding(severity=Severity.FAIL, text=text, advice="Check its folder's rights.")]
+        return [Finding(severity=Severity.FAIL, text=text, advice="Check its folder's permissions.")]
 
 
 def _not_read(error: sqlite3.Error, path: Path) -> Finding:
@@ -59,7 +59,7 @@ def _not_read(error: sqlite3.Error, path: Path) -> Finding:
     if is_busy(error):
         busy = store_error(error, path=path)
         return Finding(severity=Severity.FAIL, text=str(busy), advice=busy.advice)
-    advice = "Check the disk, and the rights of the file and its folder."
+    advice = "Check the disk, and the permissions of the file and its folder."
     return Finding(severity=Severity.FAIL, text=f"{path} cannot be read: {error}.", advice=advice)
 
 
@@ -118,9 +118,9 @@ def _pages(rows: Connection) -> list[Finding]:
         faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
         found.append(Finding(severity=Severity.FAIL, text=f"The file is damaged: {faults}.", advice=_WHEN_DAMAGED))
     elif _asked(rows, "PRAGMA foreign_key_check"):
-        found.append(warning("Some rows belong to nothing: a session may lack its older messages."))
+        found.append(warning("Some rows refer to rows that are missing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
-        found.append(warning(f"Some rows hold values of another type than they should: {'; '.join(odd[:NAMED])}."))
+        found.append(warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))
     return found
 
 

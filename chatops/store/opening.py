@@ -179,7 +179,7 @@ def refuse_newer(path: Path) -> None:
         raise NotSavedError(
             f"The session store {path} is a pipe, socket or device, not a file.",
             advice="Move it away, or set CHATOPS_HOME to another folder.",
-            reason=f"{path.name} is no file",
+            reason=f"{path.name} is not a file",
         )
     version = version_in_header(path)
     if version is not None:

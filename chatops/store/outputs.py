@@ -116,7 +116,7 @@ def _kept_of(file: Path, *, most: int = 0) -> bytes:
     with os.fdopen(os.open(file, os.O_RDONLY | _AS_IT_IS), "rb") as handle:
         found = os.fstat(handle.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", str(file))
+            raise OSError(errno.EINVAL, "it is not a plain file", str(file))
         if found.st_size <= most:
             return handle.read(most)
         head = handle.read(HEAD)

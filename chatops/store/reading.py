@@ -60,7 +60,7 @@ def _system_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"The session store {path} cannot be read: {error.strerror or error}.",
-            advice="Check the file and its rights.",
+            advice="Check the file and its permissions.",
         ) from error
 
 

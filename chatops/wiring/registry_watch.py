@@ -50,7 +50,7 @@ class RegistryWatch:
     def _take(self, changed: Loaded) -> RegistryNews:
         was_broken, self._newest = self.broken is not None, changed
         self.broken = changed.broken
-        self.broken_note = f"{changed.broken} What was in force before stays in force." if changed.broken else ""
+        self.broken_note = f"{changed.broken} The previous version stays in force." if changed.broken else ""
         if changed.broken is not None:
             return RegistryNews(notices=(self.broken_note,))
         cured = ("The registry can be read again.",) if was_broken else ()

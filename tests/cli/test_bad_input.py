@@ -59,7 +59,7 @@ def test_a_call_that_is_not_there(chatops: CommandLine) -> None:
 def test_a_refused_connection(chatops: CommandLine) -> None:
     file = registry_for(chatops.workspace, "http://127.0.0.1:9/v1")
     ran = chatops("--registry", file, "-p", "hello", "--output-format", "json")
-    assert_clear(ran, "127.0.0.1:9", "refused", "Nothing is lost", code=1)
+    assert_clear(ran, "127.0.0.1:9", "refused", "Everything is saved", code=1)
     assert ran.json["status"] == "failed"
     session = ran.json["session_id"]
     assert "hello" in chatops("sessions", "show", session).out

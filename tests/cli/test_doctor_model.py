@@ -26,8 +26,12 @@ def registry(chatops: CommandLine, server: FakeOpenAI, **keys: object) -> list[s
     ("replies", "code", "line"),
     [
         ([calls(call("ping", word="heron"))], 0, "ok    model mine     it calls tools natively"),
-        ([TEXT], 0, "its calls come as text (hermes) and are read out of it"),
-        ([REFUSED, TEXT], 0, "the server takes no tools for it; with tools described in its prompt (hermes) it calls"),
+        ([TEXT], 0, "its calls come as text (hermes) and are parsed from it"),
+        (
+            [REFUSED, TEXT],
+            0,
+            "the server accepts no tools for it; with tools described in its prompt (hermes) it calls",
+        ),
         ([says("No tools."), TEXT], 0, "it does not call tools that are sent in their own field; with tools described"),
         ([says("I will not."), says("I will not.")], 0, "it did not call a tool. It said: 'I will not.' Try another"),
         ([says(CUT)], 0, "which could not be run: it was cut off before its end, so nothing of it was run. Try"),
@@ -60,7 +64,7 @@ def test_what_was_found_out_holds_for_the_next_conversation(chatops: CommandLine
         chatops(*flags, "doctor", "--model", "mine")
         ran = chatops(*flags, "-p", "hello")
         assert (ran.code, ran.out.strip()) == (0, "fine")
-        assert "does not take tools" not in ran.err
+        assert "does not accept tools" not in ran.err
         assert "tools" not in server.requests[-1].body and "file_read" in server.requests[-1].system
 
 

@@ -156,7 +156,7 @@ def test_a_server_that_takes_no_tools_is_worked_with_in_the_same_turn(chatops: C
         ran = chatops(*flags(chatops, server), "-p", "When is it due?")
         assert len(server.requests) == 3
     assert (ran.code, ran.out.strip()) == (0, "Friday.")
-    assert "does not take tools for mine" in ran.err
+    assert "does not accept tools for mine" in ran.err
 
 
 def test_a_model_that_makes_the_same_call_again_and_again_is_stopped_at_the_third(chatops: CommandLine) -> None:

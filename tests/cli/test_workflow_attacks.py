@@ -189,7 +189,7 @@ def test_a_user_who_edits_the_command_of_a_gate_is_told_that_it_would_not_be_the
     call_id = paused["pending"][0]["id"]
     edited = at("approvals", "approve", call_id, "--edit", json.dumps({"command": "true"}))
     assert edited.code == 1
-    assert "the gate tests is passed by its own command and by no other" in edited.err
+    assert "the gate tests only passes with its own command" in edited.err
     assert at("approvals", "approve", call_id).code == 0
     assert at.resume(paused["session_id"]).code == 1
 

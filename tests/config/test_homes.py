@@ -61,7 +61,7 @@ def test_without_a_home_folder_a_closed_temporary_one_is_used_and_said(
     place = temporary / f"chatops-{os.getuid()}"
     assert (found.config, found.data, found.log) == (place / "config", place / "data", place / "log")
     (notice,) = found.notices
-    assert f"The home folder {home} is not there." in notice
+    assert f"The home folder {home} does not exist." in notice
     assert str(place) in notice
     for folder in (place, found.data):
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -176,7 +176,7 @@ def test_a_home_that_may_not_be_entered_keeps_its_registry_out_of_doubt(
     # A registry may be there: that it cannot be read must not make it one that does not exist.
     assert config == f"{home}/.config/chatops"
     assert data == f"{temporary}/chatops-{os.getuid() or 54321}/data"
-    assert "is out of reach" in notice
+    assert "cannot be reached" in notice
     assert level == "viewer"
 
 

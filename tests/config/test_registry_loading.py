@@ -76,7 +76,7 @@ def test_flag_before_environment_before_own_folder(place: Place, tmp_path: Path)
 @pytest.mark.parametrize("where", ["flag", "environment"])
 def test_a_named_file_that_is_missing_is_an_error(place: Place, tmp_path: Path, where: str) -> None:
     missing = tmp_path / "nowhere.json"
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(ConfigError, match="does not exist"):
         if where == "flag":
             place.load(path=missing)
         else:

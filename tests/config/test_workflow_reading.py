@@ -228,7 +228,7 @@ def test_an_error_names_file_line_column_and_key(value: dict[str, Any], key: str
         ("a: [\n", 2, 1, "expected"),
         ("\ta: 1\n", 1, 1, "indented with spaces"),
         ("a: \x07\n", 1, 4, "character"),
-        ("", 1, 1, "nothing"),
+        ("", 1, 1, "the file is empty"),
         ("- a\n", 1, 1, "an object"),
         ('a: "\\ud800"', 1, 4, "surrogate"),
         ('"\\udc00": 1', 1, 1, "surrogate"),
@@ -282,8 +282,8 @@ def test_arbitrary_text_is_read_or_refused_with_a_place(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "said"),
     [
-        ("steps:\n  - name: a\n    role: b\n   - oops\n", (4, 4), "begins in the same column"),
-        ("- a\nb: c\n", (2, 1), "begins in the same column"),
+        ("steps:\n  - name: a\n    role: b\n   - oops\n", (4, 4), "the indentation does not match the lines above"),
+        ("- a\nb: c\n", (2, 1), "the indentation does not match the lines above"),
         ("a: b: c\n", (1, 5), "lacks quotes"),
         ("a: - b\n", (1, 4), "on a line of its own"),
         ("steps:\n\t- a\n", (2, 1), "indented with spaces"),

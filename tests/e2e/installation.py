@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE
 
 APPROVE = "a approve once"
 """On the screen once the dialog takes keys and the end of the call has been seen."""
-PAUSES = "A moment: keys act after a short pause."
+PAUSES = "Keys act after a short pause."
 """On the screen while the dialog takes no keys."""
 TITLE = "Approve "
 ALLOWED_TO_CODER = ["file_read", "file_search", "file_edit", "shell_exec", "scratch_write"]

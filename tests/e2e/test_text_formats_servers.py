@@ -37,14 +37,14 @@ def test_a_refusal_is_told_worked_around_and_remembered(refusal: str, installati
             terminal.press("a")
             screen = terminal.wait_for("Written down.")
         words = " ".join(screen.split())
-        assert f"127.0.0.1:{server.port} does not take tools for Local, so they are described in its prompt" in words
+        assert f"127.0.0.1:{server.port} does not accept tools for Local, so they are described in its prompt" in words
         assert "chatops doctor --model local" in words
         assert "answered with model 'a-quantised-one'" in words
         assert ["tools" in request.body for request in server.requests] == [True, False, False]
         with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("good morning")
-            assert "does not take tools" not in terminal.wait_for("Good morning.")
+            assert "does not accept tools" not in terminal.wait_for("Good morning.")
         assert "tools" not in server.requests[-1].body and "shell_exec" in server.requests[-1].system
         assert len(server.requests) == 4
         assert server.violations == []
@@ -61,7 +61,7 @@ def test_two_remarks_on_one_reply_are_both_there_to_be_read(installation: Instal
             terminal.ready("coder")
             terminal.say("hello")
             screen = terminal.wait_for("Hello.")
-    assert "does not take tools" in screen and "a-quantised-one" in screen
+    assert "does not accept tools" in screen and "a-quantised-one" in screen
 
 
 def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(installation: Installation) -> None:
@@ -87,4 +87,6 @@ def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(in
             terminal.wait_for("It is due on Friday.")
         assert server.violations == []
         assert ["tools" in request.body for request in server.requests] == [True, True, False, False]
-    assert "took the tools and did not show them to Local; from the next request on they are described in its" in words
+    assert (
+        "accepted the tools and did not show them to Local; from the next request on they are described in its" in words
+    )

@@ -69,7 +69,7 @@ def test_no_other_command_passes_the_gate_in_its_place(arguments: str) -> None:
     world.drain()
     notices = [event.text for step in world.steps for event in step.events if isinstance(event, Notice)]
     assert notices == [
-        "The edited arguments of shell_exec cannot be used: the gate tests is passed by its own command and by no other"
+        "The edited arguments of shell_exec cannot be used: the gate tests only passes with its own command"
     ]
     assert json.loads(pending_calls(world.state)[0].call.arguments)["command"] == "pytest -q"
     assert not world.effects_done

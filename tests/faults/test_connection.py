@@ -51,12 +51,10 @@ CASES = {
         r"500 from 127\.0\.0\.1:\d+: the model crashed\.",
         requests=3,
     ),
-    "A05": Case(
-        reply=page(502), says=r"502 from 127\.0\.0\.1:\d+: 502 Bad Gateway\. (→ )?The server is in", requests=3
-    ),
+    "A05": Case(reply=page(502), says=r"502 from 127\.0\.0\.1:\d+: 502 Bad Gateway\. (→ )?The server has", requests=3),
     "A06": Case(
         reply=error(401, f"Incorrect API key provided: {KEY}. Find yours elsewhere."),
-        says=r"127\.0\.0\.1:\d+ refuses the key of model 'Local' \(401\)\. (→ )?Set the right one before starting: "
+        says=r"127\.0\.0\.1:\d+ refuses the key of model 'Local' \(401\)\. (→ )?Set a valid key before starting: "
         r"export THE_KEY=",
     ),
     "A07": Case(
@@ -259,8 +257,8 @@ def test_a_key_that_a_server_repeats_is_seen_nowhere(stage: Stage) -> None:
 
 def test_a_failure_after_retries_is_said_once_on_the_screen(stage: Stage) -> None:
     reply = error(500, "the model is out of order", headers=AT_ONCE)
-    ended = r"Tried again \(3 of 3\)\. .*the model is out of order\..*The server is in trouble.*Press R to retry"
+    ended = r"Tried again \(3 of 3\)\. .*the model is out of order\..*The server has a problem.*Press R to retry"
     turn = stage.said("say it once", ended, reply, reply, reply)
     assert turn.count("the model is out of order") == 1
-    assert turn.count("The server is in trouble") == 1
+    assert turn.count("The server has a problem") == 1
     stage.chat.assert_well()

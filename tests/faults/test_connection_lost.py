@@ -96,12 +96,12 @@ CASES = {
     "A15 expired": Case(
         role="expired",
         at="expired",
-        says=NOT_ACCEPTED + r"it has expired\. (→ )?The server needs a new one.* Look at it: openssl s_client",
+        says=NOT_ACCEPTED + r"it has expired\. (→ )?The server needs a new certificate.* Look at it: openssl s_client",
     ),
     "A15 wrong host": Case(
         role="elsewhere",
         at="elsewhere",
-        says=NOT_ACCEPTED + r"it is for another address\. (→ )?Write a name that",
+        says=NOT_ACCEPTED + r"it is for another address\. (→ )?Use a host name",
     ),
     "A15 self-signed": Case(
         role="homemade",
@@ -112,7 +112,7 @@ CASES = {
     "A15 no TLS": Case(
         role="plain",
         at="plain",
-        says=r"127\.0\.0\.1:PORT does not speak TLS as it should: .*begins with http:// instead of https://",
+        says=r"127\.0\.0\.1:PORT does not answer in valid TLS: .*begins with http:// instead of https://",
     ),
     "A18": Case(
         role="proxied",

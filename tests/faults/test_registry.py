@@ -57,11 +57,11 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(r
     before = offered(chat)
     file, good = file_of(chat.installation), file_of(chat.installation).read_text()
     file.write_text(broken(json.loads(good)))
-    chat.wait_for(rf"{PLACE}.*What was in force before stays in force")
+    chat.wait_for(rf"{PLACE}.*The previous version stays in force")
     chat.assert_well()
     assert offered(chat) == before
     file.unlink()
-    chat.wait_for(r"registry.json is gone\. What was in force before stays in force")
+    chat.wait_for(r"registry.json is gone\. The previous version stays in force")
     chat.assert_well()
     assert offered(chat) == before
     file.write_text(good)
@@ -93,7 +93,7 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
         assert offered(chat) == ["file_read"]
         # Mended, it says more than before: that waits for the user.
         file_of(installation).write_text(json.dumps(whole))
-        chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. /reload puts it in force")
+        chat.wait_for(r"The registry has changed .for role coder: \+ shell_exec.\. /reload applies it")
         chat.assert_well()
         assert offered(chat) == ["file_read"]
         terminal.say("/reload")
@@ -163,7 +163,7 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
     file_of(chat.installation).write_text(json.dumps(whole))
-    chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload puts it in force")
+    chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload applies it")
     chat.terminal.say("/reload")
     chat.wait_for("Rights have changed .same tools for role coder, model lost → local")
     chat.assert_well()

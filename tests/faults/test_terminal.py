@@ -208,7 +208,7 @@ def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool
         dialog(chat)
         chat.terminal.send("approve")
         chat.terminal.wait_until(lambda text: message(chat).endswith("approve"), what="what was typed in the message")
-        chat.wait_for("You were typing: the text is in the message field")
+        chat.wait_for("What you typed is in the message field")
     assert chat.installation.journal() == []
     assert TITLE in dialog(chat)
     chat.terminal.press("d")

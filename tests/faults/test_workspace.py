@@ -72,7 +72,7 @@ def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: F
     chat.say("write it down", calls(call("shell_exec", command=EFFECT)), says("Understood."))
     chat.terminal.dialog()
     shutil.rmtree(workspace)
-    gone = rf"The workspace {re.escape(str(workspace))} is gone: no tool runs until it is there again"
+    gone = rf"The workspace {re.escape(str(workspace))} is gone: no tool runs until it exists again"
     chat.wait_for(gone)
     # Approved all the same, it is looked at again and does not run.
     chat.terminal.press("a")
@@ -85,7 +85,7 @@ def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: F
     assert "is gone" in result
     chat.assert_well()
     workspace.mkdir()
-    chat.wait_for(rf"The workspace {re.escape(str(workspace))} is there again")
+    chat.wait_for(rf"The workspace {re.escape(str(workspace))} exists again")
     chat.say("write it down", calls(call("shell_exec", command=EFFECT)), says("Understood at last."))
     chat.terminal.dialog()
     chat.terminal.press("a")

@@ -274,7 +274,7 @@ async def test_a_step_that_cannot_be_stored_is_a_failure_and_no_interrupt() -> N
     assert json.loads(installation.out)["status"] == "failed"
     assert "The disk is full. Make room." in installation.err
     assert f"chatops resume {SESSION}" in installation.err
-    assert "Nothing is lost" not in installation.err
+    assert "Everything is saved" not in installation.err
 
 
 async def test_a_turn_that_another_process_took_over_is_told_in_those_words() -> None:

@@ -47,7 +47,7 @@ async def test_a_refused_key_is_reported() -> None:
 
 async def test_a_server_that_requires_a_key_is_reported_with_the_next_step() -> None:
     async with FakeOpenAI(api_key="right") as server:
-        with pytest.raises(ChatopsError, match=r"wants a key \(401\)") as caught:
+        with pytest.raises(ChatopsError, match=r"requires a key \(401\)") as caught:
             await probe(server.url)
     assert "--key-env" in caught.value.advice
 
@@ -56,7 +56,7 @@ PAGE = Raw(content_type="text/html", steps=(b"<!doctype html><title>Open WebUI</
 
 
 @pytest.mark.parametrize("host_type", [None, HostType.OPENWEBUI])
-@pytest.mark.parametrize(("key", "said"), [("", "wants a key"), ("wrong", "refuses the key")])
+@pytest.mark.parametrize(("key", "said"), [("", "requires a key"), ("wrong", "refuses the key")])
 @pytest.mark.parametrize("status", [401, 403])
 async def test_open_webui_asks_for_a_key_behind_its_web_page(
     status: int, key: str, said: str, host_type: HostType | None

@@ -132,7 +132,7 @@ CASES = [
         id="A16-something-else-than-http",
         reply=Raw(bare=True, steps=(b"220 mail.example.org ESMTP\r\n\r\n",)),
         kind=FailureKind.BROKEN_STREAM,
-        says=("does not speak HTTP",),
+        says=("does not answer in valid HTTP",),
         requests=3,
     ),
     Case(
@@ -161,7 +161,7 @@ CASES = [
         kind=FailureKind.BROKEN_STREAM,
         says=("no reply",),
     ),
-    Case(id="A20-200-empty", reply=Raw(), kind=FailureKind.BROKEN_STREAM, says=("nothing that is a reply",)),
+    Case(id="A20-200-empty", reply=Raw(), kind=FailureKind.BROKEN_STREAM, says=("did not send a reply",)),
 ]
 
 
@@ -251,7 +251,7 @@ async def test_a10_with_the_native_format_tools_are_left_out_and_offered_again_a
             spec = spec_for(server, tool_format="native")
             client = RegistryClient({"test": spec}.get, remembered=store, environ={})
             events = await send(client)
-            assert "does not take tools" in events.notices[0] and '"tool_format": "auto"' in events.notices[0]
+            assert "does not accept tools" in events.notices[0] and '"tool_format": "auto"' in events.notices[0]
             assert len(server.requests) == expected
             assert (await send(client)).notices == []
             await client.aclose()
@@ -313,7 +313,7 @@ async def test_a15_plain_http_where_tls_is_expected() -> None:
         events = await ask(server, api_url=url, timeouts=Timeouts(connect=0.3))
         assert not server.requests
     assert events.failure.kind is FailureKind.UNREACHABLE
-    assert events.failure.message.endswith("took the connection and did not answer in TLS within 0.3 s.")
+    assert events.failure.message.endswith("accepted the connection and did not answer in TLS within 0.3 s.")
     assert "http://" in events.failure.advice
 
 

@@ -153,7 +153,7 @@ async def test_one_event_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("chatops.models.assemble.SIZE_LIMIT", 1000)
     async with FakeOpenAI([stream(*[delta("x" * 100)] * 20, delta(finish="stop"))]) as server:
         events = await ask(server)
-    assert "more than any reply" in events.failure.message
+    assert "more than the largest reply" in events.failure.message
 
 
 async def test_b18_compressed_body_that_is_not() -> None:

@@ -27,7 +27,7 @@ async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
     with plain_http() as port:
         async with FakeOpenAI() as server:
             events = await ask(server, api_url=f"https://127.0.0.1:{port}/v1")
-    assert events.failure.message.startswith(f"127.0.0.1:{port} does not speak TLS as it should: ")
+    assert events.failure.message.startswith(f"127.0.0.1:{port} does not answer in valid TLS: ")
     assert "http://" in events.failure.advice
 
 
@@ -38,7 +38,7 @@ async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
             "expired",
             CA,
             "it has expired.",
-            "needs a new one",
+            "needs a new certificate",
             id="expired",
         ),
         pytest.param(

@@ -110,7 +110,7 @@ async def test_a_server_that_refuses_tools_gets_them_in_the_prompt(refusal: Repl
         events = await send(client)
         assert events.reply.text == "fine" and not events.retries
         assert [told_in_prompt(request) for request in server.requests] == [False, True]
-        assert "does not take tools for test" in events.notices[0] and "hermes" in events.notices[0]
+        assert "does not accept tools for test" in events.notices[0] and "hermes" in events.notices[0]
         assert "chatops doctor --model test" in events.notices[0]
         again = await send(client)
         await client.aclose()
@@ -249,7 +249,7 @@ async def test_two_counts_without_the_tools_move_them_into_the_prompt() -> None:
             await client.aclose()
         assert [told_in_prompt(request) for request in server.requests] == [False, False, True, True]
     assert [len(found) for found in notices] == [0, 1, 0, 0]
-    assert "took the tools and did not show them to test" in notices[1][0]
+    assert "accepted the tools and did not show them to test" in notices[1][0]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,8 @@ from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled
 
-MODEL = "There is no model 'gone'. The role's own model is used until it is there again; /model chooses another."
-PERSONA = (
-    "There is no persona 'gone'. The role's own persona is used until it is there again; /persona chooses another."
-)
+MODEL = "There is no model 'gone'. The role's own model is used until it exists again; /model chooses another."
+PERSONA = "There is no persona 'gone'. The role's own persona is used until it exists again; /persona chooses another."
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     app.look_at_registry()
     await until(lambda: bool(notices))
     assert notices.pop().startswith(
-        "The registry has changed (for role coder: − shell_exec). What it takes away is gone"
+        "The registry has changed (for role coder: − shell_exec). Removed rights no longer apply"
     )
     app.reload_registry()
     await until(lambda: bool(notices))

@@ -114,7 +114,7 @@ def _done(calls: Sequence[DoneCall]) -> str:
     head = "Already done in this step. These calls are not made again; making one gives its earlier result:"
     lines = [
         f"- {one.tool} {one_line(one.arguments, most=_MOST_OF_A_CALL)}"
-        + ("" if one.outcome is Outcome.SUCCESS else " (nothing tells whether it took effect: check)")
+        + ("" if one.outcome is Outcome.SUCCESS else " (it is not known whether it took effect: check)")
         for one in calls[-_MOST_CALLS:]
     ]
     return "\n".join([head, *lines])

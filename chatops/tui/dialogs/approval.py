@@ -189,7 +189,7 @@ class ApprovalScreen(GuardedDialog):
         elif item.pending.denial is not None and key in _RUNNING:
             self.show_note(denial_sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
-            self.show_note("Make the window larger: what cannot be shown cannot be approved.")
+            self.show_note("Make the window larger: what is not shown cannot be approved.")
         elif key == "A":
             self._approve_rest()
         elif key in _APPROVING and not item.seen:
@@ -223,7 +223,7 @@ class ApprovalScreen(GuardedDialog):
             case "D":
                 self._ask(item, reason_question(item.pending))
             case _:
-                self.show_note("That key is for calls whose outcome is unknown.")
+                self.show_note("This key only applies to calls whose outcome is unknown.")
 
     def _answer_unknown(self, item: ListedCall, key: str) -> None:
         match key:
@@ -243,7 +243,7 @@ class ApprovalScreen(GuardedDialog):
         if unseen:
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
-            self._note = f"{plural(count, 'call')} not yet on screen to the end: look first."
+            self._note = f"{plural(count, 'call')} not shown to the end yet: scroll down first."
             self._show()
             return
         for item in self._calls.approvable():

@@ -244,7 +244,7 @@ class GuardedDialog(Modal[None]):
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
         if character and self._typing:
             self._composer.append_typed(character)
-            self._note = "You were typing: the text is in the message field. Keys act here after a pause."
+            self._note = "What you typed is in the message field. Keys act here after a pause."
         self.arm_again()
 
     def arm_again(self) -> None:
@@ -361,7 +361,7 @@ class GuardedDialog(Modal[None]):
 
     def _legend(self, frame: DialogFrame) -> Content:
         if frame.waits and not self._guard.armed:
-            return Content("A moment: keys act after a short pause.")
+            return Content("Keys act after a short pause.")
         return legend("Esc later" if self.too_small else frame.keys)
 
     @property

@@ -92,7 +92,7 @@ class ReviewScreen(GuardedDialog):
 
     def _accept(self) -> None:
         if self.too_small:
-            self.show_note("Make the window larger: what cannot be shown cannot be accepted.")
+            self.show_note("Make the window larger: what is not shown cannot be accepted.")
         elif not self.payload.end_seen:
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)

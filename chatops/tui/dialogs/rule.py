@@ -176,7 +176,7 @@ class RuleDialog(Modal[Approved | None]):
     def _replayed(self) -> Iterator[Content]:
         """Yield what the rule would have allowed in this session."""
         if self._recorded is None:
-            yield Content("Looking at the recorded calls of this session …")
+            yield Content("Checking the recorded calls of this session …")
             return
         found = self._offer.allowed(self._recorded, self.pattern, self._scope)
         total = plural(len(self._recorded), "recorded call")

@@ -71,7 +71,7 @@ class TrustScreen(GuardedDialog):
 
     def _trust(self) -> None:
         if self.too_small:
-            self.show_note("Make the window larger: what cannot be shown cannot be trusted.")
+            self.show_note("Make the window larger: what is not shown cannot be trusted.")
         elif not self.payload.end_seen:
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)

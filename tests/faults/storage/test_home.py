@@ -274,7 +274,7 @@ def test_a_home_that_is_not_there(installation: Installation, provider: Provider
     env = {"CHATOPS_HOME": "", "HOME": str(tmp_path / "nobody"), "TMPDIR": str(temporary)}
     with installation.open("--role", "coder", env=env) as terminal:
         chat = ready(installation, provider, terminal)
-        chat.wait_for(r"The home folder .* is not there\. Sessions are kept in")
+        chat.wait_for(r"The home folder .* does not exist\. Sessions are kept in")
         (place,) = temporary.glob("chatops-*")
         goes_well(chat, place / "data" / "chatops.db")
     assert [folder.stat().st_mode & 0o777 for folder in (place, place / "data")] == [0o700, 0o700]
@@ -298,7 +298,7 @@ def test_a_user_without_a_home(what: str, installation: Installation, provider: 
     before = [*somebody, *([f"HOME={home}"] if what == "closed" else [])]
     ran = places.run(installation, "-p", "hello", before=before)
     assert (ran.code, ran.out) == (0, "You said: hello\n"), ran.err
-    why = "There is no home folder for this user." if what == "unset" else "is out of reach"
+    why = "There is no home folder for this user." if what == "unset" else "cannot be reached"
     assert why in ran.err
     assert f"Sessions are kept in {temporary}/chatops-54321" in ran.err
     assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700

@@ -266,7 +266,7 @@ async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
         await running.press("A")
         assert running.session.taken == []
-        assert "not yet on screen" in running.text
+        assert "not shown to the end yet" in running.text
         await running.press("tab", "tab", "A")
         assert [taken.decision for taken in running.session.taken] == [Approved()] * 3
 
