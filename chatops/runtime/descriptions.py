@@ -31,6 +31,7 @@ from chatops.engine.state import (
 from chatops.engine.workflow.inputs import ReviewStep
 from chatops.policy.effects import Danger, Warned, effects
 from chatops.policy.grant import Grant
+from chatops.policy.sandbox import widened
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
 
@@ -144,20 +145,21 @@ def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
 
 def describe_lacks(facts: CallFacts) -> list[tuple[str, str]]:
     """Return what a command will probably lack in its sandbox and what the user can add, as labels and values."""
-    rows = [
-        ("may fail", f"{lack.by} {'lacked' if lack.seen else 'needs'} {describe_extra(lack.needs)}")
-        for lack in facts.lacks
-    ]
+    needs: dict[str, SandboxSpec] = {}
+    for lack in facts.lacks:
+        words = "it failed before, probably for lack of" if lack.seen else f"{lack.by} needs"
+        needs[words] = widened(needs.get(words, NARROWEST), lack.needs)
+    rows = [("may fail", f"{words} {describe_extra(spec)}") for words, spec in needs.items()]
     if facts.extra != NARROWEST:
-        rows.append(("+ adds", f"{describe_extra(facts.extra)}, for this call only; then: {facts.extra_sandbox}"))
+        rows.append(("+ adds", f"{describe_extra(facts.extra)}, for this call only"))
     return rows
 
 
 def describe_extra(extra: SandboxSpec) -> str:
-    """Return further limits in words: ``the network and commits in .git``."""
-    git = {"protect": "", "commit": "commits in .git", "writable": "all of .git writable, with config and hooks"}
+    """Return further limits in words: ``the whole network and .git for commits``."""
+    git = {"protect": "", "commit": ".git for commits", "writable": "all of .git, with config and hooks"}
     parts = [
-        "the network" if extra.network else "",
+        "the whole network" if extra.network else "",
         *(f"the host {host}" for host in extra.hosts),
         git[extra.git],
         *(f"reading {show_path(path)}" for path in extra.read),

@@ -118,7 +118,8 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if not pending.outcome_unknown:
         for label, value in describe_lacks(facts):
-            yield Row(label=label, text=line(value))
+            yield Row(label="" if label == before else label, text=line(value))
+            before = label
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
     if not pending.outcome_unknown and pending.denial is None:

@@ -724,13 +724,12 @@ async def test_plus_approves_once_with_what_the_dialog_names() -> None:
     async with stage(size=(100, 40)) as running:
         await asked(running, pending_call(facts=lacking()))
         for expected in (
-            "may fail     git push needs the network",
-            "git push needs commits in .git",
-            "+ adds       the network and commits in .git, for this call only; then: tight, network",
+            "may fail     git push needs the whole network and .git for commits",
+            "+ adds       the whole network and .git for commits, for this call only",
         ):
             assert expected in running.text
         await running.press("down")
-        assert "+ approve once with the network and commits in .git" in running.text
+        assert "+ approve once with the whole network and .git for commits" in running.text
         await running.press("+")
         assert [taken.decision for taken in running.session.taken] == [Approved(extra=lacking().extra)]
 
