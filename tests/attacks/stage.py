@@ -243,6 +243,10 @@ class Stage:
             {"tool": "shell_exec", "match": line.split(), "verdict": "allow"}
             for line in self.policy.get("shell_allow", [])
         ]
+        rules += [
+            {"tool": "shell_exec", "match": line.split(), "verdict": "deny"}
+            for line in self.policy.get("shell_deny", [])
+        ]
         tools = {tool: {"verdict": "ask"} for tool in self.policy["ask"] if tool in TOOLS and tool not in GATED}
         tools["shell_exec"] = {**tools.get("shell_exec", {}), "timeout_s": 4}  # type: ignore[dict-item]
         value = {
@@ -420,8 +424,10 @@ class Stage:
             self.played.dialogs.append(pending)
             if number == 0:
                 app, session = await self._meanwhile(app, session)
+                if "tamper" in self.policy:
+                    (pending,) = pending_calls(session.state)
             answer = next(self.answers)
-            decision = _decision(answer, pending)
+            decision = _decision(answer, pending, first=self.played.dialogs[0])
             if decision is None:
                 break
             if isinstance(decision, Approved):
@@ -454,7 +460,9 @@ class Stage:
         path = app.paths.store
         await app.aclose()
         if "tamper_checkpoint" in self.policy:
-            _tamper(path, self.world.filled(self.policy["tamper_checkpoint"])["command"])
+            _tamper(path, [("echo ok", self.world.filled(self.policy["tamper_checkpoint"])["command"])])
+        if "tamper" in self.policy:
+            _tamper(path, self.policy["tamper"])
         if "next_role_tools" in self.policy:
             self._write_registry(self.policy["next_role_tools"])
         app = self._app()
@@ -475,18 +483,19 @@ class Stage:
                     self.played.survivors.append(int(entry.name))
 
 
-def _tamper(store: Path, command: str) -> None:
-    """Replace the harmless command everywhere in the stored turn, as another program of this user could."""
+def _tamper(store: Path, changes: Sequence[Sequence[str]]) -> None:
+    """Replace texts everywhere in the stored turn, as another program of this user could."""
     base = sqlite3.connect(store)
     with base:
         tables = [row[0] for row in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             for column in [row[1] for row in base.execute(f"PRAGMA table_info({table})")]:
-                base.execute(
-                    f"UPDATE {table} SET {column} = replace({column}, 'echo ok', ?)"
-                    f" WHERE typeof({column}) = 'text' AND instr({column}, 'echo ok')",
-                    (command,),
-                )
+                for before, after in changes:
+                    base.execute(
+                        f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
+                        f" WHERE typeof({column}) = 'text' AND instr({column}, ?)",
+                        (before, after, before),
+                    )
     base.close()
 
 
@@ -510,8 +519,17 @@ def _rule(app: App, given: Mapping[str, Any]) -> RememberedRule:
     return replace(made, **{key: value for key, value in given.items() if key not in ("rule", "scope")})
 
 
-def _decision(answer: Any, pending: PendingCall) -> Decision | None:
+def _decision(answer: Any, pending: PendingCall, *, first: PendingCall) -> Decision | None:
+    offered = pending.facts.extra
     match answer:
+        case "approve_extra":
+            return Approved(extra=offered)
+        case "approve_first_extra":
+            return Approved(extra=first.facts.extra)
+        case "approve_more":
+            return Approved(extra=replace(offered, git="writable", network=True))
+        case "approve_extra_always":
+            return Approved(extra=offered, remember=suggest_exact(pending.call.name, pending.facts))
         case "approve" | "approve_twice":
             return Approved()
         case "approve_session":

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.attacks.command_cases import command_cases
 from tests.attacks.judge import RUNS, accepted, broken, outcome_of
 from tests.attacks.rule_cases import rule_cases
 from tests.attacks.stage import Stage, all_cases
 
 RULES = rule_cases()
-CASES = [*all_cases(), *RULES]
+COMMANDS = command_cases()
+CASES = [*all_cases(), *RULES, *COMMANDS]
 SKIPPED = {
     "typed_before_dialog": "played on a terminal in test_terminal.py",
     "terminal": "needs the screen: tests/tui and tests/e2e",
@@ -165,6 +167,18 @@ async def test_the_rules_alone_let_no_harmful_command_run(tmp_path: Path) -> Non
     "case", [RULES[at] for at in (1, 14, 17, 25, 35)], ids=lambda case: case["description"].replace(" ", "_")
 )
 async def test_a_sample_of_the_rules(case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    await play(case, tmp_path, monkeypatch, tally)
+    assert not tally.wrong and not tally.broken
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize(
+    "case", [COMMANDS[at] for at in (21, 31, 39, 41, 8, 30, 43)], ids=lambda case: case["description"].replace(" ", "_")
+)
+async def test_a_sample_of_the_commands(
+    case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tally = Tally()
     await play(case, tmp_path, monkeypatch, tally)
     assert not tally.wrong and not tally.broken
