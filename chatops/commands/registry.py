@@ -12,7 +12,7 @@ from chatops.config.registry_model import json_schema
 from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, read_registry
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.screen import counted
+from chatops.domain.wording import plural
 from chatops.policy.registry import Registry
 from chatops.wiring.checks import concerns_of, unusable_models
 from chatops.wiring.options import workspace_of
@@ -68,10 +68,10 @@ def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: st
         return
     for warning in warnings:
         view.answer(f"warning: {warning}")
-    counts = (counted(len(registry.models), "model"), counted(len(registry.roles), "role"))
+    counts = (plural(len(registry.models), "model"), plural(len(registry.roles), "role"))
     unusable = ", ".join(unusable_models(registry))
     usable = f"It is valid, but these models cannot answer: {unusable}." if unusable else "It can be used."
-    view.answer(f"{path}: {', '.join((*counts, counted(len(warnings), 'warning')))}. {usable}")
+    view.answer(f"{path}: {', '.join((*counts, plural(len(warnings), 'warning')))}. {usable}")
     built_in = [name for name in ALWAYS_THERE if registry.model(name) is None]
     if built_in:
         view.say(f"Models beside those of the file: {', '.join(built_in)} (built in).")

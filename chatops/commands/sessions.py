@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from chatops.commands.context import Stored, find_session, screen, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import ConfigError, SessionBusyError
-from chatops.headless.screen import counted, table, when
+from chatops.domain.wording import plural
+from chatops.headless.screen import table, when
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
@@ -102,7 +103,7 @@ def _show(opened: Stored, arguments: Namespace) -> int:
     if info.run is not None:
         view.say(f"This is a run of workflow {info.run.workflow}. To see its state: chatops workflow show {info.id}")
     if info.pending:
-        view.say(f"{counted(info.pending, 'approval')} pending. To see: chatops approvals list")
+        view.say(f"{plural(info.pending, 'approval')} pending. To see: chatops approvals list")
     elif info.active_turn:
         state = _state(opened.store, info)
         view.say(f"The last turn is not finished ({state}). To continue: chatops resume {info.id}")
@@ -206,7 +207,7 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
 def _confirmed(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
-    count = counted(info.messages, "message")
+    count = plural(info.messages, "message")
     screen().say(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
     return sys.stdin.readline().strip().lower() == "yes"
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chatops.domain.wording import plural
+
 KILLED = "killed (out of memory?)"
 """Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
 
@@ -56,7 +58,7 @@ class Ending:
     @property
     def stopped_words(self) -> str:
         """The processes that were stopped after it, in words for the user; empty if there were none."""
-        return f"{self.stopped} background process{'' if self.stopped == 1 else 'es'} stopped" if self.stopped else ""
+        return f"{plural(self.stopped, 'background process', 'background processes')} stopped" if self.stopped else ""
 
 
 def exit_of(code: int) -> Ending:

@@ -8,8 +8,8 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption
+from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
-from chatops.headless.screen import counted
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
@@ -162,7 +162,7 @@ def answers(pending: PendingCall) -> list[str]:
 def next_steps(session_id: str, pending: Sequence[PendingCall]) -> str:
     """Return the pending calls of a session and the exact commands to continue."""
     what = "decision" if any(one.outcome_unknown for one in pending) else "approval"
-    lines = [f"Paused: {counted(len(pending), what)} pending."]
+    lines = [f"Paused: {plural(len(pending), what)} pending."]
     for one in pending:
         lines += [
             f"  {mention(one)}",

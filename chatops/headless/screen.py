@@ -111,11 +111,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def counted(number: int, thing: str) -> str:
-    """Return a number with what it counts: ``1 call``, ``2 calls``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def when(seconds: float) -> str:
     """Return a time of the store in the user's time zone, to the second."""
     from datetime import datetime

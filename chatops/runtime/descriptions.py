@@ -12,7 +12,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
-from chatops.domain.wording import cut
+from chatops.domain.wording import cut, plural
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
@@ -210,7 +210,7 @@ def _ago(seconds: float) -> str:
     for size, name in _UNITS:
         if seconds >= size:
             count = int(seconds // size)
-            return f"{count} {name}{'s' if count > 1 else ''} ago"
+            return f"{plural(count, name)} ago"
     return "just now"
 
 

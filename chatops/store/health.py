@@ -7,6 +7,7 @@ from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
+from chatops.domain.wording import plural
 from chatops.store.base import Holder
 from chatops.store.codec import decode_decision, decode_principal, decode_run, decode_state
 from chatops.store.connection import Connection, SqlRow, integer, prepared, text
@@ -96,9 +97,8 @@ def _summary(rows: Connection) -> list[Finding]:
     version = _one(rows, "PRAGMA user_version")
     older = f" of {SCHEMA_VERSION}, upgraded when chatops opens it" if version != SCHEMA_VERSION else ""
     text = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
-    if None not in counts:
-        text += f", {_counted(counts[0], 'session', 'sessions')}"
-        text += f", {_counted(counts[1], 'message', 'messages')}"
+    for count, noun in zip(counts, ("session", "message"), strict=True):
+        text += f", {plural(count, noun)}" if isinstance(count, int) else ""
     return [Finding(severity=Severity.OK, text=text)]
 
 
@@ -145,25 +145,25 @@ def _bodies(rows: Connection) -> list[Finding]:
     return [
         *_named(
             decisions,
-            _counted(len(decisions), "entry of the decision log is", "entries of the decision log are"),
+            plural(len(decisions), "entry of the decision log is", "entries of the decision log are"),
             "damaged and left out of it",
             "chatops audit list",
         ),
         *_named(
             messages,
-            _counted(len(messages), "message is", "messages are"),
+            plural(len(messages), "message is", "messages are"),
             "damaged and shown as such",
             "The other messages of the session are not affected.",
         ),
         *_named(
             runs,
-            _counted(len(runs), "run of a workflow", "runs of workflows"),
+            plural(len(runs), "run of a workflow", "runs of workflows"),
             "cannot be resumed, only read",
             "chatops sessions show SESSION",
         ),
         *_named(
             turns,
-            _counted(len(turns), "unfinished turn is", "unfinished turns are"),
+            plural(len(turns), "unfinished turn is", "unfinished turns are"),
             "damaged and cannot be resumed",
             "To continue in a copy: chatops sessions fork SESSION",
         ),
@@ -174,8 +174,8 @@ def _unfinished(rows: Connection) -> list[Finding]:
     calls = _asked(rows, "SELECT 1 FROM pending")
     unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
     parts = [
-        f"{_counted(len(calls), 'call', 'calls')} pending" if calls else "",
-        f"{_counted(len(unfinished), 'unfinished turn', 'unfinished turns')}" if unfinished else "",
+        f"{plural(len(calls), 'call')} pending" if calls else "",
+        f"{plural(len(unfinished), 'unfinished turn')}" if unfinished else "",
     ]
     if not any(parts):
         return []
@@ -190,7 +190,7 @@ def _unknown_outcomes(rows: Connection) -> list[Finding]:
     if not started:
         return []
     named = ", ".join(f"{tool} in {session_id}" for session_id, tool in started[:NAMED])
-    counted = _counted(len(started), "call was started and has", "calls were started and have")
+    counted = plural(len(started), "call was started and has", "calls were started and have")
     text = f"{counted} no result: {named}."
     return [warning(text, "To see what is known and decide: chatops -r SESSION")]
 
@@ -227,10 +227,6 @@ def _named(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[F
     if not damaged:
         return []
     return [warning(f"{what} {fault}: {', '.join(damaged[:NAMED])}.", advice)]
-
-
-def _counted(number: object, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _asked(rows: Connection, sql: str) -> list[SqlRow]:

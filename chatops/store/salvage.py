@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
+from chatops.domain.wording import plural
 from chatops.store.connection import SqlRow, Value, bound, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
@@ -65,14 +66,14 @@ class Salvage:
         """The salvage as one sentence for the user."""
         if not self.sessions and not self.messages and not self.damaged:
             return "There was nothing in it." if self.whole else "Nothing of it could be read."
-        parts = [f"{_count(self.sessions, 'session')} with {_count(self.messages, 'message')} could be read"]
+        parts = [f"{plural(self.sessions, 'session')} with {plural(self.messages, 'message')} could be read"]
         if self.restored:
-            parts.append(f"{_count(self.restored, 'message')} come from the backup")
+            parts.append(f"{plural(self.restored, 'message')} come from the backup")
         if self.damaged:
-            parts.append(f"{_count(self.damaged, 'message')} could not, and are shown as damaged")
+            parts.append(f"{plural(self.damaged, 'message')} could not, and are shown as damaged")
         if self.turns:
             parts.append(
-                f"{_count(self.turns, 'unfinished turn')} could not be restored: pending calls there do not run"
+                f"{plural(self.turns, 'unfinished turn')} could not be restored: pending calls there do not run"
             )
         if not (self.whole or self.damaged or self.turns):
             parts.append("some rows could not")
@@ -291,7 +292,3 @@ def _column(target: sqlite3.Connection, sql: str) -> set[Value]:
 
 def _number(target: sqlite3.Connection, sql: str) -> int:
     return int(target.execute(sql).fetchone()[0])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.wording import cut
+from chatops.domain.wording import cut, plural
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import MISSING_TYPES
 from chatops.runtime.descriptions import resume_summary
@@ -113,8 +113,8 @@ class TuiHost(HostRuns, HostTexts):
         except StoreError as error:
             log.warning("unsent messages were not recovered: %s", error)
             return ()
-        what = "message is" if found == 1 else "messages are"
-        return (f"{found} {what} in the composer: chatops ended before it could send.",) if found else ()
+        what = plural(found, "message is", "messages are")
+        return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
 
     def history(self) -> Sequence[str]:
         """Return the messages that the user has sent from this workspace, oldest first."""

@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from chatops.domain.messages import FileRef
+from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing
 from chatops.tui.transcript.blocks import (
@@ -125,7 +126,7 @@ def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: 
     words = len(block.text.split())
     sign = signs.unfolded if expanded else signs.folded
     state = f"thinking{signs.ellipsis}" if block.open else "thought"
-    lines = [Text(f"{sign} {state} ({words} {'word' if words == 1 else 'words'})", theme.muted, end="")]
+    lines = [Text(f"{sign} {state} ({plural(words, 'word')})", theme.muted, end="")]
     if expanded:
         thought = styled((block.text.strip(), theme.muted + theme.emphasis), prose=True)
         shown = wrap(thought, width=width - 2)
@@ -142,7 +143,7 @@ def _divider(block: RoleDividerBlock, *, width: int, theme: BlockTheme) -> list[
     if changes:
         parts.append((one_line(" ".join(changes)), theme.text))
     if block.suspended:
-        parts.append((f"{block.suspended} {'grant' if block.suspended == 1 else 'grants'} suspended", theme.warn))
+        parts.append((f"{plural(block.suspended, 'grant')} suspended", theme.warn))
     if block.model and sum(len(content) + 3 for content, _ in parts) + len(block.model) + 9 <= width:
         parts.append((one_line(f"model {block.model}"), theme.muted))
     text = Text(f"{signs.rule * 2} ", theme.muted, end="")

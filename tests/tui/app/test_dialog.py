@@ -623,7 +623,7 @@ async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest
     async with stage() as running:
         running.session.ask(pending_call())
         await running.settle()
-        assert "A" not in bold(running, "A moment"), "no key acts yet"
+        assert "A" not in bold(running, "Keys act"), "no key acts yet"
         running.clock.pass_(1.0)
         await running.press("down")
         assert bold(running, "approve once") == ["a", "s", "r", "e"]
