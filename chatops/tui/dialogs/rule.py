@@ -25,9 +25,11 @@ from chatops.tui.keys import legend
 
 SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
+_AROUND = 8
+"""Lines of the dialog outside its choices."""
 _LONGEST = 300
 """Characters of a recorded call that are shown."""
-_KEYS = "ctrl+s approves this call and makes the rule   e edit the pattern   Esc back"
+_SCOPES = {RuleScope.SESSION: "this session", RuleScope.FOLDER: "this folder", RuleScope.ROLE: "everywhere"}
 _NOTHING_RECORDED = "No other call of this session would have been allowed."
 
 
@@ -61,7 +63,7 @@ class RuleDialog(Modal[Approved | None]):
             with VerticalScroll(id="rule-body"):
                 yield Static("", id="rule-choices", markup=False)
             yield Static("", id="rule-note", markup=False)
-            yield Static(legend(_KEYS), id="rule-keys")
+            yield Static("", id="rule-keys", markup=False)
 
     def on_mount(self) -> None:
         """Draw the choices, and read the recorded calls."""
@@ -76,6 +78,10 @@ class RuleDialog(Modal[Approved | None]):
         if self.is_attached:
             self._draw()
 
+    def on_resize(self) -> None:
+        """Limit the height of the choices, which scroll, so that note and keys stay on screen."""
+        self.query_one("#rule-body").styles.max_height = max(2, self.size.height - _AROUND)
+
     def on_key(self, event: events.Key) -> None:
         """Move with arrow keys and Tab, edit with e, decide with ctrl+s, leave with Esc."""
         match event.key:
@@ -85,8 +91,10 @@ class RuleDialog(Modal[Approved | None]):
                 self._decide()
             case "up" | "down":
                 self._choose_pattern(-1 if event.key == "up" else 1)
+                self.query_one(VerticalScroll).scroll_home(animate=False)
             case "tab" | "right" | "shift+tab" | "left":
                 self._choose_scope(1 if event.key in ("tab", "right") else -1)
+                self.query_one(VerticalScroll).scroll_end(animate=False)
             case "e":
                 self._edit()
             case "pageup":
@@ -154,6 +162,9 @@ class RuleDialog(Modal[Approved | None]):
     def _draw(self) -> None:
         self.query_one("#rule-choices", Static).update(Content("\n").join(self._rows()))
         self.query_one("#rule-note", Static).update(Content(self._note))
+        # Names the scope, which may be scrolled out of a low window.
+        keys = f"ctrl+s approves, with a rule for {_SCOPES[self._scope]}   e edit   Esc back"
+        self.query_one("#rule-keys", Static).update(legend(keys))
         self._note = ""
 
     def _rows(self) -> Iterator[Content]:
@@ -197,7 +208,7 @@ def _choice(text: str, *, chosen: bool) -> Content:
 def _meaning(pattern: ArgumentPattern) -> str:
     match pattern:
         case ArgvPattern(words=words) if words[-1] == STAR:
-            return "(and further words that do no harm)"
+            return "(further harmless words)"
         case ExactArguments() | ArgvPattern():
             return "(exactly this)"
         case AnyArguments():
@@ -207,14 +218,8 @@ def _meaning(pattern: ArgumentPattern) -> str:
 
 
 def _where(scope: RuleScope, offer: RuleOffer) -> str:
-    match scope:
-        case RuleScope.SESSION:
-            return "this session"
-        case RuleScope.FOLDER:
-            folder = path_of(offer.pending.facts.folder) or offer.pending.facts.workspace
-            return f"this folder {show_path(folder)}" if folder else "this folder"
-        case RuleScope.ROLE:
-            return "everywhere"
+    folder = path_of(offer.pending.facts.folder) if scope is RuleScope.FOLDER else ""
+    return f"{_SCOPES[scope]} {show_path(folder)}".rstrip()
 
 
 def _subject(one: RecordedCall) -> str:
