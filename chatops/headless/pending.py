@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, sanitize, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption
 from chatops.domain.wording import plural
@@ -16,6 +17,7 @@ from chatops.runtime.descriptions import (
     NO_OUTPUT,
     UNKNOWN,
     describe_command,
+    describe_extra,
     describe_lacks,
     describe_processes,
     describe_start,
@@ -95,6 +97,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "diff": facts.diff,
         "sandbox": facts.sandbox,
         "network": facts.network or bool(facts.hosts),
+        "lacks": [value for _, value in describe_lacks(facts)],
         "said": pending.said,
         "denial": _denial_json(pending.denial) if pending.denial is not None else None,
     }
@@ -217,7 +220,14 @@ def _scope(pending: PendingCall) -> list[str]:
         "Scope:    approving here runs this one call once, as shown, and remembers nothing.",
         f"          In the chat, s would allow for this session, in this role: {_one_line(session)}",
         f"          In the chat, r offers rules up to: {_one_line(rule)}",
+        *_extra(facts.extra),
     ]
+
+
+def _extra(extra: SandboxSpec) -> list[str]:
+    if extra == NARROWEST:
+        return []
+    return [f"          In the chat, + would approve it once with: {_one_line(describe_extra(extra))}"]
 
 
 def _one_line(text: str) -> str:

@@ -72,8 +72,8 @@ def _when(at: float) -> str:
 def _decision_word(decision: Decision) -> str:
     """Return the decision as one word or two, such as "approved"."""
     match decision:
-        case Approved():
-            return "approved"
+        case Approved(extra=extra):
+            return "approved" if extra == NARROWEST else f"approved with {describe_extra(extra)}"
         case Edited():
             return "edited"
         case Rejected():
@@ -144,15 +144,12 @@ def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
 
 
 def describe_lacks(facts: CallFacts) -> list[tuple[str, str]]:
-    """Return what a command will probably lack in its sandbox and what the user can add, as labels and values."""
+    """Return what a command will probably lack in its sandbox, as labels and values: untrusted text."""
     needs: dict[str, SandboxSpec] = {}
     for lack in facts.lacks:
         words = "it failed before, probably for lack of" if lack.seen else f"{lack.by} needs"
         needs[words] = widened(needs.get(words, NARROWEST), lack.needs)
-    rows = [("may fail", f"{words} {describe_extra(spec)}") for words, spec in needs.items()]
-    if facts.extra != NARROWEST:
-        rows.append(("+ adds", f"{describe_extra(facts.extra)}, for this call only"))
-    return rows
+    return [("may fail", f"{words} {describe_extra(spec)}") for words, spec in needs.items()]
 
 
 def describe_extra(extra: SandboxSpec) -> str:

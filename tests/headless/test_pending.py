@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import describe, describe_json, mention, next_steps
@@ -115,3 +116,13 @@ def test_it_tells_what_a_command_does() -> None:
     assert "Contacts: x.example" in text
     assert "Careful:  sh runs what another program prints" in text
     assert {"label": "contacts", "value": "x.example"} in describe_json(one)["effects"]  # type: ignore[operator]
+
+
+def test_it_tells_what_a_command_will_lack_and_who_can_give_it() -> None:
+    one = pending()
+    lacks = (Lack(by="git push", needs=SandboxSpec(hosts=("git.example",))),)
+    facts = replace(one.facts, lacks=lacks, extra=lacks[0].needs, extra_sandbox="wider")
+    text = describe(replace(one, facts=facts))
+    assert "May fail: git push needs the host git.example" in text
+    assert "In the chat, + would approve it once with: the host git.example" in text
+    assert describe_json(replace(one, facts=facts))["lacks"] == ["git push needs the host git.example"]

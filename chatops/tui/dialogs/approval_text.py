@@ -7,7 +7,7 @@ The model's own words come last and are not part of the payload.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from textual.content import Content
 
@@ -106,10 +106,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         yield Row(label="runs in", text=show_path(facts.cwd), exact=True)
     for index, path in enumerate(facts.paths):
         yield Row(label="" if index else "touches", text=show_path(path), exact=True)
-    before = ""
-    for label, value in describe_command(facts):
-        yield Row(label="" if label == before else label, text=line(value), exact=label == "contacts")
-        before = label
+    yield from _rows(describe_command(facts))
     for index, host in enumerate(facts.hosts):
         yield Row(label="" if index else "contacts", text=line(host), exact=True)
     yield Row(
@@ -117,13 +114,20 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     )
     yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
     if not pending.outcome_unknown:
-        for label, value in describe_lacks(facts):
-            yield Row(label="" if label == before else label, text=line(value))
-            before = label
+        added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
+        yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
     if pending.why:
         yield Row(label="asks because", text=line(pending.why))
     if not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
+
+
+def _rows(facts: Iterable[tuple[str, str]]) -> Iterator[Row]:
+    """Yield labelled values; a label that repeats stands once."""
+    before = ""
+    for label, value in facts:
+        yield Row(label="" if label == before else label, text=line(value), exact=label == "contacts")
+        before = label
 
 
 def _grant(pending: PendingCall) -> Row:
