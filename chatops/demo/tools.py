@@ -7,6 +7,7 @@ workspace; the version in that file counts the deployments.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,14 +69,13 @@ Nodes = Annotated[list[FlowNode], Field(max_length=100, description="The nodes; 
 Connections = Annotated[list[FlowConnection], Field(max_length=400, description="What follows what.")]
 
 
-@tool(
-    min_access=AccessLevel.VIEWER,
-    verdict=Verdict.ALLOW,
-    read_only=True,
-    timeout_s=10.0,
-    source=SOURCE,
-    steps=(_DISCOVER,),
+_reader = partial(
+    tool, min_access=AccessLevel.VIEWER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0, source=SOURCE
 )
+"""Makes a tool that only reads the catalogue, or checks what it is given."""
+
+
+@_reader(steps=(_DISCOVER,))
 def component_search(
     query: Annotated[str, Field(max_length=500, description="Words for what the flow is to do.")],
 ) -> dict[str, Any]:
@@ -86,14 +86,7 @@ def component_search(
     return {"found": [], "triggers": _names(Kind.TRIGGER), "actions": _names(Kind.ACTION)}
 
 
-@tool(
-    min_access=AccessLevel.VIEWER,
-    verdict=Verdict.ALLOW,
-    read_only=True,
-    timeout_s=10.0,
-    source=SOURCE,
-    steps=(_DISCOVER, _CONFIGURE),
-)
+@_reader(steps=(_DISCOVER, _CONFIGURE))
 def component_details(component: ComponentName) -> dict[str, Any]:
     """Look up a component: what it does, and its properties with examples."""
     known = _known(component)
@@ -112,14 +105,7 @@ def component_details(component: ComponentName) -> dict[str, Any]:
     }
 
 
-@tool(
-    min_access=AccessLevel.VIEWER,
-    verdict=Verdict.ALLOW,
-    read_only=True,
-    timeout_s=10.0,
-    source=SOURCE,
-    steps=(_CONFIGURE,),
-)
+@_reader(steps=(_CONFIGURE,))
 def validate_minimal(
     component: ComponentName,
     properties: Annotated[dict[str, Any], Field(description="The values that are set so far, by property.")],
@@ -128,14 +114,7 @@ def validate_minimal(
     return _said(minimal_faults(visible(component), properties))
 
 
-@tool(
-    min_access=AccessLevel.VIEWER,
-    verdict=Verdict.ALLOW,
-    read_only=True,
-    timeout_s=10.0,
-    source=SOURCE,
-    steps=(_ASSEMBLE,),
-)
+@_reader(steps=(_ASSEMBLE,))
 def validate_full(name: FlowName, nodes: Nodes, connections: Connections) -> dict[str, Any]:
     """Check a whole flow: its name, every property of every node, and that its connections lead somewhere."""
     return _said(flow_faults(name, *_flow(nodes, connections)))
