@@ -35,7 +35,8 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.engine.workflow.state import RunFinished, WorkflowState
 from chatops.headless.json_values import dumps
-from chatops.headless.report import RunReport, TurnReport, as_json
+from chatops.headless.report import RunReport, TurnReport
+from chatops.headless.report_json import as_json
 from chatops.headless.screen import Screen
 from chatops.headless.stream import EventLine, Tree
 
