@@ -19,7 +19,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen
 from chatops.wiring.logs import start_logging
-from chatops.wiring.options import Options, workspace_of
+from chatops.wiring.options import Options, added_folders, workspace_of
 from chatops.wiring.stored import Storage, make_store, open_store
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def options(arguments: "Namespace", *, via: str, storage: Storage = Storage.NEED
         max_rounds=getattr(arguments, "max_rounds", None),
         approvals=tuple(getattr(arguments, "approve", ())),
         summary=bool(getattr(arguments, "summary", False)),
+        sandbox=added_folders(getattr(arguments, "add_dir", ())),
         storage=storage,
         store=Path(store).expanduser() if (store := getattr(arguments, "store", None)) else None,
         via=via,

@@ -124,6 +124,12 @@ def _common() -> Parser:
     group = common.add_argument_group("everywhere")
     group.add_argument("--registry", metavar="PATH", help="use this model_registry.json")
     group.add_argument("--workspace", metavar="DIR", help="work in this folder instead of the current one")
+    group.add_argument(
+        "--add-dir",
+        metavar="DIR[:ro]",
+        action="append",
+        help="let sandboxed commands write in this folder too; with :ro only read it",
+    )
     group.add_argument("--access", metavar="LEVEL", choices=LEVELS, help="lower your access level: %(choices)s")
     return common
 

@@ -18,7 +18,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
-from chatops.policy.sandbox import SandboxLayers, resolve
+from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 from chatops.policy.workflow import StepPlace, binding_layers
 
@@ -125,12 +125,14 @@ def resolve_grant(
     at: StepPlace | None = None,
     default_rounds: int = DEFAULT_MAX_ROUNDS,
     command_line: SandboxSpec = NARROWEST,
+    session: tuple[SandboxChange, ...] = (),
 ) -> Grant:
     """Return the grant of `role` for `user`.
 
     `specs` are all tools that exist here, with their built-in levels and verdicts. `approvals` are rules in the syntax
     of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
-    limit is set. `command_line` is what its options let commands see and write.
+    limit is set. `command_line` is what its options let commands see and write,
+    `session` what the user changed for this session.
 
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
@@ -148,7 +150,7 @@ def resolve_grant(
         *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
         *extra_layers,
     ]
-    limits = sandbox_layers(registries, role=role, command_line=command_line)
+    limits = sandbox_layers(registries, role=role, command_line=command_line, session=session)
     grant = Grant(
         role=role,
         level=level,
@@ -383,7 +385,11 @@ def effective_verdict(spec: ToolSpec, *, registries: Registries) -> Verdict:
 
 
 def sandbox_layers(
-    registries: Registries, *, role: str | None = None, command_line: SandboxSpec = NARROWEST
+    registries: Registries,
+    *,
+    role: str | None = None,
+    command_line: SandboxSpec = NARROWEST,
+    session: tuple[SandboxChange, ...] = (),
 ) -> SandboxLayers:
     """Return what the registries and `role` say about the sandbox. None, or an unknown role, demands no level.
 
@@ -394,6 +400,7 @@ def sandbox_layers(
     return SandboxLayers(
         registry=own.sandbox or NARROWEST,
         command_line=command_line,
+        session=session,
         role=max((found.require for found in roles), default=SandboxLevel.NONE),
         site=site.sandbox if site is not None else None,
     )

@@ -35,10 +35,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
+from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
+
+
+_LISTS = ("hosts", "read", "write", "env")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxChange:
+    """A change that the user made for a session. `value` of a list starts with ``+`` or ``-``."""
+
+    key: str
+    value: str
+
+    def concerns(self, other: "SandboxChange") -> bool:
+        """Return True if `other` takes the place of this change."""
+        return self.key == other.key and (self.key not in _LISTS or self.value[1:] == other.value[1:])
+
+    def __str__(self) -> str:
+        """Return the change as `parse_change` reads it."""
+        return f"{self.key} {self.value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +68,7 @@ class SandboxLayers:
 
     registry: SandboxSpec = NARROWEST
     command_line: SandboxSpec = NARROWEST
+    session: tuple[SandboxChange, ...] = ()
     role: SandboxLevel = SandboxLevel.NONE
     site: SandboxSpec | None = None
     """The ceiling; None: there is none."""
@@ -55,7 +77,90 @@ class SandboxLayers:
 def resolve(layers: SandboxLayers) -> SandboxSpec:
     """Return the limits that follow from all layers."""
     spec = widened(layers.registry, layers.command_line)
+    for change in layers.session:
+        spec = changed(spec, change)
     return under(layers.site, replace(spec, require=max(spec.require, layers.role)))
+
+
+def parse_change(text: str) -> SandboxChange:
+    """Read ``git commit``, ``hosts +example.org``, ``network on``. Raises ConfigError."""
+    key, _, value = (part.strip() for part in text.strip().partition(" "))
+    known = {"git": GIT_ACCESS, "network": ("on", "off"), "require": tuple(level.word for level in SandboxLevel)}
+    if key in known and value in known[key]:
+        return SandboxChange(key=key, value=value)
+    if key not in (*known, *_LISTS):
+        raise ConfigError(f"The sandbox has no setting {key!r}.", advice=f"Settings: {', '.join((*known, *_LISTS))}.")
+    if key in known:
+        raise ConfigError(f"{key} is one of {', '.join(known[key])}.", advice=f"/sandbox {key} {known[key][0]}")
+    sign, name = value[:1], value[1:].strip()
+    if sign not in ("+", "-") or not name:
+        raise ConfigError(
+            f"Say what to add or to remove: /sandbox {key} +NAME or -NAME.", advice="Nothing has changed."
+        )
+    problem = ""
+    if key == "hosts":
+        name = name.lower()
+        problem = host_problem(name)
+    elif key in ("read", "write"):
+        problem = "it is no absolute path" if _parts(name) is None else ""
+    elif not _VARIABLE.fullmatch(name):
+        problem = "it is no name of a variable"
+    if problem:
+        raise ConfigError(f"{key} cannot have {name!r}: {problem}.", advice="Nothing has changed.")
+    return SandboxChange(key=key, value=sign + name)
+
+
+def changed(spec: SandboxSpec, change: SandboxChange) -> SandboxSpec:
+    """Return `spec` with a change of the user. `require` can only be raised."""
+    key, value = change.key, change.value
+    if key == "require":
+        return replace(spec, require=max(spec.require, SandboxLevel[value.upper()]))
+    if key == "network":
+        return replace(spec, network=value == "on")
+    if key == "git":
+        return replace(spec, git=next(access for access in GIT_ACCESS if access == value))
+    listed: tuple[str, ...] = getattr(spec, key)
+    kept = _union(listed, (value[1:],)) if value.startswith("+") else tuple(one for one in listed if one != value[1:])
+    return SandboxSpec(
+        require=spec.require,
+        network=spec.network,
+        git=spec.git,
+        hosts=kept if key == "hosts" else spec.hosts,
+        read=kept if key == "read" else spec.read,
+        write=kept if key == "write" else spec.write,
+        env=kept if key == "env" else spec.env,
+    )
+
+
+def holds(spec: SandboxSpec, change: SandboxChange) -> bool:
+    """Return True if `spec` is as the change wants it; False if a layer does not permit that."""
+    return changed(spec, change) == spec
+
+
+def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
+    """Return key, value and the layer that they come from, for each limit that is not the narrowest."""
+    steps = [("your registry", layers.registry), ("--add-dir", widened(layers.registry, layers.command_line))]
+    spec = steps[-1][1]
+    for change in layers.session:
+        spec = changed(spec, change)
+        steps.append(("this session", spec))
+    result = resolve(layers)
+    found: list[tuple[str, str, str]] = []
+    for key in ("git", "network", "hosts", "read", "write", "env"):
+        value = getattr(result, key)
+        if value == getattr(NARROWEST, key):
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            source = next((name for name, step in steps if _names(getattr(step, key), one)), "the site's ceiling")
+            found.append((key, "on" if one is True else str(one), source))
+    if result.require:
+        source = "the role" if layers.role is result.require else "the registries or this session"
+        found.append(("require", result.require.word, source))
+    return tuple(found)
+
+
+def _names(value: object, one: object) -> bool:
+    return one in value if isinstance(value, tuple) else value == one
 
 
 def under(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:

@@ -8,7 +8,7 @@ from chatops.domain.events import Denial, PendingCall
 from chatops.domain.rights import Verdict
 from chatops.engine.view import pending_calls
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.runtime.settings import Rights, SessionSettings, parse_revoked
+from chatops.runtime.settings import Rights, SessionSettings, parse_changes, parse_revoked
 from chatops.store.base import PendingCallRow, Store
 
 _MOST_ROLES = 3
@@ -38,6 +38,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
         model_pin=info.model_pin,
         persona=info.persona,
         revoked=parse_revoked(store.setting(f"revoked:{info.id}")),
+        sandbox=parse_changes(store.setting(f"sandbox:{info.id}")),
     )
     elsewhere = store.lease(info.id) is not None
     if info.run is not None and not info.run.result:

@@ -31,6 +31,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
+from chatops.policy.sandbox import SandboxChange, holds, resolve
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
     RegistryNews,
@@ -38,6 +39,7 @@ from chatops.runtime.settings import (
     SessionSettings,
     change_notices,
     missing_role,
+    parse_changes,
     parse_revoked,
     registry_notice,
     role_switch,
@@ -72,11 +74,13 @@ async def open_session(
     info = await services.worker(services.store.session, session_id)
     stored = info.role if info.role in services.rights.roles() else default_role
     taken = await services.worker(services.store.setting, f"revoked:{info.id}")
+    changes = await services.worker(services.store.setting, f"sandbox:{info.id}")
     settings = SessionSettings(
         role=stored,
         model_pin=info.model_pin,
         persona=info.persona,
         revoked=parse_revoked(taken),
+        sandbox=parse_changes(changes),
     )
     settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
     session = Session(services, info, settings)
@@ -412,6 +416,25 @@ class Session(SessionView):
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
         await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
+
+    async def change_sandbox(self, change: SandboxChange | None) -> None:
+        """Change what commands of this session may see, write and reach; None: as without any change.
+
+        What it takes away is gone at once, what it adds counts from the next message on.
+
+        Raises ConfigError if a layer does not permit it; ConflictError, StoreError.
+        """
+        async with self._turns.submitting:
+            info = await self._turns.stored()
+        others = (one for one in self.settings.sandbox if change is not None and not one.concerns(change))
+        settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
+        limits = resolve(self._services.rights.sandbox_layers(settings))
+        if change is not None and not holds(limits, change):
+            raise ConfigError(f"The site registry or the role does not permit {change}.", advice="Nothing has changed.")
+        self._apply(settings, settings.grant(self._services.rights))
+        await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
+        stored = "\n".join(map(str, settings.sandbox))
+        await self._services.worker(self._services.store.set_setting, f"sandbox:{info.id}", stored)
 
     def _apply(self, settings: SessionSettings, grant: Grant) -> None:
         self._turns.settings, self._turns.grant = settings, grant

@@ -4,6 +4,7 @@ A grant is resolved again for every turn, because the registry may have changed.
 away at once and adds rights only after a reload; the notices below say which.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowSta
 from chatops.policy.grant import Grant, tool_difference
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import revoked
+from chatops.policy.sandbox import SandboxChange, SandboxLayers, parse_change
 from chatops.policy.verdicts import Layer
 from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
 
@@ -47,6 +49,8 @@ class SessionSettings:
     """The current step, while a workflow run determines the session's turns."""
     revoked: tuple[str, ...] = ()
     """Tools that the user revoked for this session, whatever the role."""
+    sandbox: tuple[SandboxChange, ...] = ()
+    """Changes that the user made to the limits of commands, for this session."""
 
     def grant(self, rights: "Rights") -> Grant:
         """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
@@ -117,6 +121,10 @@ class Rights(Protocol):
         """
         ...
 
+    def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
+        """Return what the registries, the command line, the role and the session say about the limits of commands."""
+        ...
+
     def broken(self) -> str:
         """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
         ...
@@ -149,6 +157,15 @@ class Rights(Protocol):
 def parse_revoked(setting: str | None) -> tuple[str, ...]:
     """Return the tools in the stored setting `revoked:SESSION`, one per line."""
     return tuple(name for name in (setting or "").split("\n") if name)
+
+
+def parse_changes(setting: str | None) -> tuple[SandboxChange, ...]:
+    """Return the changes in the stored setting `sandbox:SESSION`, one per line. One that cannot be read is left out."""
+    found = []
+    for line in (setting or "").split("\n"):
+        with suppress(ConfigError):
+            found.append(parse_change(line))
+    return tuple(found)
 
 
 def missing_role(role: str) -> Layer:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
-TextTopic = Literal["tools", "policy", "permissions", "doctor"]
+TextTopic = Literal["tools", "policy", "permissions", "sandbox", "doctor"]
 """Texts that a host can write about the open session."""
 
 

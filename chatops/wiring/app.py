@@ -121,6 +121,7 @@ class App:
             limits=Limits(
                 max_rounds=options.max_rounds,
                 approvals=options.approvals,
+                sandbox=options.sandbox,
                 summary=options.summary or not self.loaded.registry.respond_with_final,
             ),
         )
@@ -355,8 +356,11 @@ class App:
 
     def sandbox(self) -> SandboxSpec:
         """Return the limits of commands without any role, according to the registry in force and a changed one."""
-        now, coming = resolve(sandbox_layers(self._registries())), self._coming()
-        return now if coming is None else stricter(now, resolve(sandbox_layers(coming)))
+        now, coming = self._limits(self._registries()), self._coming()
+        return now if coming is None else stricter(now, self._limits(coming))
+
+    def _limits(self, registries: Registries) -> SandboxSpec:
+        return resolve(sandbox_layers(registries, command_line=self.options.sandbox))
 
     def web_ports(self) -> frozenset[int]:
         """Return the ports that web_fetch may connect to besides the web's own, according to both registries."""

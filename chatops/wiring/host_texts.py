@@ -6,10 +6,12 @@ from chatops.config.folder_identity import folder_identity
 from chatops.config.trust import TrustQuestion
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
+from chatops.domain.sandbox import NARROWEST
 from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.remembered import scope_words, why_not_here
+from chatops.policy.sandbox import reasons
 from chatops.runtime.view import SessionView
 from chatops.store.base import RuleRow
 from chatops.tui.host import TextTopic
@@ -31,6 +33,8 @@ class HostTexts:
                 return self._tools(session)
             case "policy":
                 return await self._explained(session, argument) if argument else _policy(session)
+            case "sandbox":
+                return await asyncio.to_thread(self._limits, session)
             case "permissions":
                 return await self._permissions(session)
             case "doctor":
@@ -61,6 +65,30 @@ class HostTexts:
         if found is None or not await asyncio.to_thread(self._app.store.revoke_rule, rule):
             raise ConfigError(f"There is no rule {rule}.", advice="/permissions lists them.")
         return f"Revoked rule {rule}: {show_rule(found.tool, found.pattern)}: {scope_words(found.scope, found.role)}."
+
+    def _limits(self, session: SessionView) -> str:
+        """Return level, what commands see, write and reach, and the layer of each."""
+        from chatops.tools.sandbox import confinement  # commands may never run
+
+        settings = session.settings
+        layers = self._app.rights.sandbox_layers(settings)
+        found = confinement(session.grant().sandbox or NARROWEST, workspace=self._app.workspace)
+        programs = ", ".join(map(str, found.toolchains.shown)) or "of the system only"
+        lines = [
+            f"Level {found.level.word}: {found.description}",
+            *([found.refusal] if found.refusal else []),
+            "",
+            f"Programs   {programs}",
+            "Writable   the workspace, but not .chatops",
+            "",
+            "Beyond the default:",
+        ]
+        lines += [f"  {key:<8} {value}   ({source})" for key, value, source in reasons(layers)] or ["  nothing"]
+        lines += ["", "Changed for this session (/sandbox reset takes it back):"]
+        lines += [f"  {change}" for change in settings.sandbox] or ["  nothing"]
+        if layers.site is not None:
+            lines += ["", "The site registry limits all of it."]
+        return "\n".join(lines)
 
     def _tools(self, session: SessionView) -> str:
         grant = session.grant()

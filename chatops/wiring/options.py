@@ -1,10 +1,12 @@
 """Options of the command line, and the workspace that they name."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.wiring.stored import Storage
 
 
@@ -21,11 +23,32 @@ class Options:
     approvals: tuple[str, ...] = ()
     """Rules in the syntax of ``--approve``, for this run."""
     summary: bool = False
+    sandbox: SandboxSpec = NARROWEST
+    """Folders that commands may see or write in addition: ``--add-dir``."""
     storage: Storage = Storage.NEEDED
     store: Path | None = None
     """A file to read instead of the user's store."""
     via: str = "tui"
     """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
+
+
+def added_folders(texts: Sequence[str]) -> SandboxSpec:
+    """Return what ``--add-dir DIR[:ro]`` lets commands see and write. Raises ConfigError."""
+    from chatops.tools.confine import home_folders  # only with that option
+
+    read: list[str] = []
+    write: list[str] = []
+    for text in texts:
+        name = text.removesuffix(":ro")
+        folder = Path(name).expanduser().resolve()
+        if not folder.is_dir():
+            raise ConfigError(f"--add-dir {name}: there is no such folder.", advice="Name a folder that exists.")
+        if any(home.is_relative_to(folder) for home in home_folders()):
+            raise ConfigError(
+                f"--add-dir {name}: commands would see your home folder.", advice="Name a folder inside of it."
+            )
+        (read if text.endswith(":ro") else write).append(str(folder))
+    return SandboxSpec(read=tuple(read), write=tuple(write))
 
 
 def workspace_of(folder: Path | None) -> Path:

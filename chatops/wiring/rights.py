@@ -16,6 +16,7 @@ from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
@@ -38,8 +39,10 @@ from chatops.policy.resolve import (
     find_role,
     resolve_grant,
     role_names,
+    sandbox_layers,
     workspace_layers,
 )
+from chatops.policy.sandbox import SandboxLayers
 from chatops.policy.verdicts import Layer, Rule
 from chatops.policy.workflow import GATE_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
@@ -65,6 +68,8 @@ class Limits:
     max_rounds: int | None = None
     approvals: tuple[str, ...] = ()
     summary: bool = False
+    sandbox: SandboxSpec = NARROWEST
+    """What commands may see and write in addition (``--add-dir``)."""
 
 
 class RegistryRights:
@@ -206,6 +211,12 @@ class RegistryRights:
         both = [self._under(registries, settings) for registries in self._all()]
         return (both[0], both[1]) if len(both) > 1 else None
 
+    def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
+        """Return what the registries, the command line, the role and the session say about the limits of commands."""
+        return sandbox_layers(
+            self._registries(), role=settings.role, command_line=self._limits.sandbox, session=settings.sandbox
+        )
+
     def broken(self) -> str:
         """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
         return self._broken()
@@ -231,6 +242,8 @@ class RegistryRights:
             approvals=self._approvals(workflow),
             extra_layers=(*self._workspace_layers(role, workflow), *_step_layers(step)),
             at=None if step is None else step.place,
+            command_line=self._limits.sandbox,
+            session=settings.sandbox,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
         layers = self._layers(spec, settings, tools_on_offer=bool(grant.tools))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.wording import plural
+from chatops.policy.sandbox import parse_change
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -257,6 +258,16 @@ async def permissions(context: Context, argument: str) -> Replies:
             return (Notify("Give its id in /permissions: /permissions revoke 2"),)
         return (Notify(await context.host.revoke(session, rule=rest)),)
     return await _text(context, "Permissions", topic="permissions", argument=argument)
+
+
+async def sandbox(context: Context, argument: str) -> Replies:
+    """Show what commands see, write and reach, or change it for this session: ``git commit``, ``hosts +NAME``."""
+    if not argument:
+        return await _text(context, "Sandbox", topic="sandbox", argument=argument)
+    change = None if argument == "reset" else parse_change(argument)
+    await context.session.owned("Nothing has changed").change_sandbox(change)
+    what = "The sandbox is again as your registry says." if change is None else f"Sandbox for this session: {change}."
+    return (Notify(f"{what} What this adds counts from your next message on."),)
 
 
 async def trust(context: Context, argument: str) -> Replies:

@@ -38,6 +38,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
         help="what no longer asks, and what is taken away",
         run=handlers.permissions,
     ),
+    SlashCommand(
+        name="sandbox",
+        args="[git|network|hosts|read|write|env|require VALUE | reset]",
+        help="what commands see, write and reach; change it for this session: /sandbox hosts +example.org",
+        run=handlers.sandbox,
+    ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
     SlashCommand(name="sessions", help="choose another session", run=handlers.sessions),

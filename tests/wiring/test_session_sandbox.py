@@ -1,0 +1,115 @@
+"""The user changes the sandbox of a session, within the ceiling of the site; nothing else does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.errors import ConfigError
+from chatops.domain.sandbox import NARROWEST, SandboxLevel
+from chatops.policy.sandbox import parse_change
+from chatops.wiring.options import added_folders
+from tests.wiring.conftest import Bench
+
+
+async def test_a_change_counts_for_the_session_and_is_kept_with_it(bench: Bench) -> None:
+    bench.write(sandbox={"hosts": ["a.example.org"]})
+    app = bench.app()
+    session = await app.open_session(None, attended=True)
+    for text in ("git commit", "hosts +b.example.org", "hosts -a.example.org", "env +CI"):
+        await session.change_sandbox(parse_change(text))
+    limits = session.grant().sandbox or NARROWEST
+    assert (limits.git, limits.hosts, limits.env) == ("commit", ("b.example.org",), ("CI",))
+    again = await bench.app().open_session(session.session_id, attended=True)
+    assert again.grant().sandbox == limits
+    other = await app.open_session(None, attended=True)
+    assert (other.grant().sandbox or NARROWEST).hosts == ("a.example.org",)
+    await session.change_sandbox(None)
+    assert (session.grant().sandbox or NARROWEST).hosts == ("a.example.org",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "network on",
+        "hosts +b.example.org",
+        "hosts +*.example.org",
+        "git writable",
+        "read +/srv/x",
+        "write +/srv",
+        "env +CI",
+    ],
+)
+async def test_the_ceiling_of_the_site_holds(bench: Bench, text: str) -> None:
+    bench.write()
+    bench.write_site(sandbox={"hosts": ["a.example.org"], "git": "commit", "read": ["/srv/data"]})
+    app = bench.app()
+    session = await app.open_session(None, attended=True)
+    before = session.grant().sandbox
+    with pytest.raises(ConfigError, match="does not permit"):
+        await session.change_sandbox(parse_change(text))
+    assert session.grant().sandbox == before
+    for permitted in ("hosts +a.example.org", "git commit", "read +/srv/data/x"):
+        await session.change_sandbox(parse_change(permitted))
+
+
+async def test_a_session_cannot_lower_the_level(bench: Bench) -> None:
+    bench.write(sandbox={"require": "hard"})
+    app = bench.app()
+    session = await app.open_session(None, attended=True)
+    await session.change_sandbox(parse_change("require none"))
+    assert (session.grant().sandbox or NARROWEST).require is SandboxLevel.HARD
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hosts b.example.org",
+        "hosts +localhost",
+        "hosts +127.0.0.1",
+        "read +relative",
+        "read +/a/../b",
+        "env +A=b",
+        "x +y",
+        "git all",
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_change(text)
+
+
+async def test_the_text_names_level_limits_and_their_layers(bench: Bench, tmp_path: Path) -> None:
+    from chatops.wiring.host_texts import HostTexts
+
+    bench.write(sandbox={"hosts": ["a.example.org"]})
+    app = bench.app()
+    session = await app.open_session(None, attended=True)
+    await session.change_sandbox(parse_change(f"read +{tmp_path}"))
+    text = await HostTexts(app).text("sandbox", session=session)
+    assert "a.example.org   (your registry)" in text
+    assert f"{tmp_path}   (this session)" in text
+    assert text.startswith("Level ")
+
+
+def test_folders_are_added_by_name_and_a_home_never_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("home", "a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    found = added_folders([str(tmp_path / "a"), f"{tmp_path / 'b'}:ro"])
+    assert (found.write, found.read) == ((str(tmp_path / "a"),), (str(tmp_path / "b"),))
+    for refused in (str(tmp_path / "home"), "/", str(tmp_path / "link"), str(tmp_path), str(tmp_path / "none")):
+        with pytest.raises(ConfigError):
+            added_folders([refused])
+
+
+async def test_nothing_in_the_workspace_changes_it(bench: Bench) -> None:
+    bench.write()
+    app = bench.app()
+    (app.workspace / "model_registry.json").write_text(json.dumps({"version": 3, "sandbox": {"network": True}}))
+    (app.workspace / ".chatops").mkdir()
+    (app.workspace / ".chatops" / "sandbox").write_text("network on\n")
+    session = await bench.app().open_session(None, attended=True)
+    assert session.grant().sandbox == NARROWEST
