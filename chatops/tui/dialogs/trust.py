@@ -35,6 +35,8 @@ class TrustScreen(GuardedDialog):
         self._answer = answer
         self._texts_shown = False
         self._sending = False
+        self.answered = False
+        """True once an answer is stored."""
 
     def on_mount(self) -> None:
         """Start the grace period, because a user who is typing has not read the dialog yet."""
@@ -90,6 +92,7 @@ class TrustScreen(GuardedDialog):
             self._sending = False
             self.show_note_or_notice(sanitize(error.full))
             return
+        self.answered = True
         said = "Trusted. It counts from the next message on." if trusted else "Ignored until it changes. /trust asks."
         self.app.notify(sanitize(" ".join([*changed, said])), markup=False, timeout=6)
         self.finish()

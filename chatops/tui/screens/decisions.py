@@ -149,16 +149,20 @@ class DecisionDialogs:
         from chatops.tui.dialogs.trust import TrustScreen
 
         def closed(_: None) -> None:
+            if question.is_answerable and not dialog.answered:
+                self._screen.app.notify(
+                    "Not decided: what you do not trust is ignored. /trust asks.", markup=False, timeout=6
+                )
             self._screen.post_message(Changed())
 
         self.trust_question = None
         if self._shown is None or not self._screen.is_active:
             return
         host = self._shown.host
-        self._trust = TrustScreen(
+        dialog = self._trust = TrustScreen(
             question, lambda trusted: host.answer_trust(question, trusted=trusted), self._composer
         )
-        self._screen.app.push_screen(self._trust, closed)
+        self._screen.app.push_screen(dialog, closed)
 
     def feed(self, events: "Sequence[Event]") -> None:
         """Update an open dialog after events of the session."""

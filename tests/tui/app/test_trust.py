@@ -30,7 +30,7 @@ async def test_t_trusts_and_d_declines_what_is_shown() -> None:
             await asked(running)
             await running.press(key)
             assert running.host.trusted == [trusted]
-            assert said in running.text
+            assert said in running.text and "Not decided" not in running.text
             assert not isinstance(running.app.screen, TrustScreen)
 
 
@@ -41,6 +41,7 @@ async def test_no_other_key_decides() -> None:
         assert running.app.screen is screen and running.host.trusted == []
         await running.press("escape")
         assert running.host.trusted == [] and not isinstance(running.app.screen, TrustScreen)
+        assert "Not decided: what you do not trust is ignored. /trust asks." in running.text
 
 
 @pytest.mark.more
