@@ -399,6 +399,7 @@ async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_n
         assert taken.decision == Approved(remember=ArgvPattern(words=("pytest", "-q")), scope=RuleScope.FOLDER)
 
 
+@pytest.mark.more
 async def test_where_no_rule_can_be_made_s_and_r_say_why_and_approve_nothing() -> None:
     async with stage() as running:
         running.session.rule_scopes = ()
