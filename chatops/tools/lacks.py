@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
-from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
+from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.policy.effects import Need, NeedKind, effects
 from chatops.policy.sandbox import covers_host, under, widened
@@ -22,10 +22,13 @@ _OPEN = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
 """Places that the sandbox has for itself."""
 
 
-def with_lacks(facts: CallFacts, *, confined: Confinement, context: ToolContext, seen: Iterable[Lack]) -> CallFacts:
+def with_lacks(
+    facts: CallFacts, *, confined: Confinement, best: SandboxLevel, context: ToolContext, seen: Iterable[Lack]
+) -> CallFacts:
     """Add to the facts of a confined shell command what it will probably lack, and what the user can give it.
 
-    `seen` are the lacks for which the same command failed before. What the ceiling forbids is not offered.
+    `best` is the highest level to use. `seen` are the lacks for which the same command failed before. What the ceiling
+    forbids is not offered.
     """
     if not confined.program or facts.interpreter or context.source is not None:
         return facts
@@ -37,7 +40,7 @@ def with_lacks(facts: CallFacts, *, confined: Confinement, context: ToolContext,
     extra = _more(given, than=spec)
     if extra == NARROWEST:
         return replace(facts, lacks=tuple(lacks))
-    shown = confinement(given, workspace=context.workspace)
+    shown = confinement(given, workspace=context.workspace, best=best)
     return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=shown.description)
 
 

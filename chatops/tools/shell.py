@@ -95,7 +95,8 @@ def _inspect(
         context=context,
         expand=partial(_names, cwd=cwd),
     )
-    return with_lacks(facts, confined=level, context=context, seen=failures.lacks(facts, context))
+    seen = failures.lacks(facts, context)
+    return with_lacks(facts, confined=level, best=failures.best, context=context, seen=seen)
 
 
 def command_facts(
