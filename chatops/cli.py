@@ -86,6 +86,7 @@ def _given_without_prompt(arguments: "Namespace") -> str:
         "--on-approval": arguments.on_approval != "pause",
         "--max-rounds": arguments.max_rounds is not None,
         "--summary": arguments.summary,
+        "--contain": arguments.contain,
     }
     return next((flag for flag, is_given in given.items() if is_given), "")
 

@@ -160,8 +160,10 @@ class Session(SessionView):
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""
+        seen = super().snapshot()
         return replace(
-            super().snapshot(),
+            seen,
+            contained=seen.contained or self._turns.contain_next,
             queued=self._queue,
             queue_held=self._queue_held and not self._turns.unfinished,
             registry=self._registry_notice,

@@ -75,6 +75,8 @@ class Snapshot:
     """Calls that may run but wait for earlier ones of their round, each with who or what allowed it."""
     concern: str = ""
     """Problem of the store that the user should see; empty if there is none."""
+    contained: bool = False
+    """True if the unfinished turn, or the next one, is contained."""
     registry: str = ""
     """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""
 
@@ -258,6 +260,7 @@ class SessionView(ABC):
             noticed=ended is not None and ended.noticed,
             pending=self.pending,
             permitted=permitted_calls(state) if state is not None else {},
+            contained=state is not None and ended is None and state.containment is not None,
             usage=self._history.usage(state),
             context_used=self._history.context_used(state, grant),
             context_window=model.context_window,

@@ -1,6 +1,9 @@
 """A contained turn from the command line: one question at the end, whatever was changed and run before it."""
 
+import functools
 import json
+import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 
 from chatops.tools.sandbox import probe
 from tests.support.command_line import CommandLine, Ran, program
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.fake_openai import Completion, FakeOpenAI, call, calls, says
 
 pytestmark = pytest.mark.skipif(bool(probe()[1]), reason="contained turns need bubblewrap")
 
@@ -77,6 +80,7 @@ def test_one_question_for_all_changes(chatops: CommandLine, workspace: Path) -> 
         assert not server.violations
 
 
+@pytest.mark.more
 def test_denying_discards(chatops: CommandLine, workspace: Path, chatops_home: Path) -> None:
     with FakeOpenAI(WORK) as server:
         ran = contained(chatops, server, "--contain")
@@ -106,6 +110,7 @@ def test_only_some_files(chatops: CommandLine, workspace: Path) -> None:
     assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
 
 
+@pytest.mark.more
 def test_a_file_changed_before_applying_asks_again(chatops: CommandLine, workspace: Path) -> None:
     with FakeOpenAI(WORK) as server:
         ran = contained(chatops, server, "--contain")
@@ -203,3 +208,149 @@ def test_a_kill_at_any_point_applies_all_or_nothing(
         assert (workspace / "made.txt").read_text() == "made\n"
         assert not list(workspace.rglob(".chatops-*"))
         assert not server.violations
+
+
+def work(chatops: CommandLine, workspace: Path, *script: Completion, approve: bool = True) -> tuple[str, str]:
+    """Run a contained turn and apply what it asks about; the text that was shown and what the model was told."""
+    with FakeOpenAI([*script, says("Done.")]) as server:
+        ran = contained(chatops, server, "--contain")
+        base = ("--registry", str(workspace.parent / "registry.json"))
+        shown = ""
+        if ran.code == 3 and approve:
+            (pending,) = ran.json["pending"]
+            shown = chatops(*base, "approvals", "show", pending["id"]).out
+            done = chatops(*base, "approvals", "approve", pending["id"], "--digest", shown_digest(shown))
+            assert done.code == 0
+            assert chatops(*base, "resume", ran.json["session_id"]).code == 0
+        return shown, json.dumps([request.messages for request in server.requests])
+
+
+def shell(command: str) -> Completion:
+    return calls(call("shell_exec", command=command))
+
+
+def test_a_link_that_a_command_planted_leads_no_tool_out(chatops: CommandLine, workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_text("mine\n")
+    _, told = work(
+        chatops,
+        workspace,
+        shell(f"ln -s {outside} out; ln -s {workspace} back; ln -s ../../../.. up; true"),
+        calls(call("file_write", path="out/victim", content="evil")),
+        calls(call("file_write", path="back/note.txt", content="evil")),
+        calls(call("file_edit", path="up/etc/hostname", old="a", new="b")),
+        shell(f"echo evil > out/victim; echo evil > {outside}/victim; true"),
+    )
+    assert (outside / "victim").read_text() == "mine\n"
+    assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
+    assert told.count("outside the workspace") >= 3
+    assert not any(path.is_symlink() for path in workspace.iterdir())
+
+
+def test_a_folder_replaced_by_a_link_is_no_place_to_mount_on(
+    chatops: CommandLine, workspace: Path, tmp_path: Path
+) -> None:
+    modules = workspace / "web" / "node_modules"
+    modules.mkdir(parents=True)
+    for number in range(2_100):
+        (modules / f"{number}.js").touch()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    _, told = work(
+        chatops,
+        workspace,
+        shell("ls web/node_modules | wc -l; touch web/node_modules/x"),
+        shell(f"mv web web2; ln -s /oldroot{outside} web; ls -la"),
+        shell("echo it ran"),
+        approve=False,
+    )
+    assert "2100" in told and "Read-only file system" in told
+    assert list(outside.iterdir()) == [] and "there is no place for" in told
+
+
+@pytest.mark.more
+def test_sockets_and_pipes_in_shared_folders_are_out_of_reach(chatops: CommandLine, workspace: Path) -> None:
+    modules = workspace / "node_modules"
+    modules.mkdir()
+    for number in range(2_100):
+        (modules / f"{number}.js").touch()
+    os.mkfifo(modules / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(modules / "sock"))
+        _, told = work(chatops, workspace, shell("ls -A node_modules | wc -l; test -e node_modules/sock && echo seen"))
+    assert "seen\\n" not in told.replace("echo seen", "")
+
+
+def test_the_repository_is_read_only_without_programs_and_passwords(
+    chatops: CommandLine, workspace: Path, tmp_path: Path
+) -> None:
+    run = functools.partial(subprocess.run, check=True, cwd=workspace)
+    run(["git", "init", "-q"])
+    run(["git", "config", "core.fsmonitor", f"touch {workspace}/PWNED; false"])
+    run(["git", "config", "remote.origin.url", "https://ana:canary-77@example.org/x.git"])
+    hook = workspace / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch PWNED\n")
+    hook.chmod(0o755)
+    shown, told = work(
+        chatops,
+        workspace,
+        shell("git status --short; cat .git/config; ls .git/hooks; git add note.txt; echo evil > .git/hooks/x; true"),
+        shell("echo 1 > made"),
+    )
+    assert "canary-77" not in told and "?? note.txt" in told
+    assert "Read-only file system" in told
+    assert not (workspace / "PWNED").exists() and "PWNED" not in shown
+    assert not (workspace / ".git" / "hooks" / "x").exists()
+
+
+@pytest.mark.more
+def test_a_compiled_file_is_not_applied(chatops: CommandLine, workspace: Path) -> None:
+    (workspace / "mod.py").write_text("print('shown')\n")
+    compile_evil = (
+        "cp mod.py /tmp/m.py; printf \"print('hid!!')\\n\" > mod.py; touch -r /tmp/m.py mod.py; "
+        "python3 -c \"import py_compile; py_compile.compile('mod.py')\"; cp /tmp/m.py mod.py; "
+        "touch -r /tmp/m.py mod.py; ls __pycache__; echo 1 > made"
+    )
+    work(chatops, workspace, shell(compile_evil))
+    assert not (workspace / "__pycache__").exists() and (workspace / "made").exists()
+    assert (workspace / "mod.py").read_text() == "print('shown')\n"
+
+
+@pytest.mark.more
+def test_there_is_no_network(chatops: CommandLine, workspace: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        listener.settimeout(0.2)
+        work(chatops, workspace, shell(f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3; true"))
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+@pytest.mark.more
+def test_a_process_that_outlives_its_command_changes_nothing(chatops: CommandLine, workspace: Path) -> None:
+    work(chatops, workspace, shell("setsid sh -c 'sleep 0.3; echo late > late' & echo 1 > made"))
+    assert (workspace / "made").exists() and not (workspace / "late").exists()
+
+
+@pytest.mark.more
+def test_without_a_user_the_changes_are_discarded(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain", "--on-approval", "deny")
+    assert ran.code == 0 and "discarded" in ran.err
+    assert not any(changed(workspace))
+
+
+def test_contain_needs_a_prompt(chatops: CommandLine) -> None:
+    ran = chatops("--contain")
+    assert ran.code == 2 and "--contain works with -p only" in ran.err
+
+
+@pytest.mark.more
+def test_a_command_that_fills_the_disk_is_stopped(
+    chatops: CommandLine, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.tools.contained.turns.MAX_GROWTH", 20 << 20)
+    _, told = work(chatops, workspace, shell("head -c 200M /dev/zero > big; sleep 60; echo survived"))
+    assert "was stopped: it wrote more than" in told and "survived\\n" not in told

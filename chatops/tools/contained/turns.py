@@ -1,11 +1,12 @@
 """Tools of a contained turn: the built-in tools on the copy of the workspace, and the tool that applies its changes."""
 
+import asyncio
 import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ from chatops.tools.sandbox import confinement
 from chatops.tools.survey import Find, survey
 from chatops.tools.threads import in_thread
 
+MAX_GROWTH = 2 << 30
+"""Bytes by which the free disk may shrink while a command runs; a sixteenth of it where the disk is nearly full."""
+_LEAST_FREE = 0.05
+_LOOK_S = 0.1
 _MOST_NAMED = 20
 _KEPT_S = 30 * 86_400
 _PATHS = ("path", "cwd")
@@ -199,7 +204,7 @@ class _OnCopy:
         if known.runs_anything:
             inner = replace(_commands(context), source=folder.copy)
             inner = replace(inner, mounts=await in_thread(_mounts, folder, inner))
-            result = await self.tool.run(facts, inner)
+            result = await _within_disk(self.tool.run(facts, inner), folder.copy)
         else:
             inner = self._inside(folder, context)
             result = await self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
@@ -219,6 +224,28 @@ class _OnCopy:
         inside = [path.relative_to(context.workspace) for path in context.protected if _is_below(path, context)]
         protected = (*context.protected, *(copy / path for path in inside))
         return replace(_commands(context), workspace=copy, source=copy, protected=protected)
+
+
+async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> ToolResult:
+    """Run a command, and stop it if it fills the disk that holds `place`. Raises ToolFailedError then."""
+    task, before = asyncio.ensure_future(work), os.statvfs(place)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+            now = os.statvfs(place)
+            taken = (before.f_bavail - now.f_bavail) * before.f_frsize
+            # Some file systems have no fixed number of files.
+            files = now.f_favail / now.f_files if now.f_files else 1.0
+            nearly_full = min(now.f_bavail / max(1, now.f_blocks), files) < _LEAST_FREE
+            if taken > MAX_GROWTH or (nearly_full and taken > MAX_GROWTH // 16):
+                task.cancel()
+                await asyncio.wait({task})
+                raise ToolFailedError(f"The command was stopped: it wrote more than {taken >> 20:,} MiB to the disk.")
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise
+    return task.result()
 
 
 def _is_below(path: Path, context: ToolContext) -> bool:

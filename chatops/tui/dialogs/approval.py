@@ -286,11 +286,18 @@ class ApprovalScreen(GuardedDialog):
             self._send(item, Approved(remember=pattern))
 
     async def _contain(self) -> None:
-        """Contain the turn: the call is inspected again in the copy and runs there without a question."""
+        """Contain the turn: calls that can run in the copy are inspected again there and run without a question."""
+        contained = [item for item in self._calls.undecided if can_contain(item.pending)]
+        for item in contained:
+            item.mark = CallMark.CONTAINED
         try:
             await self._session.owned("The turn was not contained").contain()
         except ChatopsError as error:
+            for item in contained:
+                item.mark = CallMark.UNDECIDED
             self.show_note_or_notice(sanitize(error.full))
+        if self.is_attached:
+            self._refresh()
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:

@@ -25,6 +25,8 @@ class CallMark(StrEnum):
     """The edited call was made by an earlier attempt at the step. Its result is used again."""
     NOT_RUN = "not run"
     """The edited call got its result without running, for example because the turn was stopped."""
+    CONTAINED = "contained"
+    """It runs in a copy of the workspace, without an answer."""
     ELSEWHERE = "decided elsewhere"
 
 

@@ -39,6 +39,8 @@ def status_parts(snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool,
     parts = [_Part(snapshot.role, 0, "bold"), _Part(snapshot.level.word, 3), _Part(_model(snapshot), 1)]
     if snapshot.pending:
         parts.append(_Part(approvals_pending(len(snapshot.pending)), 0, "bold"))
+    if snapshot.contained:
+        parts.append(_Part("contained", 0))
     if running:
         far = f", {count(written)} characters" if written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{far}, Esc stops", 2))

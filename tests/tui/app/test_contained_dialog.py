@@ -1,0 +1,114 @@
+"""The dialog at the end of a contained turn, key by key: what is shown, and what reaches the session."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chatops.domain.canonical import canonical
+from chatops.domain.decisions import Approved, Rejected
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts
+from chatops.tools.contained.text import Change, Review
+from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.contained import ContainedScreen
+from tests.tui.app.fakes import FakeSession, pending_call
+from tests.tui.app.support_app import Stage, stage
+
+CHANGES = (
+    Change(path="Makefile", title="add Makefile  [runs later: make]", lines=("+all:",)),
+    Change(path="a.py", title="change a.py", lines=("-a = 1", "+a = 2 \u202e")),
+    Change(path="b.py", title="change b.py", lines=("+b",), conflict="changed in the workspace"),
+)
+
+
+class ContainedSession(FakeSession):
+    """A session whose turn waits for the decision on its changes."""
+
+    changes = Review(head="3 changed", notes=("Ran in the copy:", "  shell_exec make: success"), changes=CHANGES)
+    contained = 0
+
+    def contained_changes(self, arguments: str) -> Review:
+        return self.changes
+
+    async def contain(self, *, on: bool = True) -> bool:
+        self.contained += 1
+        self.change(pending=())
+        return True
+
+
+@asynccontextmanager
+async def asked(size: tuple[int, int] = (80, 40)) -> AsyncIterator[Stage]:
+    session = ContainedSession()
+    async with stage(session, size=size) as running:
+        facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 1}))
+        session.ask(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-1"))
+        while not isinstance(running.app.screen, ContainedScreen) or "3 changed" not in running.text:
+            await asyncio.sleep(0.01)
+            await running.settle()
+        yield running
+
+
+def taken(running: Stage) -> list[object]:
+    return [one.decision for one in running.session.taken]
+
+
+async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> None:
+    async with asked() as running:
+        assert "shell_exec make: success" in running.text and "+a = 2 <U+202E>" in running.text
+        assert "[!] change b.py" in running.text and "runs later: make" in running.text
+        await running.press("a")
+        assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
+
+
+async def test_space_ticks_and_never_decides() -> None:
+    async with asked() as running:
+        await running.press("tab", "space")
+        assert "[ ] change a.py" in running.text and not running.session.taken
+        await running.press("a")
+        assert taken(running) == [Approved(only=("Makefile",))]
+
+
+@pytest.mark.more
+async def test_nothing_ticked_applies_nothing() -> None:
+    async with asked() as running:
+        await running.press("space", "tab", "space", "a")
+        assert not running.session.taken and "Nothing is ticked" in running.text
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("key", ["y", "n", "enter", "A", "s", "r", "plus", "c"])
+async def test_other_keys_decide_nothing(key: str) -> None:
+    async with asked() as running:
+        await running.press(key)
+        assert not running.session.taken
+
+
+@pytest.mark.more
+async def test_d_discards_and_capital_d_sends_back_with_a_reason() -> None:
+    async with asked() as running:
+        await running.press("D")
+        await running.answer("use tabs", "enter")
+        assert taken(running) == [Rejected(reason="use tabs", send_back=True)]
+    async with asked() as running:
+        await running.press("d")
+        assert taken(running) == [Rejected()]
+
+
+async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
+    async with asked(size=(80, 16)) as running:
+        await running.press("a")
+        assert not running.session.taken
+        await running.press("end", "a")
+        assert taken(running) == [Approved()]
+
+
+async def test_c_contains_the_turn_and_closes_the_dialog_without_a_decision() -> None:
+    session = ContainedSession()
+    async with stage(session) as running:
+        session.ask(pending_call())
+        await running.settle()
+        assert isinstance(running.app.screen, ApprovalScreen)
+        await running.press("c")
+        assert session.contained == 1 and not session.taken
+        assert "elsewhere" not in running.text
