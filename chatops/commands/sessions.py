@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from chatops.commands.context import Stored, find_session, screen, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import ConfigError, SessionBusyError
-from chatops.domain.wording import plural
+from chatops.domain.wording import excerpt, plural
 from chatops.headless.screen import table, when
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
-    from chatops.domain.messages import Message
     from chatops.store.base import SessionInfo, Store
 
 ALL = 1_000_000
 AROUND = 40
 """Characters shown on each side of a search hit."""
 
+MOST_HITS = 1_000
 READING = ("list", "show", "search", "export")
 """Actions that work on whatever can still be read of a store, and change nothing in it."""
 
@@ -119,20 +119,21 @@ def _search(opened: Stored, arguments: Namespace) -> int:
     wanted = arguments.text.casefold()
     if not wanted.strip():
         raise ConfigError("There is nothing to search for.", advice="chatops sessions search TEXT")
-    hits: list[tuple[SessionInfo, str, str]] = []
-    for info in opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL):
-        texts = [(message.id, _text(message)) for message in opened.store.history(info.id)]
-        matches = [(info, message_id, text) for message_id, text in texts if wanted in text.casefold()]
-        titled = [(info, "", info.title)] if wanted in info.title.casefold() else []
-        hits += matches or titled
+    workspace = None if arguments.all else str(opened.workspace)
+    hits = opened.store.search(arguments.text, workspace=workspace, limit=MOST_HITS)
     if arguments.output_format == "json":
         found: list[JsonValue] = [
-            {"session_id": info.id, "title": info.title, "message_id": message_id, "text": text}
-            for info, message_id, text in hits
+            {
+                "session_id": hit.session.id,
+                "title": hit.session.title,
+                "message_id": hit.message_id or "",
+                "text": hit.text,
+            }
+            for hit in hits
         ]
         view.json(found)
     elif hits:
-        rows = [(info.id, info.title, _excerpt(text, wanted)) for info, _, text in hits]
+        rows = [(hit.session.id, hit.session.title, excerpt(hit.text, wanted, around=AROUND)) for hit in hits]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))
     else:
         view.say(f"Nothing found. {'' if arguments.all else 'In all folders: add --all.'}".rstrip())
@@ -217,23 +218,3 @@ def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":
 
     value = plain(info)
     return dict(value) if isinstance(value, dict) else {}
-
-
-def _text(message: "Message") -> str:
-    from chatops.domain.messages import AssistantMessage, ToolMessage, UserMessage
-
-    match message:
-        case UserMessage(text=text) | AssistantMessage(text=text):
-            return text
-        case ToolMessage(content=content):
-            return content
-        case _:
-            return ""
-
-
-def _excerpt(text: str, wanted: str) -> str:
-    flat = " ".join(text.split())
-    at = max(0, flat.casefold().find(wanted))
-    start = max(0, at - AROUND)
-    end = at + len(wanted) + AROUND
-    return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")

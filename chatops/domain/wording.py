@@ -19,3 +19,11 @@ def one_line(text: str, *, most: int) -> str:
     head = " ".join(text[: 4 * most].split())
     cut_short = head if len(head) <= most and len(text) <= 4 * most else f"{head[:most]}…"
     return sanitize(cut_short, newlines=False)
+
+
+def excerpt(text: str, wanted: str, *, around: int) -> str:
+    """Return the first place of `wanted`, whatever the case, in one line with `around` characters on each side."""
+    flat = " ".join(text.split())
+    at = max(0, flat.casefold().find(wanted.casefold()))
+    start, end = max(0, at - around), at + len(wanted) + around
+    return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")

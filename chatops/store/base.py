@@ -5,6 +5,7 @@ The tests behind `tests/store/conformance.py` specify each method. They assume n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,6 +60,17 @@ class SessionInfo:
     """Calls of the active turn that wait for a decision."""
     run: RunMark | None = None
     """None for a chat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """A text of a session that contains what was searched for."""
+
+    session: SessionInfo
+    message_id: MessageId | None
+    """None if it is the title."""
+    text: str
+    """The whole text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +189,17 @@ class Store(Protocol):
 
         Sessions without messages are left out: a process may have died between creating one and its first turn.
         """
+        ...
+
+    def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
+        """Return where messages and titles contain `text`, whatever the case: newest first, titles last.
+
+        A message of several sessions is a hit in each of them. May take a while: call it in a thread.
+        """
+        ...
+
+    def update_index(self, *, go_on: Callable[[], bool]) -> None:
+        """Prepare `search` for new messages, as long as `go_on` returns True."""
         ...
 
     def update_session(

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.effects import WorkflowStep
     from chatops.engine.workflow.inputs import CancelRun, ReviewStep
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, RuleRow, SessionInfo
+    from chatops.store.base import (
+        DecisionRow,
+        Holder,
+        JournalRow,
+        LeaseRow,
+        PendingCallRow,
+        RuleRow,
+        SearchHit,
+        SessionInfo,
+    )
 
 
 class _Late:
@@ -44,10 +53,11 @@ class _Late:
 
 
 if TYPE_CHECKING:
-    from chatops.store import backup, decisions, health, messages, remembered, runs, turns
+    from chatops.store import backup, decisions, health, messages, remembered, runs, search, turns
 else:
     backup, decisions, health = map(_Late, ("backup", "decisions", "health"))
-    messages, remembered, runs, turns = map(_Late, ("messages", "remembered", "runs", "turns"))
+    messages, remembered, runs = map(_Late, ("messages", "remembered", "runs"))
+    search, turns = map(_Late, ("search", "turns"))
 
 
 class SqliteStore:
@@ -106,6 +116,14 @@ class SqliteStore:
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit)
 
+    def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
+        search.update_index(self._rows)
+        with self._rows.read():
+            return list(search.search(self._rows, text, workspace=workspace, most=limit))
+
+    def update_index(self, *, go_on: Callable[[], bool]) -> None:
+        search.update_index(self._rows, go_on=go_on)
+
     def update_session(
         self,
         session_id: SessionId,
@@ -125,6 +143,7 @@ class SqliteStore:
             sessions.delete(self._rows, full)
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)
+            search.remove_index(self.path)
 
     def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
         now = self._clock()

@@ -60,6 +60,17 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HitRow:
+    """A text of a session that contains what was searched for."""
+
+    session_id: SessionId
+    title: str
+    when: str
+    text: str
+    """The whole message, or the title."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRow:
     """A workflow in the list of workflows."""
 
@@ -154,6 +165,10 @@ class Host(Protocol):
 
     async def sessions(self) -> Sequence[SessionRow]:
         """Return the stored sessions of this workspace, newest first."""
+        ...
+
+    async def search(self, text: str) -> Sequence[HitRow]:
+        """Return where sessions of this workspace contain `text`, newest first."""
         ...
 
     async def next_pending(self) -> SessionId | None:

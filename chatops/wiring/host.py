@@ -21,7 +21,7 @@ from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover
-from chatops.tui.host import FirstSession, ModelRow, RoleRow, SessionRow
+from chatops.tui.host import FirstSession, HitRow, ModelRow, RoleRow, SessionRow
 from chatops.wiring.app import App
 from chatops.wiring.background import Background
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
@@ -183,6 +183,14 @@ class TuiHost(HostRuns, HostTexts):
         store = self._app.store
         return [
             _session(info, resume_summary(store, info)) for info in store.sessions(workspace=str(self._app.workspace))
+        ]
+
+    async def search(self, text: str) -> Sequence[HitRow]:
+        """Return where sessions of this workspace contain `text`, newest first."""
+        hits = await asyncio.to_thread(self._app.store.search, text, workspace=str(self._app.workspace))
+        return [
+            HitRow(session_id=hit.session.id, title=hit.session.title, when=changed_at(hit.session), text=hit.text)
+            for hit in hits
         ]
 
     async def next_pending(self) -> SessionId | None:

@@ -84,3 +84,20 @@ def test_a_text_of_the_history_is_put_into_the_message_field(installation: Insta
             terminal.press("up")
             terminal.press("up")
             terminal.wait_for("half a thought")
+
+
+def test_a_text_of_another_session_is_found_and_the_session_opened(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        assert installation.run("-p", "where are the Äpfel stored", "--model", "local").code == 0
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            terminal.say("hello")
+            terminal.wait_for("You said: hello")
+            terminal.say("/search nowhere")
+            terminal.wait_for("No session of this workspace contains 'nowhere'.")
+            terminal.say("/search äpfel")
+            terminal.wait_for("Sessions with 'äpfel'")
+            terminal.press("enter")
+            terminal.wait_for("You said: where are the Äpfel stored")
+            terminal.wait_gone("You said: hello")

@@ -17,7 +17,16 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
-from chatops.store.base import DecisionRow, Holder, JournalRow, LeaseRow, PendingCallRow, RuleRow, SessionInfo
+from chatops.store.base import (
+    DecisionRow,
+    Holder,
+    JournalRow,
+    LeaseRow,
+    PendingCallRow,
+    RuleRow,
+    SearchHit,
+    SessionInfo,
+)
 from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
 from tests.store.memory import decisions, leases, remembered, runs, sessions, turns
@@ -90,6 +99,26 @@ class MemoryStore:
         """See `Store.delete_session`."""
         with self._write() as memory:
             sessions.delete(memory, sessions.full_id(memory, session_id))
+
+    def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
+        """See `Store.search`."""
+        wanted = text.casefold()
+        hits: list[SearchHit] = []
+        titled: list[SearchHit] = []
+        for info in self.sessions(workspace=workspace, limit=1_000_000):
+            texts = [
+                (one.id, getattr(one, "content" if one.kind == "tool" else "text", "")) for one in self.history(info.id)
+            ]
+            found = [
+                SearchHit(session=info, message_id=id_, text=said) for id_, said in texts if wanted in said.casefold()
+            ]
+            hits += found
+            if not found and wanted in info.title.casefold():
+                titled.append(SearchHit(session=info, message_id=None, text=info.title))
+        return [*hits, *titled][:limit]
+
+    def update_index(self, *, go_on: Callable[[], bool]) -> None:
+        """See `Store.update_index`."""
 
     def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
         """See `Store.fork_session`."""

@@ -6,6 +6,7 @@ The fixtures are those of `conformance`.
 import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 
@@ -189,6 +190,28 @@ class SessionConformance:
         fork = store.fork_session(session.id, before=kit.user(session.id, n=0).id)
         assert (fork.head, fork.messages, fork.forked_from) == (None, 0, session.id)
         assert store.history(fork.id) == ()
+
+    def test_a_search_finds_messages_in_each_session_that_has_them(self, store: Store, session: SessionInfo) -> None:
+        texts = ["Where is the ÄRGER?", "100% sure", "a\\b", "no \x00 NUL", "\ud800 half"]
+        for n, text in enumerate(texts):
+            store.append_message(session.id, kit.user(session.id, text, n))
+        fork = store.fork_session(session.id, before=kit.user(session.id, n=1).id)
+        other = store.create_session(workspace="/w", role="r", persona="p", title="Sure thing")
+        store.append_message(other.id, kit.user(other.id, "nothing"))
+
+        def found(text: str, **more: Any) -> set[SessionId]:
+            return {hit.session.id for hit in store.search(text, **more)}
+
+        assert found("ärger") == {session.id, fork.id}
+        assert found("SURE") == {session.id, other.id}
+        assert found("%") == found("a\\B") == found("half") == {session.id}
+        assert found('"') == found("a_b") == set()
+        assert found("sure", workspace="/elsewhere") == set()
+        assert len(store.search("e", limit=2)) == 2
+        store.append_message(other.id, kit.user(other.id, "now with ärger", 2))
+        assert found("ÄRGER") == {session.id, fork.id, other.id}
+        store.delete_session(session.id)
+        assert found("ÄRGER") == {fork.id, other.id}
 
     def test_an_empty_session_can_be_forked(self, store: Store, session: SessionInfo) -> None:
         fork = store.fork_session(session.id)

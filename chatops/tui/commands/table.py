@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from chatops.tui.commands import compaction, handlers, revision
+from chatops.tui.commands import compaction, handlers, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -47,6 +47,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
     SlashCommand(name="sessions", help="choose another session", run=handlers.sessions),
+    SlashCommand(name="search", args="TEXT", help="find a text in all sessions here", run=search.search),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
     SlashCommand(name="reload", help="apply a changed registry", run=handlers.reload),
     SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=handlers.take_over),

@@ -45,7 +45,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.tui.host import FirstSession, ModelRow, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
+from chatops.tui.host import FirstSession, HitRow, ModelRow, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
@@ -465,6 +465,9 @@ class FakeHost:
     async def new_session(self, *, role: str, model: str | None) -> SessionView:
         self.begun_in.append(role)
         return self.others["new"]
+
+    async def search(self, text: str) -> Sequence[HitRow]:
+        return ()
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
         return self.others["fork"]
