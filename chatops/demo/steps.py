@@ -43,7 +43,7 @@ class Made:
 
     @property
     def why(self) -> str:
-        """The result on one line."""
+        """The result of the call on one line, as the reason that the demo gives."""
         return " ".join(self.content.replace(GUIDANCE, "").split())[:_REASON]
 
     def value(self) -> Mapping[str, object]:

@@ -39,7 +39,7 @@ _PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 
 
 class Container(Enum):
-    """Container of container that a bracket opens."""
+    """Kind of container that a bracket opens."""
 
     OBJECT = auto()
     ARRAY = auto()

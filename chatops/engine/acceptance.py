@@ -45,7 +45,6 @@ _ONLY_JSON = (
     '{"success": true, "result": …, "reasoning": "…"}.'
 )
 _UNREADABLE = "Your response could not be parsed as valid JSON."
-NOT_JSON = f"[chatops] {_UNREADABLE}"
 _AS_TEXT = (
     "If what you wrote is the result, give it again as the text of `result`: "
     '{"success": true, "result": "what you wrote", "reasoning": "one sentence"}.'

@@ -373,7 +373,7 @@ def numbered(found: Sequence[Problem]) -> str:
 
 
 def untold(tool: str, content: str) -> tuple[Problem, ...]:
-    """Return the whole text of a validation that failed without saying what is wrong, as one problem."""
+    """Return the text of a failed validation that lists no problems, as one problem."""
     return (_error(tool, content),)
 
 

@@ -175,7 +175,6 @@ _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
     "brace_expression": "pattern",
 }
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
-_GLOB = frozenset("*?[")
 
 
 class _Reader:

@@ -96,19 +96,17 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
             assert_never(pattern)
 
 
-def pattern_from_list(
-    tool: str, match: tuple[str, ...], *, tools: ToolCapabilities = BUILT_IN_TOOLS
-) -> ArgumentPattern:
+def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
     """Return the pattern of a role rule's ``match``.
 
-    Several words for a tool that is not in `tools` are the words of a command: they match nothing if it runs none.
+    Several words for a tool that is not built in are the words of a command: they match nothing if it runs none.
 
     Raises ConfigError if it is no pattern for `tool`.
     """
     if not match:
         return ANY_ARGUMENTS
-    known = tools.get(tool, NO_CAPABILITIES)
-    if known.command or (tool not in tools and len(match) > 1):
+    known = BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES)
+    if known.command or (tool not in BUILT_IN_TOOLS and len(match) > 1):
         if not bare_name(match[0]):
             raise ConfigError(
                 f"The first word of match is {match[0]!r}, but a rule for {tool} has to name a program.",
@@ -120,7 +118,7 @@ def pattern_from_list(
             f"match of a rule for {tool} has to be one path glob or one host.",
             advice='Write e.g. "src/**" for files or "*.example.org" for the web.',
         )
-    return parse_rule(f"{tool}:{match[0]}", tools=tools)[1]
+    return parse_rule(f"{tool}:{match[0]}")[1]
 
 
 def reread(tool: ToolSpec, pattern: ArgumentPattern) -> ArgumentPattern:

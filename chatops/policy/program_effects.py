@@ -323,7 +323,7 @@ def commits(verb: str, words: Sequence[str]) -> bool:
 
 
 def loads_nothing(name: str, argv: Sequence[str]) -> bool:
-    """Return True if a program is known to run no file of the folder by itself."""
+    """Return True if a program is known to load no file of the working folder unless its arguments name one."""
     if name == "git":
         words = after_options(argv[1:], GIT_VALUED)
         return bool(words) and words[0] in GIT

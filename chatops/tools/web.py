@@ -83,7 +83,7 @@ class _Page:
 
 
 def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module."""
+    """Return web_fetch, limited to what `settings` permit."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         return _inspect(arguments["url"], facts, settings)

@@ -257,7 +257,7 @@ class Host(Protocol):
         ...
 
     async def revoke_trust(self) -> bool:
-        """Forget what the user trusts in this workspace. Return False if that was nothing."""
+        """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
         ...
 
     async def revoke(self, session: "SessionView", *, rule: str) -> str:

@@ -363,7 +363,7 @@ class App:
         return resolve(sandbox_layers(registries, command_line=self.options.sandbox))
 
     def web_ports(self) -> frozenset[int]:
-        """Return the ports that web_fetch may connect to besides the web's own, according to both registries."""
+        """Return the ports besides 80 and 443 that web_fetch may connect to, according to both registries."""
         now, coming = web_ports(self._registries()), self._coming()
         return now if coming is None else now & web_ports(coming)
 

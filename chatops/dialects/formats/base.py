@@ -224,7 +224,7 @@ def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
 
 
 def unreadable(error: UnreadableValueError, name: str, start: int) -> UnusableCall:
-    """Return the trouble with arguments that could not be read because of `error`."""
+    """Return the unusable call for arguments that could not be read because of `error`."""
     if error.cut:
         return cut_off(name, start)
     where = max(error.position - start, 0)

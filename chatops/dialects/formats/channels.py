@@ -132,7 +132,7 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMark:
-    """The opening or closing mark of a part."""
+    """The tag that opens or closes a part of a message, such as ``<|open|>call<|sep|>``."""
 
     name: str
     opens: bool

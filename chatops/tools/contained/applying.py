@@ -36,7 +36,7 @@ NOT_EMPTY = "the folder is not empty"
 
 
 class NotAppliedError(ToolFailedError):
-    """Nothing was applied, and everything was taken back."""
+    """Applying failed, and the changes made until then were undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

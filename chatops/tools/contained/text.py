@@ -57,7 +57,7 @@ class Review:
 
 
 def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder, *, undo: bool = False) -> Review:
-    """Return the whole list with the diffs."""
+    """Return the complete list of changes, each with its diff."""
     notes: list[str] = []
     if conflicts:
         notes += ["In conflict, left as they are:"]

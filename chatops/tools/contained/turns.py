@@ -68,7 +68,7 @@ class ContainedTurns:
         return turn_folder(self._data, name)
 
     def copied(self, name: str, context: ToolContext) -> TurnFolder:
-        """Return the folder of a contained turn, with the copy made if there is none. Raises ToolFailedError."""
+        """Return the folder of a contained turn. The workspace is copied on first use. Raises ToolFailedError."""
         folder = self.folder(name)
         with self._copying:
             if not folder.exists:

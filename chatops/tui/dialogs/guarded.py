@@ -81,7 +81,7 @@ class KeyGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialogFrame:
-    """The texts around the payload."""
+    """The texts of a dialog around its payload: title, list of calls and keys."""
 
     title: str
     keys: str

@@ -52,7 +52,7 @@ class SessionSwitcher:
         self._replacing_lost = False
 
     def show(self, session: "SessionView", host: "Host") -> None:
-        """Show a session from its current state on."""
+        """Show the messages of a session, then its events as they happen."""
         self._drawing.subscribe(session)
         shown = self.shown = self._with_presenters(session, host)
         self._sending.show(shown)
