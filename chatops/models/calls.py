@@ -10,14 +10,18 @@ In text, certain text is passed on at once; a possible call is held back and rea
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from chatops.dialects import CallReader, Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
+from chatops.dialects import Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
 from chatops.dialects.families import Family
-from chatops.dialects.formats.json_objects import ARGUMENT_KEYS
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
 from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
+
+if TYPE_CHECKING:
+    from chatops.dialects.reader import CallReader
 
 NAME_LIMIT = 256
 MOST_CALLS = 1_000
@@ -248,8 +252,14 @@ class TextReader:
 
     def __init__(self, text_tools: TextTools) -> None:
         self._text_tools = text_tools
-        self._reader = CallReader(text_tools.tools, aliases=text_tools.aliases)
         self._raw: list[str] = []
+
+    @cached_property
+    def _reader(self) -> "CallReader":
+        # Slow to import, and not needed before a reply arrives.
+        from chatops.dialects.reader import CallReader
+
+        return CallReader(self._text_tools.tools, aliases=self._text_tools.aliases)
 
     def feed(self, text: str) -> list[Segment]:
         """Return the segments that are certain by now."""
@@ -265,7 +275,7 @@ class TextReader:
         if not reading.calls and not reading.diagnostics:
             return TextEnd(segments=segments)
         if called_natively:
-            plain = CallReader(None)
+            plain = type(self._reader)(None)
             plain.feed("".join(self._raw))
             return TextEnd(segments=segments, prose=plain.close(finish_reason)[1].content)
         if not self._text_tools.may_call:
@@ -304,6 +314,8 @@ def _arguments_in(excerpt: str) -> str:
     The model sees its call again under the name that it gave. If the arguments were the whole object, it would see, and
     imitate, a call inside a call.
     """
+    from chatops.dialects.formats.json_objects import ARGUMENT_KEYS  # loaded with the reader of calls
+
     try:
         value, _ = json.JSONDecoder().raw_decode(excerpt)
     except (ValueError, RecursionError):

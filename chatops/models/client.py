@@ -152,6 +152,7 @@ class _KeyReader:
 def warm_up() -> None:
     """Import the SDK, which takes about half a second. Run it in a thread, after the first paint."""
     importlib.import_module("chatops.models.chat")
+    importlib.import_module("chatops.dialects.reader")
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")

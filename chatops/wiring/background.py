@@ -5,7 +5,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from importlib import import_module
 from threading import Event
 
 from chatops.domain.errors import StoreError
@@ -121,7 +120,6 @@ def _load() -> None:
     from chatops.models import client
 
     client.warm_up()
-    import_module("chatops.demo.model")
 
 
 async def offer(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:

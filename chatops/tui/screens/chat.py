@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 FIRST_KEYS_S = 0.1
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
+WARM_UP_S = 0.5
+"""Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
 HELD_S = 0.03
 """Seconds after sending a message until the next frame at the latest."""
 SHOWN_S = 0.2
@@ -202,11 +204,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self.show_notice(notice)
         if self._sending.outbox.texts:
             self._start(partial(self._sending.outbox.submit_all, self._submit), group="submit")
+            # The request of a message that waits comes first.
+            self.set_timer(WARM_UP_S, self._drawing.warm_up)
+        else:
+            self._drawing.warm_up()
         if opened.choose_session:
             self.open_sessions()
         else:
             self._show_pending_if_asked()
-        self._drawing.warm_up()
 
     def failed_to_open(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
