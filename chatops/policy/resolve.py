@@ -403,6 +403,7 @@ def sandbox_layers(
         session=session,
         role=max((found.require for found in roles), default=SandboxLevel.NONE),
         site=site.sandbox if site is not None else None,
+        keys=frozenset(model.key.env for registry in registries if registry for model in registry.models),
     )
 
 

@@ -16,7 +16,8 @@ Theory of operation
    may widen or narrow, as the user could by editing the registry. The session's are stored beside the session in the
    user's store, one line each, and never in the workspace.
 3. ``role``: may only raise `require`.
-4. ``site``: the site registry's key ``sandbox`` is the ceiling, applied last. Without the key there is no ceiling.
+4. ``keys``: variables that hold keys of models are taken out of `env`.
+5. ``site``: the site registry's key ``sandbox`` is the ceiling, applied last. Without the key there is no ceiling.
 
 So nothing that a model, a tool or a workspace writes takes part, and no layer goes beyond the site's.
 
@@ -72,6 +73,8 @@ class SandboxLayers:
     role: SandboxLevel = SandboxLevel.NONE
     site: SandboxSpec | None = None
     """The ceiling; None: there is none."""
+    keys: frozenset[str] = frozenset()
+    """Variables that hold keys of models. Commands never get them."""
 
 
 def resolve(layers: SandboxLayers) -> SandboxSpec:
@@ -79,7 +82,8 @@ def resolve(layers: SandboxLayers) -> SandboxSpec:
     spec = widened(layers.registry, layers.command_line)
     for change in layers.session:
         spec = changed(spec, change)
-    return under(layers.site, replace(spec, require=max(spec.require, layers.role)))
+    env = tuple(name for name in spec.env if name not in layers.keys)
+    return under(layers.site, replace(spec, env=env, require=max(spec.require, layers.role)))
 
 
 def parse_change(text: str) -> SandboxChange:

@@ -432,7 +432,8 @@ class Session(SessionView):
         settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
         limits = resolve(self._services.rights.sandbox_layers(settings))
         if change is not None and not holds(limits, change):
-            raise ConfigError(f"The site registry or the role does not permit {change}.", advice="Nothing has changed.")
+            why = "the site registry, the role, or a model whose key it is"
+            raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
         self._apply(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
         stored = "\n".join(map(str, settings.sandbox))

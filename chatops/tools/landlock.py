@@ -11,7 +11,6 @@ further rights: namespaces, tracing, io_uring, keys.
 
 import ctypes
 import os
-import platform
 import struct
 import sys
 
@@ -56,9 +55,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def abi() -> int:
     """Return the version of Landlock in this kernel; 0 if it has none or this machine is of another kind."""
-    if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES:
+    if sys.platform != "linux" or os.uname().machine not in _ARCHITECTURES:
         return 0
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
+
+
+def encoded(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> str:
+    """Return the arguments of `confine` as one word that `confine_encoded` reads without importing a parser."""
+    lists = (",".join(os.fsencode(path).hex() for path in paths) for paths in (read, write))
+    return ";".join((*lists, "network" if network else ""))
+
+
+def confine_encoded(text: str) -> None:
+    """Confine this process as `encoded` says. Raises OSError or ValueError."""
+    read, write, network = text.split(";")
+    lists = [[os.fsdecode(bytes.fromhex(path)) for path in paths.split(",") if path] for paths in (read, write)]
+    confine(read=lists[0], write=lists[1], network=bool(network))
 
 
 def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> None:
@@ -114,7 +126,7 @@ def _drop_capabilities() -> None:
 
 
 def _refuse_calls(*, network: bool) -> None:
-    audit, (socket, clone, clone3), refused = _ARCHITECTURES[platform.machine()]
+    audit, (socket, clone, clone3), refused = _ARCHITECTURES[os.uname().machine]
     allow, error = 0x7FFF0000, 0x00050000
     program: list[tuple[int, int, int, int]] = [
         (0x20, 0, 0, 4),  # load the architecture

@@ -42,7 +42,6 @@ Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``rea
 how many processes are left. So no command starts after its app has died; see `process.Command`.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -66,7 +65,7 @@ from chatops.tools.git_config import config_place, filtered_config
 from chatops.tools.process import DATA, Command
 from chatops.tools.proxy import PORT
 from chatops.tools.supervisor import MAX_FILE
-from chatops.tools.toolchains import Toolchains, find_toolchains
+from chatops.tools.toolchains import Toolchains, find_toolchains, named
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +144,7 @@ def confinement(
     lists = (
         ("may read", spec.read),
         ("may write", spec.write),
-        ("programs of", tuple(map(str, toolchains.shown))),
+        ("programs of", named(toolchains)),
         ("gets", spec.env),
     )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
@@ -251,7 +250,7 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     workspace = str(context.workspace)
     read = [*_SYSTEM, *_LINKS, "/proc", *names, *spec.read, *map(str, confined.toolchains.shown), workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
-    return json.dumps({"read": read, "write": write, "network": spec.network})
+    return landlock.encoded(read=read, write=write, network=spec.network)
 
 
 def sandboxed_command(

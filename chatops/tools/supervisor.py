@@ -7,8 +7,8 @@ of the sandbox this script runs between the app and the command as a child subre
 a process whose parent has ended, as after a double fork, becomes a child of this one and not of init. So all processes
 of the command stay below this process, even after setsid, and can be found in ``/proc``.
 
-It is started as ``python -I -S supervisor.py STATUS_FD PARENT LIMITS ARGV…``. LIMITS is empty, or JSON with the
-arguments of `landlock.confine`, which then confines the command. It uses the standard library only, because
+It is started as ``python -I -S supervisor.py STATUS_FD PARENT LIMITS ARGV…``. LIMITS is empty, or what
+`landlock.confine_encoded` reads to confine the command. It uses the standard library only, because
 imports delay each command. The steps:
 
 - Block SIGTERM and SIGCHLD, become a subreaper, and request SIGTERM for the death of the app (PR_SET_PDEATHSIG). Then
@@ -173,12 +173,10 @@ def _start(argv: list[str], limits: str) -> int:
 
 def _confine(limits: str) -> None:
     """Confine this process. Nothing of the command has run yet, so a failure ends it."""
-    import json
-
     # In isolated mode the folder of this script is no place to import from.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     landlock = __import__("landlock")
-    landlock.confine(**json.loads(limits))
+    landlock.confine_encoded(limits)
 
 
 def _limit(name: int, most: int) -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from chatops.tools.confine import home_folders, home_secrets
@@ -35,25 +36,45 @@ class Toolchains:
 
 def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
     """Return the virtual environment and toolchains of `environ`, the environment of this process."""
+    rustup = environ.get("RUSTUP_HOME", "")
+    found = _of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
+    venv = virtual_environment(workspace, environ)
+    if venv is None:
+        return found
+    shown = dict.fromkeys((venv, *filter(_may_be_shown, _base(venv)), *found.shown))
+    return Toolchains(
+        shown=tuple(shown),
+        path=(str(venv / "bin"), *found.path),
+        environment={**found.environment, "VIRTUAL_ENV": str(venv)},
+    )
+
+
+@lru_cache(maxsize=16)
+def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]) -> Toolchains:
+    """Return the toolchains that PATH leads to. Cached, because it takes milliseconds; `homes` is part of the key."""
     shown: dict[Path, None] = {}
-    path: dict[str, None] = {}
+    entries: dict[str, None] = {}
     variables: dict[str, str] = {}
-    if (venv := virtual_environment(workspace, environ)) is not None:
-        shown |= dict.fromkeys((venv, *filter(_may_be_shown, _base(venv))))
-        path[str(venv / "bin")] = None
-        variables["VIRTUAL_ENV"] = str(venv)
-    for entry in environ.get("PATH", "").split(os.pathsep):
+    for entry in path.split(os.pathsep):
         folder = Path(entry)
-        # A program in the workspace can be written by the model. Only its virtual environment, above, counts.
+        # A program in the workspace can be written by the model. Only its virtual environment counts.
         if not folder.is_absolute() or _in_any(folder, (*_SYSTEM, workspace)):
             continue
         for name in _PROGRAMS:
             program = shutil.which(name, path=entry)
-            found = [] if program is None else list(_installation(Path(program), variables))
+            found = [] if program is None else list(_installation(Path(program), variables, rustup=rustup))
             if found and all(map(_may_be_shown, found)):
                 shown |= dict.fromkeys(found)
-                path[entry] = None
-    return Toolchains(shown=tuple(shown), path=tuple(path), environment=variables)
+                entries[entry] = None
+    return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
+
+
+def named(toolchains: Toolchains) -> tuple[str, ...]:
+    """Return the shown paths for display: several of one folder as that folder."""
+    parents = [place.parent for place in toolchains.shown]
+    return tuple(
+        dict.fromkeys(str(place.parent if parents.count(place.parent) > 1 else place) for place in toolchains.shown)
+    )
 
 
 def virtual_environment(workspace: Path, environ: Mapping[str, str]) -> Path | None:
@@ -82,7 +103,7 @@ def _base(venv: Path) -> Iterator[Path]:
             yield from dict.fromkeys((Path(os.path.normpath(root)), Path(os.path.realpath(root))))
 
 
-def _installation(program: Path, variables: dict[str, str]) -> Iterator[Path]:
+def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
     """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised."""
     folder = program.parent
     home = folder.parent
@@ -91,11 +112,11 @@ def _installation(program: Path, variables: dict[str, str]) -> Iterator[Path]:
         yield from (home / name for name in _PYENV if (home / name).exists())
         return
     if folder.name == "bin" and (folder / "rustup").exists():
-        rustup = Path(os.environ.get("RUSTUP_HOME") or home.parent / ".rustup")
-        if (rustup / "toolchains").is_dir():
-            variables |= {"RUSTUP_HOME": str(rustup), "CARGO_HOME": str(home)}
-            yield from (folder, rustup / "toolchains")
-            yield from (place for place in (rustup / "settings.toml",) if place.is_file())
+        root = Path(rustup) if rustup else home.parent / ".rustup"
+        if (root / "toolchains").is_dir():
+            variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(home)}
+            yield from (folder, root / "toolchains")
+            yield from (place for place in (root / "settings.toml",) if place.is_file())
         return
     real = Path(os.path.realpath(program))
     root = real.parent.parent

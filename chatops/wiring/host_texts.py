@@ -73,12 +73,10 @@ class HostTexts:
         settings = session.settings
         layers = self._app.rights.sandbox_layers(settings)
         found = confinement(session.grant().sandbox or NARROWEST, workspace=self._app.workspace)
-        programs = ", ".join(map(str, found.toolchains.shown)) or "of the system only"
         lines = [
             f"Level {found.level.word}: {found.description}",
             *([found.refusal] if found.refusal else []),
             "",
-            f"Programs   {programs}",
             "Writable   the workspace, but not .chatops",
             "",
             "Beyond the default:",

@@ -46,11 +46,22 @@ async def test_the_ceiling_of_the_site_holds(bench: Bench, text: str) -> None:
     app = bench.app()
     session = await app.open_session(None, attended=True)
     before = session.grant().sandbox
-    with pytest.raises(ConfigError, match="does not permit"):
+    with pytest.raises(ConfigError, match="not permitted"):
         await session.change_sandbox(parse_change(text))
     assert session.grant().sandbox == before
     for permitted in ("hosts +a.example.org", "git commit", "read +/srv/data/x"):
         await session.change_sandbox(parse_change(permitted))
+
+
+async def test_commands_never_get_the_key_of_a_model(bench: Bench) -> None:
+    bench.write(
+        models={"m": {"api_url": "http://127.0.0.1:9/v1", "model_name": "x", "api_key_env": "MY_KEY"}},
+        sandbox={"env": ["MY_KEY", "CI"]},
+    )
+    session = await bench.app().open_session(None, attended=True)
+    assert (session.grant().sandbox or NARROWEST).env == ("CI",)
+    with pytest.raises(ConfigError, match="not permitted"):
+        await session.change_sandbox(parse_change("env +MY_KEY"))
 
 
 async def test_a_session_cannot_lower_the_level(bench: Bench) -> None:
