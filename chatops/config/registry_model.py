@@ -4,19 +4,31 @@ Values are validated strictly, so that a damaged file is not misread: ``"10"`` i
 boolean.
 """
 
+import re
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from chatops.domain.rights import LevelWord, VerdictWord
 from chatops.domain.sandbox import GitAccess
+from chatops.policy.registry import ROLE_COLOURS
 from chatops.policy.sandbox import host_problem
 
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
 ScopeWord = Literal["session", "folder", "role"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+_HEX = re.compile("#[0-9a-fA-F]{6}")
 Rounds = Annotated[int, Field(ge=1, le=99)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Tokens = Annotated[int, Field(ge=1)]
@@ -119,6 +131,19 @@ class RoleSandboxEntry(Strict):
     require: RequiredLevel = "none"
 
 
+def _colour(text: str) -> str:
+    if text and text not in ROLE_COLOURS and not _HEX.fullmatch(text):
+        raise ValueError(f"is no colour: expected {', '.join(ROLE_COLOURS)} or #rrggbb")
+    return text
+
+
+RoleColour = Annotated[
+    str,
+    AfterValidator(_colour),
+    WithJsonSchema({"anyOf": [{"enum": list(ROLE_COLOURS)}, {"type": "string", "pattern": f"^{_HEX.pattern}$"}]}),
+]
+
+
 class RoleEntry(Lenient):
     """A role; without an optional key it behaves as if the key did not exist."""
 
@@ -131,6 +156,8 @@ class RoleEntry(Lenient):
     backup_4: Name | None = None
     system_append: str = ""
     persona: str = ""
+    color: RoleColour = ""
+    """Colour of the role on the screen: a name, or ``#rrggbb``."""
     tools: list[str] | None = None
     max_rounds: Rounds | None = None
     rules: list[RuleEntry] = Field(default_factory=list)

@@ -248,6 +248,7 @@ class _Reader:
             models=tuple(models),
             system_append=entry.system_append,
             persona=entry.persona,
+            color=entry.color,
             tools=None if entry.tools is None else self._listed(entry.tools, (*path, "tools")),
             max_rounds=entry.max_rounds,
             rules=tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(entry.rules)),

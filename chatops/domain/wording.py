@@ -27,3 +27,18 @@ def excerpt(text: str, wanted: str, *, around: int) -> str:
     at = max(0, flat.casefold().find(wanted.casefold()))
     start, end = max(0, at - around), at + len(wanted) + around
     return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")
+
+
+def duration(milliseconds: int) -> str:
+    """Return a duration such as ``12 ms``, ``3.4 s`` or ``2 min 05 s``."""
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.1f} s"
+    minutes, seconds = divmod(milliseconds // 1_000, 60)
+    return f"{minutes} min {seconds:02d} s"
+
+
+def spent(seconds: int) -> str:
+    """Return a time that is still running, such as ``12 s`` or ``2 min 05 s``."""
+    return f"{seconds} s" if seconds < 60 else duration(1_000 * seconds)

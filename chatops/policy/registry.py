@@ -101,6 +101,10 @@ class ModelSpec:
     max_concurrent: int | None = None
 
 
+ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")
+"""Names of colours for roles. A frontend has a shade of each for a dark and for a light background."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
     """A role. `tools` None: all that the access level permits; empty: none."""
@@ -110,6 +114,8 @@ class RoleSpec:
     """primary, backup_1 … backup_4; ``default`` is the user's stored choice."""
     system_append: str = ""
     persona: str = ""
+    color: str = ""
+    """One of `ROLE_COLOURS` or ``#rrggbb``; empty: chosen by the frontend."""
     tools: tuple[str, ...] | None = None
     max_rounds: int | None = None
     rules: tuple[Rule, ...] = ()

@@ -5,8 +5,9 @@ Nothing heavy is imported with it. Registry, store, models and the other screens
 
 import asyncio
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -27,6 +28,7 @@ from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.startup import settle_collector
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
+from chatops.tui.themes import AUTO, Themes
 
 if TYPE_CHECKING:
     from textual.driver import Driver
@@ -101,12 +103,19 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._leaving = False
         self.failure: ChatopsError | None = None
         """The reason why no session could be opened."""
-        self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent)
+        self.themes = Themes(self, environ=os.environ, colours=self._traits.colours)
+        """The theme in use and the colours of roles."""
+        self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
         self._settings_problem = problem
-        if theme in self.available_themes:
-            self.theme = theme
-        elif theme:
+        if theme and theme not in self.themes.names:
             self._settings_problem = f"settings.yaml: there is no theme {theme}. /theme lists them."
+            theme = ""
+        self.themes.use(theme or AUTO)
+
+    @property
+    def role_colours(self) -> Mapping[str, str]:
+        """A colour for each role, readable in the theme in use."""
+        return self.themes.role_colours
 
     @property
     def chat(self) -> ChatScreen:
@@ -246,6 +255,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             lost=self.leave,
             redraw=self.redraw,
             takes_text=self._takes_text,
+            background=self.themes.background_reported if self._traits.colours else None,
             **settings,
         )
         return self._terminal

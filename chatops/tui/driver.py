@@ -56,6 +56,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from textual import constants, events
@@ -107,6 +108,9 @@ _ENTER_AGAIN = ("" if constants.DISABLE_KITTY_KEY else "\x1b[<u") + _ENTER
 _QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 """Ask if the terminal draws whole frames at once (mode 2026) and marks pastes (mode 2004)."""
 
+_QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
+"""Ask for the colour of the background (OSC 11)."""
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
 
@@ -116,7 +120,8 @@ class TerminalDriver(Driver):
 
     `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
     `takes_text` is called in the key thread. It returns True if a printable character can only be inserted, whether it
-    was typed or is the start of a paste.
+    was typed or is the start of a paste. With `background`, the terminal is asked for the colour of its background, and
+    its answers are passed to it.
     """
 
     def __init__(
@@ -130,6 +135,7 @@ class TerminalDriver(Driver):
         lost: Callable[[], None] | None = None,
         redraw: Callable[[], None] | None = None,
         takes_text: Callable[[], bool] = lambda: False,
+        background: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._target = app
@@ -142,6 +148,7 @@ class TerminalDriver(Driver):
         self._when_lost = lost or self._exit_app
         self._redraw = redraw or (lambda: None)
         self._takes_text = takes_text
+        self._background = background
         self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
@@ -189,7 +196,7 @@ class TerminalDriver(Driver):
             caught_up=lambda: self._call_soon(self._redraw),
             lost=lambda: self._call_soon(self._terminal_lost),
         )
-        self.write(_ENTER + _QUERY_MODES)
+        self.write(_ENTER + _QUERY_MODES + ("" if self._background is None else _QUERY_BACKGROUND))
         self._handle_signals()
         wake, self._wake_write = os.pipe()
         self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
@@ -356,6 +363,10 @@ class TerminalDriver(Driver):
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)
+            case EscapeSequence(text=text) if text.startswith("\x1b]"):
+                # An answer of the terminal. None is a key.
+                if self._background is not None:
+                    self._call_soon(partial(self._background, text))
             case EscapeSequence(text=text):
                 for event in parser.feed(text):
                     self.process_message(event)

@@ -136,6 +136,10 @@ class Host(Protocol):
         """Return the roles of this user here, in registry order."""
         ...
 
+    def role_colours(self) -> Sequence[tuple[str, str]]:
+        """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
+        ...
+
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
         ...

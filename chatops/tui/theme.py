@@ -7,6 +7,7 @@ import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,6 +17,7 @@ from textual.filter import LineFilter
 _STRONG, _EMPHASIS, _STRIKE = Style(bold=True), Style(italic=True), Style(strike=True)
 _NONE, _EMPHATIC = Style(), Style(underline=True)
 _FALLBACK = Color.parse("#e0e0e0")
+_NO_ROLES: Mapping[str, str] = MappingProxyType({})
 _STANDS_OUT = 0.3
 """Minimum difference in brightness (0 to 1) from the surroundings for a background to be meaningful."""
 
@@ -118,6 +120,8 @@ class BlockTheme:
     added_words: Style = _EMPHATIC
     """The words of an added line that differ from the line in whose place it stands."""
     removed_words: Style = _EMPHATIC
+    roles: tuple[tuple[str, Style], ...] = ()
+    """The colours of roles by name."""
     base: Style | None = None
     """Style under everything, up to the end of each line. Without it, lines end where their text ends."""
     dark: bool = True
@@ -126,9 +130,22 @@ class BlockTheme:
     emphasis: Style = _EMPHASIS
     strike: Style = _STRIKE
 
+    def role(self, name: str) -> Style:
+        """Return the style of a role's name and of what belongs to it."""
+        return dict(self.roles).get(name, self.user)
 
-def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = UNICODE) -> BlockTheme:
-    """Return a theme from Textual's CSS variables. Missing or relative colours become the foreground."""
+
+def theme_from(
+    variables: Mapping[str, str],
+    *,
+    dark: bool,
+    symbols: Symbols = UNICODE,
+    roles: Mapping[str, str] = _NO_ROLES,
+) -> BlockTheme:
+    """Return a theme from Textual's CSS variables. Missing or relative colours become the foreground.
+
+    `roles` are the colours of roles by name.
+    """
     foreground = _color(variables, "foreground", _FALLBACK)
     background = _color(variables, "background", Color.parse("#121212" if dark else "#e0e0e0"))
     panel = _color(variables, "panel", background)
@@ -144,6 +161,7 @@ def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = U
         colour = background.blend(_color(variables, tint, foreground), share)
         return Style(bgcolor=_color(variables, name, colour).rich_color)
 
+    words = _EMPHATIC if plain else Style(color=foreground.rich_color)
     dim = _color(variables, "dim", foreground.blend(background, 0.38))
     muted = Style(dim=True) if plain else Style(color=dim.rich_color)
     code = Style() if plain else Style(color=foreground.rich_color, bgcolor=background.blend(panel, 0.7).rich_color)
@@ -161,10 +179,11 @@ def theme_from(variables: Mapping[str, str], *, dark: bool, symbols: Symbols = U
         user_text=under("raised", "foreground", 0.08),
         added=under("diff-added", "success", 0.15),
         removed=under("diff-removed", "error", 0.15),
-        added_words=under("diff-added-words", "success", 0.35),
-        removed_words=under("diff-removed-words", "error", 0.35),
+        added_words=words + under("diff-added-words", "success", 0.35),
+        removed_words=words + under("diff-removed-words", "error", 0.35),
         dark=dark,
         symbols=symbols,
+        roles=tuple((name, Style(color=Color.parse(colour).rich_color, bold=True)) for name, colour in roles.items()),
     )
 
 

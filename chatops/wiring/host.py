@@ -147,6 +147,10 @@ class TuiHost(HostRuns, HostTexts):
         """Return the roles that the user has here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]
 
+    def role_colours(self) -> Sequence[tuple[str, str]]:
+        """See `tui.host.Host.role_colours`."""
+        return self._app.rights.role_colours()
+
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
         return [_model(spec) for spec in self._app.rights.models()]

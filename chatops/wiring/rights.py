@@ -125,6 +125,15 @@ class RegistryRights:
         """
         return role_names(with_workflow_role(self._registries(), workflow))
 
+    def role_colours(self) -> list[tuple[str, str]]:
+        """Return the names of all roles with their colours; the user's registry comes first."""
+        site, own = self._registries()
+        known = [one for one in (own, site) if one is not None]
+        return [
+            (name, next((role.color for one in known if (role := one.role(name)) and role.color), ""))
+            for name in self.roles()
+        ]
+
     def personas(self) -> tuple[str, ...]:
         """Return the names of all personas."""
         return tuple(persona.name for persona in self._personas().found)

@@ -78,7 +78,7 @@ def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text
         terminal.send("bc")
         terminal.wait_for("bc")
         terminal.send(HOME)
-        terminal.wait_until(lambda _: terminal.cursor() == (22, 1), what="the cursor at the start")
+        terminal.wait_until(lambda _: terminal.cursor() == (21, 2), what="the cursor at the start")
         terminal.send("a")
         terminal.wait_for("abc")
         assert "Line 59" in terminal.text()

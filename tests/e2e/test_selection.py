@@ -98,7 +98,7 @@ def test_typing_drops_the_selection_so_that_ctrl_c_clears_the_text_again(install
     with answered(installation) as terminal:
         drag(terminal, "Friday")
         terminal.send("x")
-        terminal.wait_for(re.compile(r"^ x$", re.MULTILINE))
+        terminal.wait_for(re.compile(r"^│ x +│$", re.MULTILINE))
         terminal.press("ctrl+c")
         terminal.wait_for("The text is in the history")
         assert copied(terminal) == []

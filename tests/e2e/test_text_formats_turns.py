@@ -209,7 +209,7 @@ def test_under_native_what_looks_like_a_call_is_text_that_a_user_can_read(instal
         with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
-            screen = terminal.wait_for(EFFECT)
+            screen = terminal.wait_until(lambda text: EFFECT in " ".join(text.split()), what=EFFECT)
             assert TITLE not in screen
             terminal.wait_for('"name": "shell_exec"')
         assert len(server.requests) == 1

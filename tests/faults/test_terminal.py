@@ -74,8 +74,8 @@ def dialog(chat: FaultyChat) -> str:
 
 
 def message(chat: FaultyChat) -> str:
-    """What stands in the message: the line above the status line."""
-    return chat.terminal.screen()[-2].strip()
+    """What stands in the message: the line within the frame above the status line."""
+    return chat.terminal.screen()[-3].strip("│ ")
 
 
 def empty(chat: FaultyChat) -> None:
@@ -263,7 +263,7 @@ def test_mouse_reports_in_parts_leave_no_text(chat: FaultyChat) -> None:
 )
 def test_characters_of_every_width_are_where_they_are_typed(chat: FaultyChat, typed: str, cells: int) -> None:
     chat.terminal.send(typed)
-    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 2, 1 + cells), what="the cursor behind it")
+    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 3, 2 + cells), what="the cursor behind it")
     chat.terminal.send("|")
     shown = unicodedata.normalize("NFC", f"{typed}|")
     chat.terminal.wait_until(lambda text: message(chat).replace(" ", "") == shown, what="the text")
@@ -282,7 +282,7 @@ def test_hidden_characters_of_a_paste_are_seen_in_the_message_and_sent_as_they_a
     chat.terminal.wait_until(
         lambda text: message(chat) == "say \ufffda\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffdg!", what="signs"
     )
-    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 2, 20), what="the cursor behind them")
+    chat.terminal.wait_until(lambda text: chat.terminal.cursor() == (ROWS - 3, 21), what="the cursor behind them")
     chat.terminal.press("backspace")
     chat.terminal.wait_until(lambda text: message(chat).endswith("\ufffdg"), what="one character less")
     chat.terminal.press("enter")

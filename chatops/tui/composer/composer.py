@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from textual import events
+from textual.color import Color
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -261,10 +263,26 @@ class Composer(TextField):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Grow with the text up to `_MAX_ROWS`, and let the screen look for completions."""
         event.stop()
-        rows = max(1, min(_MAX_ROWS, self.wrapped_document.height))
+        self._fit()
+        self.post_message(self.CompletionRequested())
+
+    def _fit(self) -> None:
+        rows = max(1, min(_MAX_ROWS, self.wrapped_document.height)) + (2 if self.has_class("-framed") else 0)
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows
-        self.post_message(self.CompletionRequested())
+
+    def frame(self, role: str, model: str, *, colour: str, framed: bool) -> None:
+        """Show who answers: the role's name and colour, and the model. `framed` is False where there is no room."""
+        self.set_class(framed, "-framed")
+        self.border_title = Content(role) if role else None
+        self.border_subtitle = Content(model) if model else None
+        for edge in ("top", "right", "bottom", "left"):
+            if colour and framed:
+                self.styles.set_rule(f"border_{edge}", ("round", Color.parse(colour)))
+            else:
+                self.styles.clear_rule(f"border_{edge}")
+        self.styles.border_title_color = colour or None
+        self._fit()
 
 
 def _plain(text: str) -> str:

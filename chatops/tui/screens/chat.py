@@ -50,15 +50,17 @@ from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.banner import Banner, Notices, QueuedMessages
+from chatops.tui.status.first_screen import FirstFacts, FirstScreen, first_facts
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import LateClickHook
+from chatops.tui.themes import Themes
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
-    from chatops.tui.host import FirstSession, Host
+    from chatops.tui.host import FirstSession, Host, SessionRow
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
@@ -69,6 +71,8 @@ WARM_UP_S = 0.5
 """Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
 HELD_S = 0.03
 """Seconds after sending a message until the next frame at the latest."""
+_FRAMED_FROM = 18
+"""Lines of the window from which on the message field has a frame."""
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 
@@ -87,8 +91,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         Binding("f2", "take_over", "take over", id="take-over"),
     ]
 
-    def __init__(self, *, clock: Callable[[], float], keep_unsent: Callable[[Sequence[str]], bool]) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float], keep_unsent: Callable[[Sequence[str]], bool], themes: Themes
+    ) -> None:
         super().__init__()
+        self._themes = themes
         self.composer = Composer(clock=clock, id="composer")
         """The message field."""
         self._drawing = TranscriptPresenter(self)
@@ -108,6 +115,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """True if no session could be opened."""
         self._pending_elsewhere = ""
         """Notice about pending calls of other sessions, as found at the start."""
+        self._first_facts: FirstFacts | None = None
+        self._open_sessions: Sequence[SessionRow] = ()
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
         self.has_draft = False
@@ -117,6 +126,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom."""
+        yield FirstScreen(id="first")
         yield Static(id="empty")
         yield Static(id="unseen")
         yield QueuedMessages(id="queued")
@@ -124,11 +134,28 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         yield Notices(id="notices")
         yield Banner(id="banner")
         yield self.composer
-        yield StatusLine(id="status")
+        yield StatusLine(clock=self.composer.clock, id="status")
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
         self.query_one(StatusLine).say("opening the session")
+        self._frame_composer()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh_soon())
+
+    def on_resize(self) -> None:
+        """Frame the message field, and show the first screen, only where there is room."""
+        self._frame_composer()
+        self._show_first_screen()
+
+    def _frame_composer(self) -> None:
+        framed = self.size.height >= _FRAMED_FROM
+        if self._shown is None:
+            self.composer.frame("", "", colour="", framed=framed)
+            return
+        now = self._shown.session.snapshot()
+        model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
+        colour = self._themes.role_colours.get(now.role, "")
+        self.composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
 
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
@@ -165,7 +192,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     @property
     def context(self) -> Context:
         """The session and the host for a command."""
-        themes, theme, shown = tuple(self.app.available_themes), self.app.theme, self._shown
+        themes, theme, shown = self._themes.names, self._themes.choice, self._shown
         if shown is None:
             return Context(opened=None, themes=themes, theme=theme)
         run, own = shown.any_run, shown.own_run
@@ -195,6 +222,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def show_first(self, opened: "FirstSession") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
         self.composer.set_history(opened.host.history())
+        self._themes.name_roles(opened.host.role_colours())
+        self._drawing.restyle()
         self._switcher.show(opened.session, opened.host)
         self._sending.drafts.recall()
         self._pending_elsewhere = opened.pending_elsewhere
@@ -212,6 +241,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self.open_sessions()
         else:
             self._show_pending_if_asked()
+        if not opened.session.snapshot().messages and not opened.choose_session:
+            self._start(partial(self._find_open_sessions, opened.host), group="first screen")
 
     def failed_to_open(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
@@ -281,7 +312,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Update status line, banner and dialog from the session's current state."""
         self._update_due = False
         shown = self._shown
-        if shown is None or not self.is_attached:
+        if shown is None or not self.is_attached or not self.children:
             return
         if self._switcher.replace_lost():
             return
@@ -289,7 +320,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
         snapshot, own = shown.session.snapshot(), shown.own_run
         running = snapshot.status is TurnStatus.RUNNING and not shown.follows
-        self.query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running)
+        colour = self._themes.role_colours.get(snapshot.role, "")
+        self.query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
+        self._frame_composer()
+        self._show_first_screen()
         self._list_sent()
         self._drawing.draw_permitted(snapshot)
         if shown.any_run is not None:
@@ -302,6 +336,32 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._pending_elsewhere)
         self.query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         self._dialogs.offer(snapshot)
+
+    def _show_first_screen(self) -> None:
+        """Show what can be done here until the first message is there."""
+        first, shown = self.query_one(FirstScreen), self._shown
+        now = shown.session.snapshot() if shown is not None else None
+        begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
+        if begun or now is None or shown is None or shown.any_run is not None or shown.follows:
+            first.hide()
+            return
+        if self._first_facts is None or self._first_facts.role != now.role:
+            self._first_facts = first_facts(shown.host, now.role, self._open_sessions)
+        colours = self._themes.role_colours
+        first.show(now, self._first_facts, colours=colours, width=self.size.width, height=self.size.height)
+
+    async def _find_open_sessions(self, host: "Host") -> None:
+        self._open_sessions = await host.sessions()
+        self._first_facts = None
+        self.refresh_soon()
+
+    @on(FirstScreen.TipChosen)
+    def take_tip(self, message: FirstScreen.TipChosen) -> None:
+        """Offer a tip of the first screen as the message. Enter sends it."""
+        message.stop()
+        if not self.composer.text:
+            self.composer.set_text(message.text)
+        self.composer.focus()
 
     def _list_sent(self) -> None:
         if self.is_attached:
@@ -400,7 +460,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             case ShowStep():
                 self._show_step(reply.index)
             case UseTheme():
-                self.app.theme = reply.name
+                self._themes.use(reply.name)
                 await self.context.host.save_theme(reply.name)
             case Copy():
                 self.app.copy_to_clipboard(reply.text)
@@ -451,7 +511,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
                 self.show_notice(sentence(error))
             self.refresh_soon()
 
-        self.run_worker(guarded(), group=group, exclusive=exclusive)
+        # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
+        self.run_worker(guarded, group=group, exclusive=exclusive)  # type: ignore[arg-type]
 
     # What is shown over the screen
 

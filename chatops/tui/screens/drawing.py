@@ -45,6 +45,11 @@ class TranscriptPresenter:
                 await self._screen.query("#empty").remove()
             self._transcript = transcript
 
+    def restyle(self) -> None:
+        """Draw everything anew, because the colours have changed."""
+        if self._transcript is not None:
+            self._transcript.restyle()
+
     def warm_up(self) -> None:
         """Import the Markdown renderer, now that everything else is on screen."""
         if self._transcript is not None:

@@ -37,6 +37,8 @@ class UserBlock:
     id: str
     text: str
     files: tuple[FileRef, ...] = ()
+    role: str = ""
+    """The role that answers it."""
     kind: Literal["user"] = "user"
 
 

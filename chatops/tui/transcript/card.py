@@ -15,7 +15,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.tools import Outcome, tool_name
-from chatops.domain.wording import plural
+from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
@@ -396,18 +396,3 @@ def login(decided_by: str) -> str:
     """Return the login of the user who decided; empty if it was not a user."""
     found = _PRINCIPAL.fullmatch(decided_by)
     return one_line(found["login"]) if found else ""
-
-
-def duration(milliseconds: int) -> str:
-    """Return a duration such as ``12 ms``, ``3.4 s`` or ``2 min 05 s``."""
-    if milliseconds < 1_000:
-        return f"{milliseconds} ms"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1_000:.1f} s"
-    minutes, seconds = divmod(milliseconds // 1_000, 60)
-    return f"{minutes} min {seconds:02d} s"
-
-
-def spent(seconds: int) -> str:
-    """Return a time that is still running, such as ``12 s`` or ``2 min 05 s``."""
-    return f"{seconds} s" if seconds < 60 else duration(1_000 * seconds)

@@ -136,7 +136,7 @@ class Projector:
         """Return the blocks of a stored session and forget what was shown before. `run_turns`: see `run_turns_of`."""
         self._streams.clear()
         self._run_turns = dict(run_turns or {})
-        blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns))
+        blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns, role=snapshot.role))
         if snapshot.status is not None and snapshot.messages:
             self._turn = turn_of(snapshot.messages[-1])
         if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
@@ -216,7 +216,7 @@ class Projector:
             self._run_turns.setdefault(event.id, RunTurn())
         head = self._run_turns.get(event.id)
         if head is None:
-            return [self._put(UserBlock(id=f"{event.id}.user", text=event.text, files=event.files))]
+            return [self._put(UserBlock(id=f"{event.id}.user", text=event.text, files=event.files, role=event.role))]
         return [self._put(step_block(event.id, head, event.text))]
 
     def _run_moved(self, event: RoundStarted | AnswerRefused | StepStarted | WorkflowFinished) -> list[Op]:

@@ -83,7 +83,7 @@ def _lines(
     prose = min(room, PROSE)
     match block:
         case UserBlock():
-            bar = Text(theme.symbols.user.ljust(GUTTER), theme.user, end="")
+            bar = Text(theme.symbols.user.ljust(GUTTER), theme.role(block.role), end="")
             words = wrap(styled((block.text, theme.text), prose=True), width=prose)
             named = [_file(file, width=prose, theme=theme) for file in block.files]
             lines = prefixed([*words, *named], first=bar, rest=bar)
@@ -137,20 +137,20 @@ def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: 
 
 def _divider(block: RoleDividerBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     signs = theme.symbols
-    switched = f"{block.before} {signs.arrow} {block.after}" if block.before != block.after else block.after
-    parts = [(one_line(switched), theme.user)]
-    changes = [*(f"+ {name}" for name in block.added), *(f"{signs.minus} {name}" for name in block.removed)]
-    if changes:
-        parts.append((one_line(" ".join(changes)), theme.text))
-    if block.suspended:
-        parts.append((f"{plural(block.suspended, 'grant')} suspended", theme.warn))
-    if block.model and sum(len(content) + 3 for content, _ in parts) + len(block.model) + 9 <= width:
-        parts.append((one_line(f"model {block.model}"), theme.muted))
     text = Text(f"{signs.rule * 2} ", theme.muted, end="")
-    for index, (content, style) in enumerate(parts):
-        if index:
-            text.append(f" {signs.dot} ", theme.muted)
-        text.append(content, style)
+    if block.before != block.after:
+        text.append(one_line(block.before), theme.role(block.before)).append(f" {signs.arrow} ", theme.muted)
+    text.append(one_line(block.after), theme.role(block.after))
+    changes = [
+        (f"+ {', '.join(block.added)}" if block.added else "", theme.good),
+        (f"{signs.minus} {', '.join(block.removed)}" if block.removed else "", theme.bad),
+        (f"{plural(block.suspended, 'grant')} suspended" if block.suspended else "", theme.warn),
+    ]
+    for content, style in changes:
+        if content:
+            text.append(f" {signs.dot} ", theme.muted).append(one_line(content), style)
+    if block.model and text.cell_len + len(block.model) + 12 <= width:
+        text.append(f" {signs.dot} model {one_line(block.model)}", theme.muted)
     lines = wrap(text, width=width)
     last = lines[-1]
     if last.cell_len + 1 < width:

@@ -51,12 +51,13 @@ from chatops.tui.transcript.run_blocks import (
 
 
 def stored_blocks(
-    messages: Sequence[Message], pending: Sequence[PendingCall], run_turns: Mapping[str, RunTurn]
+    messages: Sequence[Message], pending: Sequence[PendingCall], run_turns: Mapping[str, RunTurn], *, role: str = ""
 ) -> Iterable[Block]:
     """Yield the blocks of a session, each card with its result, its pending request, or neither.
 
-    `run_turns` are the turns of the workflow run if the session is one.
+    `run_turns` are the turns of the workflow run if the session is one. `role` is the role in force now.
     """
+    role = next((message.before for message in messages if isinstance(message, RoleSwitchMessage)), role)
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
@@ -66,17 +67,18 @@ def stored_blocks(
             case UserMessage() if turn_of(message) != turn:
                 yield from _ended(turn, run_turns)
                 turn, in_run = turn_of(message), message.by is Speaker.MACHINE
-                yield _opened(message, run_turns.get(turn))
+                yield _opened(message, run_turns.get(turn), role)
             case UserMessage(by=Speaker.MACHINE):
                 yield refused_answer_block(message.id, message.text)
             case UserMessage():
-                yield UserBlock(id=f"{turn}.user", text=message.text)
+                yield UserBlock(id=f"{turn}.user", text=message.text, role=role)
             case AssistantMessage():
                 cards = _cards(message, results.get(place, ()), asked, drawn)
                 yield from _reply(message, cards, in_run=in_run)
             case ToolMessage():
                 continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
+                role = message.after
                 yield role_divider(message)
             case SummaryMessage():
                 yield NoticeBlock(id=message.id, text=message.notice, advice="", level="info")
@@ -87,11 +89,12 @@ def stored_blocks(
     yield from _ended(turn, run_turns)
 
 
-def _opened(message: UserMessage, head: RunTurn | None) -> Block:
+def _opened(message: UserMessage, head: RunTurn | None, role: str) -> Block:
     """Return the block of a user's message. In a run, it is the line that starts an attempt."""
     turn = turn_of(message)
     if message.by is Speaker.USER:
-        return UserBlock(id=f"{turn}.user", text=message.text, files=tuple(file.ref for file in message.files))
+        files = tuple(file.ref for file in message.files)
+        return UserBlock(id=f"{turn}.user", text=message.text, files=files, role=role)
     return step_block(turn, head or unknown_run_turn(message.text), message.text)
 
 

@@ -128,7 +128,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _theme(self) -> BlockTheme:
         symbols = symbols_for(getattr(self.app, "charset", "utf-8"))
-        theme = theme_from(self.app.theme_variables, dark=self.app.current_theme.dark, symbols=symbols)
+        roles = getattr(self.app, "role_colours", {})
+        theme = theme_from(self.app.theme_variables, dark=self.app.current_theme.dark, symbols=symbols, roles=roles)
         return replace(theme, base=self.rich_style)
 
     def _place(self) -> tuple[str, int]:

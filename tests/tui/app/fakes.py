@@ -405,6 +405,9 @@ class FakeHost:
             RoleRow(name="researcher", model="Gemini", tools=("web_search", "web_fetch", "file_read")),
         )
 
+    def role_colours(self) -> Sequence[tuple[str, str]]:
+        return [("assistant", ""), ("coder", ""), ("researcher", "")]
+
     def models(self) -> Sequence[ModelRow]:
         return (ModelRow(name="local", label="Qwen 3 (local)"), ModelRow(name="demo", label="DEMO", note="no AI"))
 

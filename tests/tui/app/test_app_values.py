@@ -210,11 +210,11 @@ def test_the_difference_names_gains_and_losses() -> None:
 def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
     session = FakeSession(pending=[pending_call()])
     session.change(is_demo=True, model_label="demo")
-    parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), running=False)
+    parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), progress=None)
     assert any("DEMO" in part.text for part in parts)
     narrow = [part.text for part in fitted(parts, width=24, separator=" · ")]
     assert narrow[0] == "coder"
-    assert "1 approval pending" in narrow
+    assert "? 1 approval pending" in narrow
     assert fitted(parts, width=500, separator=" · ") == parts
 
 

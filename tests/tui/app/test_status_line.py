@@ -8,7 +8,7 @@ from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted
 from chatops.domain.ids import TurnId
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.usage import Usage
-from chatops.tui.status.status_line import StatusLine, fitted, status_parts
+from chatops.tui.status.status_line import Progress, StatusLine, fitted, status_parts
 from tests.tui.app.fakes import ROUND, FakeSession
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")
@@ -17,7 +17,7 @@ THOUGHT = f"{ROUND}.thought"
 
 
 def words(session: FakeSession, *, running: bool = False) -> str:
-    parts = status_parts(session.now, sandbox=SANDBOX, running=running)
+    parts = status_parts(session.now, sandbox=SANDBOX, progress=Progress() if running else None)
     return " · ".join(part.text for part in parts[:-1])
 
 
@@ -36,7 +36,7 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
 
 def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_there_is_room() -> None:
     off = SandboxNote(off=True, text="(bubblewrap is not installed)")
-    parts = status_parts(FakeSession().now, sandbox=off, running=False)
+    parts = status_parts(FakeSession().now, sandbox=off, progress=None)
     assert " ".join(part.text for part in parts).endswith(str(off))
     narrow = [part.text for part in fitted(parts, width=30, separator=" · ")]
     assert narrow[-1] == "sandbox: off"
@@ -61,11 +61,11 @@ async def test_a_long_reply_is_counted_while_it_comes() -> None:
         line.query_one(StatusLine).show(snapshot, sandbox=SANDBOX, running=True)
         line.follow(TextDelta(id=THOUGHT, parent_id=ROUND, text="x" * 900))
         await pilot.pause()
-        assert "working, Esc stops" in line.shows()
+        assert "working" in line.shows()
         line.follow(ReasoningDelta(id=THOUGHT, parent_id=ROUND, text="x" * 600))
         await pilot.pause()
-        assert "working, 1.5k characters, Esc stops" in line.shows()
+        assert ", 1.5k characters, Esc stops" in line.shows()
         line.follow(RoundStarted(id=ROUND, parent_id=TurnId("s.1"), model="m"))
         line.query_one(StatusLine).show(snapshot, sandbox=SANDBOX, running=True)
         await pilot.pause()
-        assert "working, Esc stops" in line.shows()
+        assert "working" in line.shows()

@@ -1,0 +1,136 @@
+"""The first screen: where one is, who answers, what to try, what was left open. Shown until the first message."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from chatops import __version__
+from chatops.domain.sanitize import sanitize, show_path
+from chatops.domain.wording import cut, plural
+from chatops.tui.error_boundary import ErrorBoundary
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import Snapshot
+    from chatops.tui.host import Host, SessionRow
+
+_LEAST_HEIGHT, _ROOMY_HEIGHT = 18, 28
+"""Lines of the window from which on the screen is shown, and from which on in full."""
+_WIDEST = 100
+_DEMO = ("list .", "read README.md", "search import then run `git status`")
+_MODEL = ("what does this project do?", "which parts have no tests?", "explain the last commit")
+_MOST_OPEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFacts:
+    """What the first screen says besides the session's own state."""
+
+    role: str
+    tools: Sequence[str] = ()
+    """The tools of the role."""
+    open: Sequence["SessionRow"] = ()
+    """Sessions of this workspace, those with pending approvals first."""
+
+
+def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"]) -> FirstFacts:
+    """Return the facts for a role; `rows` are the sessions of this workspace."""
+    tools = next((row.tools for row in host.roles() if row.name == role), ())
+    # What waits for the user comes first.
+    return FirstFacts(role=role, tools=tools, open=sorted(rows, key=lambda row: not row.pending))
+
+
+class FirstScreen(ErrorBoundary, Static):
+    """Lines above an empty transcript. A click on a tip offers it as the message."""
+
+    class TipChosen(Message):
+        """Posted when a tip is clicked."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id, markup=False)
+        self.display = False
+        self._tips: dict[int, str] = {}
+        """The tips by the line that shows them."""
+
+    def show(
+        self, snapshot: "Snapshot", facts: FirstFacts, *, colours: Mapping[str, str], width: int, height: int
+    ) -> None:
+        """Show the lines that fit into a window of this size; none in a low one."""
+        self.display = height >= _LEAST_HEIGHT
+        room, roomy = min(width - 4, _WIDEST), height >= _ROOMY_HEIGHT
+        lines, self._tips = first_lines(snapshot, facts, colour=colours.get(facts.role, ""), width=room, roomy=roomy)
+        self.update(Content("\n").join(lines))
+
+    def hide(self) -> None:
+        """Leave the room to the transcript."""
+        self.display = False
+
+    def on_click(self, event: events.Click) -> None:
+        """Offer the clicked tip."""
+        offset = event.get_content_offset(self)
+        if offset is not None and (tip := self._tips.get(offset.y)) is not None:
+            self.post_message(self.TipChosen(tip))
+
+
+def first_lines(
+    snapshot: "Snapshot", facts: FirstFacts, *, colour: str, width: int, roomy: bool
+) -> tuple[list[Content], dict[int, str]]:
+    """Return the lines, and the tips by their line. `roomy` is False if there is room for the essential only."""
+    muted, key = "$text-muted", "$text-accent"
+    lines = [Content.assemble(("chatops", f"bold {key}"), (f" {__version__}", muted)), Content("")]
+    lines.append(Content.styled(_folder(snapshot.workspace, os.path.expanduser("~")), "bold"))
+    model = (
+        ("demo model, ", "no key needed") if snapshot.is_demo else (_line(snapshot.model_label or snapshot.model), "")
+    )
+    own = ("chatops connect URL", "uses your own") if snapshot.is_demo else ("/model", "another model")
+    change = Content.assemble((own[0], key), f"  {own[1]}")
+    lines.append(_apart(Content.assemble(model[0], (model[1], muted)), change, width))
+    tools = f"  {', '.join(_line(tool) for tool in facts.tools)}" if facts.tools else "  no tools"
+    switch = Content.assemble(("ctrl+r", key), "  another role")
+    room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
+    role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (cut(tools, most=room), muted))
+    lines += [_apart(role, switch, width), Content("")]
+    tips: dict[int, str] = {}
+    for number, tip in enumerate((_DEMO if snapshot.is_demo else _MODEL)[: 3 if roomy else 2]):
+        tips[len(lines)] = tip
+        lines.append(Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip))
+    lines += [Content(""), *_open(facts.open[: _MOST_OPEN if roomy else 1], width)]
+    return lines, tips
+
+
+def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
+    lines = []
+    for number, row in enumerate(rows):
+        pending = f"? {plural(row.pending, 'approval')} pending  " if row.pending else ""
+        when = Content.styled(_line(row.when), "$text-muted")
+        room = max(8, width - 7 - cell_len(pending) - when.cell_length - 2)
+        title = Content.assemble(
+            ("Open   " if number == 0 else " " * 7, "$text-muted"),
+            (pending, "bold $text-warning"),
+            cut(_line(row.title), most=room),
+        )
+        lines.append(_apart(title, when, width))
+    return lines
+
+
+def _apart(left: Content, right: Content, width: int) -> Content:
+    return Content.assemble(left, " " * max(2, width - left.cell_length - right.cell_length), right)
+
+
+def _folder(workspace: str, home: str) -> str:
+    inside = home not in ("", "/") and (workspace == home or workspace.startswith(f"{home}/"))
+    return show_path(f"~{workspace.removeprefix(home)}" if inside else workspace)
+
+
+def _line(text: str) -> str:
+    return sanitize(text, newlines=False)

@@ -1,0 +1,212 @@
+"""The themes of chatops, the colours of roles, and the choice between dark and light."""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+AUTO = "auto"
+"""Name for the one of our themes that fits the terminal's background."""
+_LEAST_CONTRAST = 4.5
+"""Minimum contrast of coloured words (WCAG 2.2, 1.4.3)."""
+
+DARK = Theme(
+    name="chatops-dark",
+    primary="#7aa2f7",
+    secondary="#bb9af7",
+    accent="#7aa2f7",
+    warning="#e0af68",
+    error="#f7768e",
+    success="#9ece6a",
+    foreground="#d7dce4",
+    background="#101318",
+    surface="#171b22",
+    panel="#1e242d",
+    dark=True,
+    variables={
+        "dim": "#949eae",
+        "line": "#3a4453",
+        "raised": "#1e242d",
+        "diff-added": "#1d3326",
+        "diff-removed": "#3a1f28",
+        "diff-added-words": "#254a31",
+        "diff-removed-words": "#542430",
+        "warning-muted": "#2d2617",
+        "error-muted": "#331a21",
+    },
+)
+LIGHT = Theme(
+    name="chatops-light",
+    primary="#2957c4",
+    secondary="#6b3fb5",
+    accent="#2957c4",
+    warning="#7d5100",
+    error="#a81d35",
+    success="#2a641e",
+    foreground="#23272e",
+    background="#fbfbf9",
+    surface="#f1f1ee",
+    panel="#e7e8e4",
+    dark=False,
+    variables={
+        "dim": "#555e6b",
+        "line": "#c3c7cd",
+        "raised": "#e7e8e4",
+        "diff-added": "#dcf2e0",
+        "diff-removed": "#fbdfe3",
+        "diff-added-words": "#bfe8c8",
+        "diff-removed-words": "#f9cfd6",
+        "warning-muted": "#f6ead0",
+        "error-muted": "#fbe3e6",
+    },
+)
+for _theme in (DARK, LIGHT):
+    # Textual would derive these from the others, by rules that keep no contrast.
+    _theme.variables |= {
+        "text-primary": _theme.primary,
+        "text-secondary": _theme.secondary or "",
+        "text-accent": _theme.accent or "",
+        "text-warning": _theme.warning or "",
+        "text-error": _theme.error or "",
+        "text-success": _theme.success or "",
+        "text-muted": _theme.variables["dim"],
+        "scrollbar": _theme.variables["line"],
+        "scrollbar-hover": _theme.variables["dim"],
+        "scrollbar-active": _theme.variables["dim"],
+        "scrollbar-background": _theme.background or "",
+        "scrollbar-background-hover": _theme.background or "",
+        "scrollbar-background-active": _theme.background or "",
+        "scrollbar-corner-color": _theme.background or "",
+    }
+
+PALETTE: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "blue": ("#7aa2f7", "#2957c4"),
+        "cyan": ("#2ac3de", "#0b6072"),
+        "purple": ("#bb9af7", "#6b3fb5"),
+        "teal": ("#73daca", "#0f655a"),
+        "orange": ("#ff9e64", "#984000"),
+        "pink": ("#f2a2d8", "#9c2777"),
+    }
+)
+"""The colours of roles by name, on a dark and on a light background. None of them means success or failure."""
+_USUAL: Mapping[str, str] = MappingProxyType(
+    {"assistant": "blue", "coder": "cyan", "researcher": "purple", "reviewer": "teal", "operator": "orange"}
+)
+_BACKGROUND = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
+
+
+class Themes:
+    """The choice of a theme, which may be `AUTO`, and the colours of roles in it."""
+
+    def __init__(self, app: "App[Any]", *, environ: Mapping[str, str], colours: bool) -> None:
+        """Register our themes. COLORFGBG of `environ` counts until the terminal answers; without it, AUTO is dark.
+
+        Without `colours`, roles have none either.
+        """
+        for theme in (DARK, LIGHT):
+            app.register_theme(theme)
+        self._app = app
+        self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
+        """True if the terminal's background is dark, as far as it is known."""
+        self._colours = colours
+        self._roles: tuple[tuple[str, str], ...] = ()
+        self._found: tuple[object, Mapping[str, str]] = (None, {})
+        """The colours of roles found last, and what they depend on."""
+        self.choice = AUTO
+        """The name that the user has chosen."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The themes that the user can choose, our own first."""
+        own = (AUTO, DARK.name, LIGHT.name)
+        return (*own, *sorted(self._app.available_themes.keys() - own))
+
+    def use(self, name: str) -> None:
+        """Use a theme by name, or with AUTO the one of ours that fits the terminal."""
+        self.choice = name
+        self._app.theme = name if name != AUTO else DARK.name if self._dark else LIGHT.name
+
+    def background_reported(self, answer: str) -> None:
+        """Take the terminal's answer on the colour of its background into account."""
+        dark = _reported_as_dark(answer)
+        if dark is not None and dark != self._dark:
+            self._dark = dark
+            self.use(self.choice)
+
+    def name_roles(self, roles: Sequence[tuple[str, str]]) -> None:
+        """Set the roles, with the colours that the registries give them; see `role_colours`."""
+        self._roles = tuple(roles)
+
+    @property
+    def role_colours(self) -> Mapping[str, str]:
+        """A colour for each role, readable in the theme in use."""
+        known = (self._app.theme, self._roles)
+        if self._found[0] != known:
+            behind = self._app.theme_variables.get("background", "")
+            roles = self._roles if self._colours else ()
+            self._found = (known, role_colours(roles, dark=self._app.current_theme.dark, behind=behind))
+        return self._found[1]
+
+
+def _reported_as_dark(answer: str) -> bool | None:
+    """Return True if a terminal's answer to OSC 11 names a dark background; None if it is no such answer."""
+    found = _BACKGROUND.match(answer)
+    if found is None:
+        return None
+    red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in found.groups())
+    return bool(0.299 * red + 0.587 * green + 0.114 * blue < 0.5)
+
+
+def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str) -> dict[str, str]:
+    """Return a colour for each role, readable on the background `behind`.
+
+    `roles` are names with the colour that the registry gives them: a name of `PALETTE`, ``#rrggbb``, or nothing. A role
+    without one gets its usual colour, else one that no other role has.
+    """
+    wanted = {name: colour or _USUAL.get(name, "") for name, colour in roles}
+    free = [name for name in PALETTE if name not in wanted.values()] or list(PALETTE)
+    found: dict[str, str] = {}
+    for name, colour in wanted.items():
+        if not colour:
+            colour = free[0]
+            free.append(free.pop(0))
+        shades = PALETTE.get(colour)
+        found[name] = _readable(shades[0 if dark else 1] if shades is not None else colour, behind=behind)
+    return found
+
+
+def _readable(colour: str, *, behind: str) -> str:
+    """Return the colour, moved towards black or white until its contrast with the background is enough."""
+    try:
+        wanted, under = Color.parse(colour), Color.parse(behind)
+    except ColorParseError:
+        return colour
+    if wanted.ansi is not None or under.ansi is not None:
+        return colour
+    away = under.get_contrast_text(1.0)
+    for step in range(11):
+        shade = wanted.blend(away, step / 10)
+        if contrast(shade, under) >= _LEAST_CONTRAST:
+            return shade.hex
+    return away.hex
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast ratio of two colours (WCAG 2.2)."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (value / 255 for value in colour.rgb)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
