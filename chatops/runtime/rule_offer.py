@@ -18,6 +18,7 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.policy.grant import Grant
+from chatops.policy.harmless import runs_no_workspace_code
 from chatops.policy.matching import matches
 from chatops.policy.patterns import parse_rule, show_rule, suggest_rules
 from chatops.policy.remembered import SCOPES, rule_from
@@ -62,6 +63,14 @@ class RuleOffer:
             for pattern in offered
             if show_rule(call.name, pattern).isprintable() and any(not self.why_not(pattern, one) for one in SCOPES)
         ]
+
+    @property
+    def may_run_workspace_code(self) -> bool:
+        """True if the call may run files of the workspace, which a rule does not bind."""
+        facts, spec = self.pending.facts, self.grant.tool(self.pending.call.name)
+        if spec is None or not spec.capabilities.runs_anything:
+            return False
+        return not runs_no_workspace_code(facts.argv, cwd=facts.cwd)
 
     def why_not(self, pattern: ArgumentPattern, scope: RuleScope) -> str:
         """Return why a rule with this pattern cannot have this scope; empty if it can."""

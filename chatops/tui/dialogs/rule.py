@@ -30,6 +30,7 @@ _AROUND = 8
 _LONGEST = 300
 """Characters of a recorded call that are shown."""
 _SCOPES = {RuleScope.SESSION: "this session", RuleScope.FOLDER: "this folder", RuleScope.ROLE: "everywhere"}
+_WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
 _NOTHING_RECORDED = "No other call of this session would have been allowed."
 
 
@@ -182,6 +183,9 @@ class RuleDialog(Modal[Approved | None]):
             else:
                 yield _choice(text, chosen=scope is self._scope)
         yield Content("")
+        if self._offer.may_run_workspace_code:
+            yield Content.styled(_WORDS_ONLY, "$text-warning")
+            yield Content("")
         yield from self._replayed()
 
     def _replayed(self) -> Iterator[Content]:

@@ -375,6 +375,7 @@ async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_al
         await running.press("r")
         assert isinstance(running.app.screen, RuleDialog)
         assert "> shell_exec:git status -s   (exactly this)" in running.text
+        assert "The rule covers the words." not in running.text
         assert "shell_exec:git status -s *" in running.text and "shell_exec:git *" not in running.text
         assert "No other call of this session would have been allowed. (3 recorded calls)" in running.text
         await running.press("down", "down", "enter", "y", "n", "space", "a")
@@ -394,6 +395,7 @@ async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_n
         await asked(running, pending_call(facts=shell_facts("pytest -q")))
         await running.press("r")
         assert "everywhere is not possible: pytest may run code of the folder" in running.text
+        assert "The rule covers the words." in running.text
         await running.press("tab", "tab", "tab", "ctrl+s")
         (taken,) = running.session.taken
         assert taken.decision == Approved(remember=ArgvPattern(words=("pytest", "-q")), scope=RuleScope.FOLDER)
