@@ -1,7 +1,8 @@
 """Catalog of tools by name, and the specs that policy and models get. Imports nothing heavy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from chatops.domain.sandbox import SandboxLevel
@@ -35,11 +36,12 @@ class Catalog:
         tools: Sequence[Tool],
         *,
         absent: Mapping[str, str] | None = None,
-        workflow_tools: Sequence[Tool] = (),
+        workflow_tools: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
-        """Build a catalog of `tools`. Tools in `workflow_tools` come with packaged workflows and exist only there.
+        """Build a catalog of `tools`.
 
-        A tool of `tools` replaces one of `workflow_tools` with the same name.
+        `workflow_tools` makes those that come with packaged workflows and exist only there, once a workflow or a tool
+        of another name is asked for. A tool of `tools` replaces one of the same name.
 
         Raises ValueError if two of `tools` have the same name: the second would act under the first one's rights.
         """
@@ -50,13 +52,15 @@ class Catalog:
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
         """Built-in tools that cannot be offered here: name to the reason and how to enable the tool."""
-        self._workflow_tools = {tool.spec.name: tool for tool in workflow_tools if tool.spec.name not in self._tools}
+        self._make_workflow_tools = workflow_tools
+
+    @cached_property
+    def _workflow_tools(self) -> Mapping[str, Tool]:
+        return {tool.spec.name: tool for tool in self._make_workflow_tools() if tool.spec.name not in self._tools}
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
         """Return a new catalog with further tools. Raises ValueError if a name is used twice."""
-        return Catalog(
-            [*self._tools.values(), *tools], absent=self.absent, workflow_tools=[*self._workflow_tools.values()]
-        )
+        return Catalog([*self._tools.values(), *tools], absent=self.absent, workflow_tools=self._make_workflow_tools)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
@@ -69,14 +73,16 @@ class Catalog:
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
         """Return the specs of all tools and of those that the packaged `workflow` brings; empty: in a chat."""
+        if not workflow:
+            return self.specs
         bound = (tool.spec for tool in self._workflow_tools.values())
         return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
 
-def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Sequence[Tool] = ()) -> Catalog:
+def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], Sequence[Tool]] = tuple) -> Catalog:
     """Build a catalog of the built-in tools that can be used here; `absent` names the others.
 
-    Tools in `workflow_tools` come with packaged workflows and exist only there.
+    `workflow_tools` makes those that come with packaged workflows and exist only there.
     """
     tools: list[Tool] = [
         file_read,

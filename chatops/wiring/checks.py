@@ -33,7 +33,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    catalog = builtin_catalog(catalog_settings(data=paths.data, environ=environ), workflow_tools=component_tools())
+    catalog = builtin_catalog(catalog_settings(data=paths.data, environ=environ), workflow_tools=component_tools)
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (

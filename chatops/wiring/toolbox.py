@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.tools.base import Tool
@@ -65,10 +64,16 @@ class Toolbox:
 
     def _build(self, ports: frozenset[int]) -> Catalog:
         settings = catalog_settings(data=self._data, environ=self._environ, ports=ports)
-        built = builtin_catalog(settings, workflow_tools=component_tools())
+        built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         for tool in self._further:
             if tool.spec.name in taken:
                 raise ConfigError(f"There is a tool {tool.spec.name} already.", advice="Give yours another name.")
             taken.add(tool.spec.name)
         return built.with_tools(self._further)
+
+
+def _workflow_tools() -> Sequence[Tool]:
+    from chatops.demo.tools import component_tools  # needed in workflows only
+
+    return component_tools()

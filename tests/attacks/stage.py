@@ -298,7 +298,7 @@ class Stage:
                 resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3, ports=range(1, 65_536)
             ),
         )
-        app.__dict__["catalog"] = builtin_catalog(settings, workflow_tools=component_tools())
+        app.__dict__["catalog"] = builtin_catalog(settings, workflow_tools=component_tools)
         self.played.sandboxed = works
         return app
 

@@ -38,7 +38,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     settings = catalog_settings(
         data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
     )
-    catalog = builtin_catalog(settings, workflow_tools=component_tools())
+    catalog = builtin_catalog(settings, workflow_tools=component_tools)
     assert not catalog.absent
     found = [catalog.get(spec.name) for spec in catalog.specs_for("components")]
     return [tool for tool in found if tool is not None]
