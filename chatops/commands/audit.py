@@ -5,9 +5,11 @@ from argparse import Namespace
 from chatops.commands.context import find_session, screen, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.sandbox import NARROWEST
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.screen import table, when
 from chatops.policy.patterns import show_rule
+from chatops.runtime.descriptions import describe_extra
 from chatops.store.base import DecisionRow
 
 EVERYTHING = 1_000_000_000
@@ -45,9 +47,9 @@ def _place(row: DecisionRow) -> str:
 
 def _words(decision: Decision, tool: str) -> str:
     match decision:
-        case Approved(remember=pattern, scope=scope):
+        case Approved(remember=pattern, scope=scope, extra=extra):
             if pattern is None:
-                return "approved"
+                return "approved" if extra == NARROWEST else f"approved with {describe_extra(extra)}"
             return f"approved, with a rule of scope {scope.value}: {show_rule(tool, pattern)}"
         case Edited(arguments=arguments):
             return f"edited: {arguments}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
-from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.policy.effects import Need, NeedKind, effects
 from chatops.policy.sandbox import covers_host, under, widened
@@ -30,7 +30,7 @@ def with_lacks(
     `best` is the highest level to use. `seen` are the lacks for which the same command failed before. What the ceiling
     forbids is not offered.
     """
-    if not confined.program or facts.interpreter or context.source is not None:
+    if confined.level is SandboxLevel.NONE or facts.interpreter or context.source is not None:
         return facts
     spec = context.sandbox
     lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
@@ -60,7 +60,8 @@ def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
 def _by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
     known, spec = effects(command), context.sandbox
     for need in known.needs:
-        yield from _of_need(need, spec=spec, context=context)
+        # Without bubblewrap there is no proxy, and .git is as writable as the workspace.
+        yield from _of_need(need, spec=spec, bubblewrap=bool(confined.program), context=context)
     for program in known.programs:
         if "/" not in program and shutil.which(program, path=os.pathsep.join(confined.path)):
             continue
@@ -71,12 +72,14 @@ def _by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolCo
             yield Lack(by=f"writing {target}", needs=SandboxSpec(write=(folder,)))
 
 
-def _of_need(need: Need, *, spec: SandboxSpec, context: ToolContext) -> Iterator[Lack]:
+def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolContext) -> Iterator[Lack]:
     match need.kind:
         case NeedKind.COMMIT | NeedKind.CONFIGURE:
-            wanted = "commit" if need.kind is NeedKind.COMMIT else "writable"
-            if (context.workspace / ".git").exists():
-                yield Lack(by=need.by, needs=SandboxSpec(git="commit" if wanted == "commit" else "writable"))
+            wanted: GitAccess = "commit" if need.kind is NeedKind.COMMIT else "writable"
+            if bubblewrap and (context.workspace / ".git").exists():
+                yield Lack(by=need.by, needs=SandboxSpec(git=wanted))
+        case NeedKind.NETWORK if not spec.network and not bubblewrap:
+            yield Lack(by=need.by, needs=SandboxSpec(network=True))
         case NeedKind.NETWORK if not spec.network:
             hosts = need.hosts or (_remote_hosts(context.workspace) if need.by.startswith("git ") else ())
             missing = tuple(host for host in hosts if not any(covers_host(one, host) for one in spec.hosts))
