@@ -83,6 +83,7 @@ def _text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> str:
         f"Access level: {grant.level.word}",
         f"Models:       {', '.join(model.name for model in grant.models)}",
         f"Max rounds:   {grant.max_rounds}",
+        *(["Turns:        contained, on a copy of the workspace"] if grant.contain and grant.may_contain else []),
         f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
     ]
     lines += [f"Not offered:  {notice}" for notice in opened.rights.withheld(grant.role)]
@@ -102,6 +103,7 @@ def _json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> JsonVal
         "level": grant.level.word,
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
+        "contain": grant.contain and grant.may_contain,
         "tools": {tool: verdict.value for tool, verdict in tool_verdicts(opened, grant).items()},
         "withheld": list(opened.rights.withheld(grant.role)),
         "answers": [

@@ -139,6 +139,8 @@ class NarrowGrant:
     """The most that a call can get from now on, in addition to the turn's own ceiling."""
     rule_scopes: tuple[RuleScope, ...] = SCOPES
     """The scopes of remembered rules that may still answer."""
+    may_contain: bool = True
+    """False if turns may not be contained any more: calls in a copy ask again."""
     kind: Literal["grant_narrowed"] = "grant_narrowed"
 
 

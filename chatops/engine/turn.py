@@ -257,6 +257,7 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             if not isinstance(state.phase, Finished):
                 narrowed = state.grant.narrowed(*layers).answered_by(answers)
                 narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
+                narrowed = replace(narrowed, may_contain=narrowed.may_contain and event.may_contain)
                 draft.set_grant(narrowed.remembering(scopes))
                 _show_denials(draft, state)
         case ContainTurn(on=on):

@@ -84,8 +84,8 @@ class Services:
     workspace: Path
     attach: Callable[[str], tuple[AttachedFile, ...]] = lambda text: ()
     """Reads the files that a message names. Blocks: call it in a thread."""
-    contained: ContainedTurns | None = None
-    """The copies of contained turns; None: turns cannot be contained here."""
+    contained: Callable[[], ContainedTurns] | None = None
+    """Returns the copies of contained turns, loaded when they are needed; None: turns cannot be contained here."""
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 

@@ -526,6 +526,7 @@ class Session(SessionView):
                 sandbox=turns.grant.sandbox,
                 ceiling=turns.grant.ceiling,
                 rule_scopes=turns.grant.rule_scopes,
+                may_contain=turns.grant.may_contain,
             )
         )
 

@@ -246,12 +246,12 @@ class Turns:
         contained = self._services.contained
         if contained is None:
             return "Turns cannot be contained here."
-        return await in_thread(contained.why_not, self._services.workspace)
+        return await in_thread(contained().why_not, self._services.workspace)
 
     async def undo_contained(self, info: SessionInfo) -> None:
         """Start a turn that asks to take back the changes applied last. Raises ChatopsError if there are none."""
         contained = self._services.contained
-        name = await in_thread(contained.last_applied, self._services.workspace) if contained is not None else ""
+        name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
         if not name:
             raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
         turn_id = await self._next_id(info.id)

@@ -278,7 +278,7 @@ class SessionView(ABC):
         """
         if self._services.contained is None:
             raise ChatopsError("The changes of contained turns cannot be read here.")
-        return self._services.contained.review(arguments)
+        return self._services.contained().review(arguments)
 
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""

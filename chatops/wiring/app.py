@@ -418,7 +418,7 @@ class App:
             outputs=self.outputs,
             workspace=self.workspace,
             attach=self._attached if attended else lambda text: (),
-            contained=self.contained,
+            contained=lambda: self.contained,
             attended=attended,
         )
 

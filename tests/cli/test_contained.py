@@ -354,3 +354,30 @@ def test_a_command_that_fills_the_disk_is_stopped(
     monkeypatch.setattr("chatops.tools.contained.turns.MAX_GROWTH", 20 << 20)
     _, told = work(chatops, workspace, shell("head -c 200M /dev/zero > big; sleep 60; echo survived"))
     assert "was stopped: it wrote more than" in told and "survived\\n" not in told
+
+
+def test_under_lower_rights_nothing_is_applied_or_lost(chatops: CommandLine, workspace: Path) -> None:
+    with FakeOpenAI(WORK) as server:
+        ran = contained(chatops, server, "--contain")
+        base = ("--registry", str(workspace.parent / "registry.json"))
+        call_id = ran.json["pending"][0]["id"]
+        digest = shown_digest(chatops(*base, "approvals", "show", call_id).out)
+        refused = chatops(*base, "--access", "viewer", "approvals", "approve", call_id, "--digest", digest)
+        assert refused.code == 1 and "not permitted any more" in refused.err
+        assert chatops(*base, "approvals", "approve", call_id, "--digest", digest).code == 0
+        assert chatops(*base, "--access", "viewer", "resume", ran.json["session_id"]).code == 3
+        assert not any(changed(workspace))
+        (pending,) = chatops(*base, "approvals", "list", "--output-format", "json").json
+        assert pending["id"] == call_id
+
+
+def test_a_model_that_names_the_call_itself_neither_applies_nor_discards(chatops: CommandLine, workspace: Path) -> None:
+    shown, told = work(
+        chatops,
+        workspace,
+        calls(call("file_write", path="new.py", content="1")),
+        calls(call("contained_apply", turn="x", list=1)),
+        calls(call("contained_apply", turn="x", undo=True), call("file_write", path="b.py", content="2")),
+    )
+    assert "There is no tool" in told and "add new.py" in shown and "add b.py" in shown
+    assert (workspace / "new.py").exists() and (workspace / "b.py").exists()

@@ -14,6 +14,8 @@ from chatops.tools.contained.applying import Applied, NotAppliedError, apply, co
 from chatops.tools.contained.copying import make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import freeze
+from chatops.tools.contained.turns import ContainedTurns
+from tests.tools.toolkit import context_for
 
 TREE = {
     "README.md": "read me\n",
@@ -397,3 +399,24 @@ def test_the_lock_can_be_taken_again(tmp_path: Path, workspace: Path) -> None:
     for _ in range(2):
         with locked(tmp_path, workspace):
             pass
+
+
+def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = ContainedTurns(tmp_path / "data")
+    context = context_for(workspace)
+    for name in ("used", "over", "applied", "halfway"):
+        folder = turns.copied(name, context)
+        (folder.copy / f"{name}.txt").write_text("x")
+    apply(turns.folder("applied"), freeze(turns.folder("applied")), None)
+    half = turns.folder("halfway")
+    changes = freeze(half)
+    killed_at(4, lambda: apply(half, changes, None), monkeypatch)
+    assert (half.read("apply") or {}).get("state") == "applying"
+    turns.sweep(lambda: frozenset({"used"}))
+    assert turns.folder("used").exists and not turns.folder("over").path.exists()
+    assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == "applied"
+    turns.finish_interrupted(workspace)
+    assert (workspace / "halfway.txt").exists() and (half.read("apply") or {}).get("state") == "done"
+    monkeypatch.setattr("chatops.tools.contained.turns._KEPT_BYTES", 0)
+    turns.sweep(lambda: frozenset({"used"}))
+    assert turns.last_applied(workspace) == ""

@@ -45,6 +45,7 @@ _LEAST_FREE = 0.05
 _LOOK_S = 0.1
 _MOST_NAMED = 20
 _KEPT_S = 30 * 86_400
+_KEPT_BYTES = 512 << 20
 _PATHS = ("path", "cwd")
 """Arguments of built-in tools that name a path."""
 
@@ -149,7 +150,16 @@ class ContainedTurns:
                 continue
             with contextlib.suppress(OSError, ToolFailedError):
                 discard(folder)
-                if folder.path.exists() and now - folder.path.stat().st_mtime > _KEPT_S:
+        # An application that is not finished, in another workspace, is kept until that is opened.
+        kept = [
+            one for one in folders if one.path.name not in used and (one.read("apply") or {}).get("state") == "done"
+        ]
+        room = _KEPT_BYTES
+        # The newest first: what does not fit can no longer be undone.
+        for folder in sorted(kept, key=lambda one: one.path.stat().st_mtime, reverse=True):
+            room -= sum(file.stat().st_size for file in folder.path.glob("blobs/*"))
+            if room < 0 or now - folder.path.stat().st_mtime > _KEPT_S:
+                with contextlib.suppress(OSError):
                     remove_tree(folder.path)
 
     def _folders(self) -> list[TurnFolder]:
