@@ -64,6 +64,9 @@ def _run(arguments: "Namespace") -> int:
 
 def _chat(arguments: "Namespace") -> int:
     if arguments.prompt is not None:
+        from chatops.startup import pause_collector
+
+        pause_collector()
         from chatops.commands import ask
 
         return ask.run(arguments)

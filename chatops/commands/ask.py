@@ -1,5 +1,6 @@
 """``chatops -p``: one prompt, one answer."""
 
+import asyncio
 import os
 import select
 import stat
@@ -20,6 +21,7 @@ from chatops.domain.ids import SessionId
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, ask
 from chatops.headless.screen import Screen
+from chatops.startup import settle_collector
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.stored import Storage
@@ -27,6 +29,8 @@ from chatops.wiring.stored import Storage
 MAX_INPUT = 4_000_000
 """Maximum bytes of standard input: more than any model takes, so more is a mistake."""
 
+COLLECT_AFTER_S = 1.0
+"""Seconds from opening the session until garbage is collected."""
 PATIENCE_S = 3.0
 """Seconds until the user is told that chatops waits for standard input."""
 
@@ -51,6 +55,8 @@ def run(arguments: Namespace) -> int:
             await session.contain()
         for notice in app.rights.withheld(session.grant().role):
             view.say(notice)
+        # Once the modules that the request needs are imported as well.
+        asyncio.get_running_loop().call_later(COLLECT_AFTER_S, settle_collector)
         return await ask(
             session,
             prompt,

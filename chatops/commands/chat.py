@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 from chatops.commands.workspace import WAY_OUT, confirmed
 from chatops.domain.charset import charset_of
 from chatops.domain.ids import SessionId
+from chatops.startup import answer_keys_first, pause_collector
 from chatops.tui.app import ChatopsApp
-from chatops.tui.startup import answer_keys_first, pause_collector
 from chatops.tui.terminal import TerminalTraits, detect_terminal
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
+from chatops.startup import settle_collector
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.screens.chat import ChatScreen
-from chatops.tui.startup import settle_collector
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes
