@@ -71,7 +71,7 @@ ASKED = frozenset({ItemState.NEW, ItemState.CHANGED, ItemState.GONE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TrustEntry:
     """The stored answer about one item."""
 
     kind: str
@@ -91,11 +91,11 @@ class Record:
 
     folder: str
     """Identity of the folder."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TrustEntry, ...] = ()
     registry: str = ""
     """Text of the trusted registry; empty if none is trusted."""
 
-    def entry(self, key: tuple[str, str]) -> Entry | None:
+    def entry(self, key: tuple[str, str]) -> TrustEntry | None:
         """Return the entry of an item."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
@@ -252,7 +252,7 @@ class WorkspaceTrust:
             if answer is Answer.DECLINED and one.state not in ASKED:
                 continue
             given = answer if item.kind.used or answer is Answer.DECLINED else Answer.SEEN
-            entries[item.key] = Entry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
+            entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
             if item.kind is ItemKind.REGISTRY and answer is Answer.TRUSTED:
                 registry = item.data.decode("utf-8-sig")
         self._write(Record(folder=now.folder, entries=tuple(entries.values()), registry=registry))
@@ -360,7 +360,7 @@ def _decoded(value: dict[str, object]) -> Record:
         raise ValueError("not a record of trust")
     if not isinstance(registry, str):
         raise TypeError("registry")
-    found = tuple(Entry(**{**entry, "answer": Answer(entry["answer"])}) for entry in entries)
+    found = tuple(TrustEntry(**{**entry, "answer": Answer(entry["answer"])}) for entry in entries)
     return Record(folder=folder, entries=found, registry=registry)
 
 
@@ -378,7 +378,7 @@ def _listed(item: Item, record: Record, *, source: str) -> Listed:
     return Listed(item=item, state=_state(item, entry), refused=refused)
 
 
-def _state(item: Item, entry: Entry | None) -> ItemState:
+def _state(item: Item, entry: TrustEntry | None) -> ItemState:
     if entry is None:
         return ItemState.NEW
     if entry.digest != item.digest:

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 
 
-class Kind(StrEnum):
+class ComponentKind(StrEnum):
     """Role of a component in a flow."""
 
     TRIGGER = "trigger"
@@ -43,7 +43,7 @@ class Component:
     """One building block of flows."""
 
     name: str
-    kind: Kind
+    kind: ComponentKind
     about: str
     properties: tuple[Property, ...] = ()
     words: str = ""
@@ -74,7 +74,7 @@ _TEXT = Property(name="text", about="What it says; {{body}} stands for what came
 CATALOGUE = (
     Component(
         name="webhook_in",
-        kind=Kind.TRIGGER,
+        kind=ComponentKind.TRIGGER,
         about="Starts the flow when an HTTP request comes in.",
         words="web hook listen receive incoming http call form",
         properties=(
@@ -85,20 +85,20 @@ CATALOGUE = (
     ),
     Component(
         name="schedule",
-        kind=Kind.TRIGGER,
+        kind=ComponentKind.TRIGGER,
         about="Starts the flow again and again.",
         words="timer cron every daily hourly weekly morning report",
         properties=(Property(name="every", about="How often.", example="1d", pattern=r"[1-9][0-9]*[mhd]"),),
     ),
     Component(
         name="manual_start",
-        kind=Kind.TRIGGER,
+        kind=ComponentKind.TRIGGER,
         about="Starts the flow when a button is pressed.",
         words="button hand click",
     ),
     Component(
         name="chat_post",
-        kind=Kind.ACTION,
+        kind=ComponentKind.ACTION,
         about="Posts a message to a chat channel.",
         words="message notify team room",
         properties=(
@@ -108,7 +108,7 @@ CATALOGUE = (
     ),
     Component(
         name="mail_send",
-        kind=Kind.ACTION,
+        kind=ComponentKind.ACTION,
         about="Sends an e-mail.",
         words="email notify message",
         properties=(
@@ -119,7 +119,7 @@ CATALOGUE = (
     ),
     Component(
         name="http_request",
-        kind=Kind.ACTION,
+        kind=ComponentKind.ACTION,
         about="Sends a request to a URL.",
         words="api fetch web url get put",
         properties=(
@@ -129,7 +129,7 @@ CATALOGUE = (
     ),
     Component(
         name="filter_rows",
-        kind=Kind.ACTION,
+        kind=ComponentKind.ACTION,
         about="Goes on only with what has a given value in a field.",
         words="condition only where if when select",
         properties=(
@@ -139,7 +139,7 @@ CATALOGUE = (
     ),
     Component(
         name="table_append",
-        kind=Kind.ACTION,
+        kind=ComponentKind.ACTION,
         about="Appends a row to a table.",
         words="sheet spreadsheet save store log database record",
         properties=(
@@ -262,7 +262,7 @@ def _reached(starts: Sequence[str], links: Sequence[Link]) -> set[str]:
 
 def _is_trigger(part: Part) -> bool:
     known = component(part.component)
-    return known is not None and known.kind is Kind.TRIGGER
+    return known is not None and known.kind is ComponentKind.TRIGGER
 
 
 def _words(text: str) -> set[str]:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from chatops.demo.catalogue import (
     CATALOGUE,
     Component,
+    ComponentKind,
     Fault,
-    Kind,
     Link,
     Part,
     component,
@@ -83,7 +83,7 @@ def component_search(
     found = search(query)
     if found:
         return {"found": [_listed(one) for one in found]}
-    return {"found": [], "triggers": _names(Kind.TRIGGER), "actions": _names(Kind.ACTION)}
+    return {"found": [], "triggers": _names(ComponentKind.TRIGGER), "actions": _names(ComponentKind.ACTION)}
 
 
 @_reader(steps=(_DISCOVER, _CONFIGURE))
@@ -206,7 +206,7 @@ def _listed(one: Component) -> dict[str, str]:
     return {"component": one.name, "kind": one.kind.value, "about": one.about}
 
 
-def _names(kind: Kind) -> list[str]:
+def _names(kind: ComponentKind) -> list[str]:
     return [one.name for one in CATALOGUE if one.kind is kind]
 
 

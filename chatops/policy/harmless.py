@@ -9,7 +9,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chatops.policy.programs import GIT, LAUNCHERS, MODULES, PROGRAMS, RUN_WORKSPACE_CODE, RUNS_ITS_ARGUMENTS, Program
+from chatops.policy.programs import (
+    GIT,
+    LAUNCHERS,
+    MODULES,
+    PROGRAMS,
+    RUN_WORKSPACE_CODE,
+    RUNS_ITS_ARGUMENTS,
+    Harmless,
+)
 from chatops.policy.secrets import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
@@ -140,7 +148,7 @@ def _plain(word: str, *, cwd: str) -> bool:
 class _Arguments:
     """Parses a tail as getopt would, with the flags that `program` lists."""
 
-    program: Program
+    program: Harmless
     cwd: str
     operands: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Harmless:
     """The harmless part of a program's command line."""
 
     flags: frozenset[str] = frozenset()
@@ -58,42 +58,44 @@ _LOG_OPTIONAL = _DIFF_OPTIONAL | _words("--format --pretty --decorate --branches
 _LOG_TEXT = _words(
     "-S -G --since --until --after --before --author --committer --grep --date --format --pretty --diff-filter"
 )
-_LOG = Program(flags=_LOG_FLAGS, valued=_LOG_VALUED, optional_valued=_LOG_OPTIONAL, text_values=_LOG_TEXT, numbers=True)
+_LOG = Harmless(
+    flags=_LOG_FLAGS, valued=_LOG_VALUED, optional_valued=_LOG_OPTIONAL, text_values=_LOG_TEXT, numbers=True
+)
 _NO_OPERANDS = 0
 
-GIT: dict[str, Program] = {
-    "status": Program(
+GIT: dict[str, Harmless] = {
+    "status": Harmless(
         flags=_letters("sbvuz") | _words("--short --branch --long --verbose --porcelain --ignored --show-stash"),
         optional_valued=_words("--porcelain --untracked-files --ignored --column"),
     ),
     "log": _LOG,
     "show": _LOG,
-    "shortlog": Program(flags=_letters("nse") | _words("--summary --numbered --email"), numbers=True),
-    "diff": Program(
+    "shortlog": Harmless(flags=_letters("nse") | _words("--summary --numbered --email"), numbers=True),
+    "diff": Harmless(
         flags=_DIFF_FLAGS,
         valued=_DIFF_VALUED,
         optional_valued=_DIFF_OPTIONAL,
         text_values=_words("-S -G --diff-filter"),
     ),
-    "blame": Program(flags=_letters("westlfnCM") | _words("--show-name --show-number"), valued=_words("-L --since")),
-    "rev-parse": Program(
+    "blame": Harmless(flags=_letters("westlfnCM") | _words("--show-name --show-number"), valued=_words("-L --since")),
+    "rev-parse": Harmless(
         flags=_words("--abbrev-ref --short --verify --show-toplevel --is-inside-work-tree --show-prefix --quiet -q"),
         optional_valued=_words("--short --abbrev-ref"),
     ),
-    "rev-list": Program(flags=_words("--count --all --max-parents --first-parent"), valued=_words("-n --max-count")),
-    "ls-files": Program(
+    "rev-list": Harmless(flags=_words("--count --all --max-parents --first-parent"), valued=_words("-n --max-count")),
+    "ls-files": Harmless(
         flags=_letters("cdmoiskutvz") | _words("--cached --deleted --modified --others --exclude-standard --stage")
     ),
-    "ls-tree": Program(flags=_letters("drtlz") | _words("--name-only --name-status --full-name --full-tree --long")),
-    "describe": Program(flags=_words("--tags --all --always --long --dirty --contains --exact-match")),
-    "merge-base": Program(flags=_words("--all -a --is-ancestor --fork-point")),
-    "branch": Program(
+    "ls-tree": Harmless(flags=_letters("drtlz") | _words("--name-only --name-status --full-name --full-tree --long")),
+    "describe": Harmless(flags=_words("--tags --all --always --long --dirty --contains --exact-match")),
+    "merge-base": Harmless(flags=_words("--all -a --is-ancestor --fork-point")),
+    "branch": Harmless(
         flags=_letters("arv") | _words("--all --remotes --verbose --list --show-current --no-color"),
         max_operands=_NO_OPERANDS,
     ),
-    "tag": Program(flags=_words("-l --list -n"), max_operands=_NO_OPERANDS),
-    "remote": Program(flags=_words("-v --verbose"), max_operands=_NO_OPERANDS),
-    "grep": Program(
+    "tag": Harmless(flags=_words("-l --list -n"), max_operands=_NO_OPERANDS),
+    "remote": Harmless(flags=_words("-v --verbose"), max_operands=_NO_OPERANDS),
+    "grep": Harmless(
         flags=_letters("niwlcEFPvhLIaqor")
         | _words("--line-number --ignore-case --count --files-with-matches --cached"),
         valued=_words("-e -A -B -C -m"),
@@ -104,7 +106,7 @@ GIT: dict[str, Program] = {
 }
 """Sub-commands of git that only read."""
 
-_GREP = Program(
+_GREP = Harmless(
     flags=_letters("niwlcEFGPvhHLIaqorszxbUTy")
     | _words(
         "--line-number --ignore-case --count --files-with-matches --files-without-match --recursive --invert-match"
@@ -122,7 +124,7 @@ _GREP = Program(
     text_operands=1,
     numbers=True,
 )
-_RG = Program(
+_RG = Harmless(
     flags=_letters("niwlcFPvHIaqosSNUux0")
     | _words(
         "--line-number --no-line-number --ignore-case --smart-case --count --count-matches --files --hidden --no-ignore"
@@ -137,7 +139,7 @@ _RG = Program(
     pattern_flags=_words("-e --regexp --files"),
     text_operands=1,
 )
-_FIND = Program(
+_FIND = Harmless(
     single_dash_words=True,
     flags=_words(
         "-print -print0 -ls -empty -xdev -mount -depth -daystart -readable -writable -executable -not -a -and"
@@ -152,7 +154,7 @@ _FIND = Program(
         "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname -printf -size -mtime"
     ),
 )
-_PYTEST = Program(
+_PYTEST = Harmless(
     flags=_letters("qvxslh")
     | _words(
         "--quiet --verbose --exitfirst --lf --last-failed --ff --failed-first --nf --new-first --co --collect-only"
@@ -162,31 +164,31 @@ _PYTEST = Program(
     valued=_words("-k -m -r --maxfail --tb --durations --durations-min --color --capture --show-capture --verbosity"),
     text_values=_words("-k -m"),
 )
-_SUMS = Program(flags=_letters("btzw") | _words("--quiet --status --text --binary --tag"))
+_SUMS = Harmless(flags=_letters("btzw") | _words("--quiet --status --text --binary --tag"))
 
-PROGRAMS: dict[str, Program] = {
-    "echo": Program(text=True),
-    "true": Program(text=True),
-    "false": Program(text=True),
-    "basename": Program(text=True),
-    "dirname": Program(text=True),
-    "seq": Program(text=True),
-    "pwd": Program(flags=_letters("LP"), max_operands=_NO_OPERANDS),
-    "whoami": Program(max_operands=_NO_OPERANDS),
-    "uname": Program(flags=_letters("asnrvmpio"), max_operands=_NO_OPERANDS),
-    "cat": Program(
+PROGRAMS: dict[str, Harmless] = {
+    "echo": Harmless(text=True),
+    "true": Harmless(text=True),
+    "false": Harmless(text=True),
+    "basename": Harmless(text=True),
+    "dirname": Harmless(text=True),
+    "seq": Harmless(text=True),
+    "pwd": Harmless(flags=_letters("LP"), max_operands=_NO_OPERANDS),
+    "whoami": Harmless(max_operands=_NO_OPERANDS),
+    "uname": Harmless(flags=_letters("asnrvmpio"), max_operands=_NO_OPERANDS),
+    "cat": Harmless(
         flags=_letters("AbeEnstTuv") | _words("--number --number-nonblank --show-all --show-ends --squeeze-blank")
     ),
-    "tac": Program(flags=_letters("br"), valued=_words("-s")),
-    "nl": Program(flags=_letters("p"), valued=_letters("bdfhilnsvw")),
-    "head": Program(
+    "tac": Harmless(flags=_letters("br"), valued=_words("-s")),
+    "nl": Harmless(flags=_letters("p"), valued=_letters("bdfhilnsvw")),
+    "head": Harmless(
         flags=_letters("qvz") | _words("--quiet --verbose"), valued=_words("-n -c --lines --bytes"), numbers=True
     ),
-    "tail": Program(
+    "tail": Harmless(
         flags=_letters("qvz") | _words("--quiet --verbose"), valued=_words("-n -c --lines --bytes"), numbers=True
     ),
-    "wc": Program(flags=_letters("clmLw") | _words("--bytes --chars --lines --words --max-line-length")),
-    "ls": Program(
+    "wc": Harmless(flags=_letters("clmLw") | _words("--bytes --chars --lines --words --max-line-length")),
+    "ls": Harmless(
         flags=_letters("aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1")
         | _words(
             "--all --almost-all --human-readable --recursive --reverse --size --directory --inode --full-time"
@@ -195,37 +197,37 @@ PROGRAMS: dict[str, Program] = {
         valued=_words("-I -w --ignore --hide --width"),
         optional_valued=_words("--color --sort --time --time-style --format --indicator-style"),
     ),
-    "tree": Program(flags=_letters("adfghipsuDFNQrtx"), valued=_words("-L -I -P"), text_values=_words("-I -P")),
-    "stat": Program(flags=_letters("Lft"), valued=_words("-c --format --printf"), text_values=_words("-c --format")),
-    "file": Program(flags=_letters("bhikNnpr") | _words("--brief --mime --mime-type --mime-encoding")),
-    "du": Program(
+    "tree": Harmless(flags=_letters("adfghipsuDFNQrtx"), valued=_words("-L -I -P"), text_values=_words("-I -P")),
+    "stat": Harmless(flags=_letters("Lft"), valued=_words("-c --format --printf"), text_values=_words("-c --format")),
+    "file": Harmless(flags=_letters("bhikNnpr") | _words("--brief --mime --mime-type --mime-encoding")),
+    "du": Harmless(
         flags=_letters("abchkmsSx0") | _words("--all --human-readable --summarize --total"),
         valued=_words("-d --max-depth"),
     ),
-    "df": Program(flags=_letters("ahHiklPT") | _words("--human-readable --total")),
-    "sort": Program(
+    "df": Harmless(flags=_letters("ahHiklPT") | _words("--human-readable --total")),
+    "sort": Harmless(
         flags=_letters("bcCdfghiMmnRrsuVz")
         | _words("--reverse --unique --numeric-sort --ignore-case --human-numeric-sort --version-sort --stable"),
         valued=_words("-k -t --key --field-separator"),
         text_values=_words("-t --field-separator"),
     ),
-    "uniq": Program(
+    "uniq": Harmless(
         flags=_letters("cdiuz") | _words("--count --repeated --unique --ignore-case"),
         valued=_letters("fsw"),
         max_operands=1,
     ),
-    "cut": Program(
+    "cut": Harmless(
         flags=_letters("sz") | _words("--complement --only-delimited"),
         valued=_words("-b -c -d -f --bytes --characters --delimiter --fields --output-delimiter"),
         text_values=_words("-d --delimiter --output-delimiter"),
     ),
-    "diff": Program(
+    "diff": Harmless(
         flags=_letters("abBdeEHinpqstTuwyN") | _words("--brief --unified --side-by-side --ignore-case"),
         valued=_words("-U -C -W -x --exclude --unified --width"),
         optional_valued=_words("--color"),
     ),
-    "cmp": Program(flags=_letters("bls"), valued=_letters("in")),
-    "comm": Program(flags=_letters("123z")),
+    "cmp": Harmless(flags=_letters("bls"), valued=_letters("in")),
+    "comm": Harmless(flags=_letters("123z")),
     "md5sum": _SUMS,
     "sha1sum": _SUMS,
     "sha256sum": _SUMS,

@@ -17,7 +17,7 @@ from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.text import Review
+    from chatops.tools.contained.text import ContainedReview
 
 
 class ToolLookup(Protocol):
@@ -28,7 +28,7 @@ class ToolLookup(Protocol):
         ...
 
 
-class ContainedTurns(Protocol):
+class ContainedTurnsService(Protocol):
     """The copies of contained turns, see `tools.contained`."""
 
     def tool(self, name: str, tool: Tool | None) -> Tool | None:
@@ -43,7 +43,7 @@ class ContainedTurns(Protocol):
         """Return the contained turn whose changes were applied last and can be undone; empty if there is none."""
         ...
 
-    def review(self, arguments: str) -> "Review":
+    def review(self, arguments: str) -> "ContainedReview":
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         ...
 
@@ -84,7 +84,7 @@ class Services:
     workspace: Path
     attach: Callable[[str], tuple[AttachedFile, ...]] = lambda text: ()
     """Reads the files that a message names. Blocks: call it in a thread."""
-    contained: Callable[[], ContainedTurns] | None = None
+    contained: Callable[[], ContainedTurnsService] | None = None
     """Returns the copies of contained turns, loaded when they are needed; None: turns cannot be contained here."""
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""

@@ -34,7 +34,7 @@ from chatops.store.base import DecisionRow, SessionInfo
 
 if TYPE_CHECKING:
     from chatops.runtime.session import Session
-    from chatops.tools.contained.text import Review
+    from chatops.tools.contained.text import ContainedReview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ class SessionView(ABC):
         """Return the layers of the system prompt in order, as the next model call would get them."""
         return self._services.rights.prompt_layers(self.settings)
 
-    def contained_changes(self, arguments: str) -> "Review":
+    def contained_changes(self, arguments: str) -> "ContainedReview":
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Reads files: call it in a thread.
 
         Raises ChatopsError.

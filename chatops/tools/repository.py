@@ -106,7 +106,7 @@ _SAFE_OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class WorkTree:
     """A plain work tree and the folders of its git data."""
 
     tree: Path
@@ -208,7 +208,7 @@ def config_for_reading(config: Path) -> str:
     return "".join(f"{line}\n" for line in kept if not line.endswith("\\"))
 
 
-def _sensitive(repository: Repository) -> list[str]:
+def _sensitive(repository: WorkTree) -> list[str]:
     paths = dict.fromkeys(entry.path for entry in tracked(repository))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     # A search follows a link in place of a tracked folder.
@@ -224,7 +224,7 @@ class _NotAWorkTreeError(Exception):
     """The folder is not a plain work tree; the text says why, as a clause."""
 
 
-def find_repository(cwd: Path) -> Repository:
+def find_repository(cwd: Path) -> WorkTree:
     """Return the repository that git finds from `cwd`.
 
     Raises `_NotAWorkTreeError` unless it is a plain work tree, and OSError.
@@ -245,7 +245,7 @@ def find_repository(cwd: Path) -> Repository:
     raise _NotAWorkTreeError(f"{cwd} is not in a work tree")
 
 
-def _plain(tree: Path, git_dir: Path) -> Repository:
+def _plain(tree: Path, git_dir: Path) -> WorkTree:
     """Return the repository if git is certain to accept it. Otherwise git would search on and find another one.
 
     Raises `_NotAWorkTreeError`.
@@ -257,7 +257,7 @@ def _plain(tree: Path, git_dir: Path) -> Repository:
     usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(git_dir / "HEAD"))
     if not usual or not _HEAD.fullmatch(_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
         raise _NotAWorkTreeError(f"{git_dir} is not the repository of an ordinary work tree")
-    return Repository(tree=tree, git_dir=git_dir, common_dir=common_dir)
+    return WorkTree(tree=tree, git_dir=git_dir, common_dir=common_dir)
 
 
 def _named(entry: Path) -> Path:
@@ -293,7 +293,7 @@ def _version(program: str, changed: int) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _location_risk(repository: Repository, *, workspace: Path) -> str:
+def _location_risk(repository: WorkTree, *, workspace: Path) -> str:
     """Look at where the data lies. A linked work tree lies elsewhere than its repository, which knows of it."""
     git_dir, common_dir, dot_git = repository.git_dir, repository.common_dir, repository.tree / ".git"
     if git_dir != dot_git or common_dir != git_dir:
@@ -310,7 +310,7 @@ def _location_risk(repository: Repository, *, workspace: Path) -> str:
     return ""
 
 
-def _config_risk(repository: Repository) -> str:
+def _config_risk(repository: WorkTree) -> str:
     for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for name in ("config", "config.worktree"):
             if _mode(folder / name) and (key := _first_unknown(_read(folder / name))):
@@ -318,7 +318,7 @@ def _config_risk(repository: Repository) -> str:
     return ""
 
 
-def _hooks_risk(repository: Repository) -> str:
+def _hooks_risk(repository: WorkTree) -> str:
     for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for hook in _READ_HOOKS:
             if os.access(folder / "hooks" / hook, os.X_OK):
@@ -326,7 +326,7 @@ def _hooks_risk(repository: Repository) -> str:
     return ""
 
 
-def _index_risk(repository: Repository, entries: tuple[Tracked, ...]) -> str:
+def _index_risk(repository: WorkTree, entries: tuple[Tracked, ...]) -> str:
     """Check what the index names: submodules bring their own configuration, attributes can name filters."""
     folders = {""}
     attributes = [folder / "info" / "attributes" for folder in (repository.git_dir, repository.common_dir)]
@@ -350,7 +350,7 @@ def _index_risk(repository: Repository, entries: tuple[Tracked, ...]) -> str:
     return ""
 
 
-def tracked(repository: Repository) -> tuple[Tracked, ...]:
+def tracked(repository: WorkTree) -> tuple[Tracked, ...]:
     """Return the entries of the index, including those of a shared index.
 
     Raises ValueError, IndexError or OSError.

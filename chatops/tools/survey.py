@@ -35,7 +35,7 @@ class Find(Flag):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class FoundPaths:
     """Paths that were found."""
 
     special: tuple[Path, ...] = ()
@@ -102,7 +102,9 @@ class _Walk:
                 self.names.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1].append(path)
 
 
-def survey(root: Path, *, workspace: Path, find: Find = Find.NOTHING, skipped: frozenset[Path] = frozenset()) -> Survey:
+def survey(
+    root: Path, *, workspace: Path, find: Find = Find.NOTHING, skipped: frozenset[Path] = frozenset()
+) -> FoundPaths:
     """List everything below `root` except `skipped`. Secrets are judged by their path in the workspace.
 
     `root` may lie outside of the workspace. Then its path starts at `root`, and hard links do not matter: its owner
@@ -119,7 +121,7 @@ def survey(root: Path, *, workspace: Path, find: Find = Find.NOTHING, skipped: f
         if walk.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
     outside = [path for number, names in walk.names.values() if len(names) < number for path in names]
-    return Survey(
+    return FoundPaths(
         special=tuple(walk.special), closed=tuple(walk.closed), secret=tuple(sorted((*walk.secret, *outside)))
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatops.demo.catalogue import CATALOGUE, Kind, Part, flow_faults, search
+from chatops.demo.catalogue import CATALOGUE, ComponentKind, Part, flow_faults, search
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ToolFailedError
 from chatops.policy.workflow import StepPlace, belongs
@@ -77,7 +77,7 @@ def test_every_component_passes_with_its_own_examples() -> None:
             "component": one.name,
             "properties": {each.name: each.example for each in one.properties},
         }
-        trigger = one.kind is Kind.TRIGGER
+        trigger = one.kind is ComponentKind.TRIGGER
         nodes, way = ([mine, POST], ("it", "out")) if trigger else ([HOOK, mine], ("in", "it"))
         assert faults_of(nodes=nodes, connections=[{"source": way[0], "target": way[1]}]) == {}, one.name
 

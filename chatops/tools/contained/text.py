@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class ContainedReview:
     """Everything that the user has to see before deciding on the changes of a contained turn."""
 
     head: str
@@ -56,7 +56,9 @@ class Review:
     """What runs later and links first."""
 
 
-def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder, *, undo: bool = False) -> Review:
+def review(
+    changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder, *, undo: bool = False
+) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     notes: list[str] = []
     if conflicts:
@@ -71,7 +73,7 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder
     if changes.ran:
         notes += ["Ran in the copy:"]
         notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {one.outcome}" for one in changes.ran] + [""]
-    return Review(
+    return ContainedReview(
         head=f"{'Takes back: ' if undo else ''}{head(changes, conflicts)}",
         notes=tuple(notes),
         changes=tuple(
@@ -86,7 +88,7 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder
     )
 
 
-def describe(seen: Review) -> str:
+def describe(seen: ContainedReview) -> str:
     """Return the whole list as text."""
     lines = [seen.head, "", *seen.notes]
     for one in seen.changes:

@@ -32,7 +32,7 @@ from chatops.tools.contained.changes import ChangeList, Ran
 from chatops.tools.contained.copying import make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import freeze, shown
-from chatops.tools.contained.text import Review, describe, head, review
+from chatops.tools.contained.text import ContainedReview, describe, head, review
 from chatops.tools.contained.workspace import WorkspaceReplacedError
 from chatops.tools.repository import config_for_reading
 from chatops.tools.sandbox import confinement
@@ -88,7 +88,7 @@ class ContainedTurns:
             return f"A contained turn needs a project folder, and the workspace is {workspace}."
         return confinement(NARROWEST, workspace=workspace, replaced=True).refusal
 
-    def review(self, arguments: str) -> Review:
+    def review(self, arguments: str) -> ContainedReview:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         folder, undo = self._asked(arguments)
         changes, conflicts = _seen(folder, undo=undo)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chatops.runtime.view import SessionView
-    from chatops.tools.contained.text import Review
+    from chatops.tools.contained.text import ContainedReview
 
 
 def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
@@ -46,7 +46,7 @@ class ContainedScreen(GuardedDialog):
         super().__init__(composer)
         self._session = session
         self._pending: PendingCall | None = None
-        self._changes: Review | None = None
+        self._changes: ContainedReview | None = None
         self._ticked: set[str] = set()
         self._index = 0
         self._seen = False

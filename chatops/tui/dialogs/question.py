@@ -15,10 +15,10 @@ from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.keys import legend
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 
-class Question(Modal[Answer | None], Generic[Answer]):
+class Question(Modal[AnswerT | None], Generic[AnswerT]):
     """Asks for a text until `check` accepts it. The result is what `check` returned, None after Esc.
 
     `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
@@ -34,7 +34,7 @@ class Question(Modal[Answer | None], Generic[Answer]):
         *,
         explain: str,
         text: str,
-        check: Callable[[str], Answer],
+        check: Callable[[str], AnswerT],
         done: str,
         lines: bool = False,
         enter_answers: bool = False,

@@ -15,7 +15,7 @@ from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
 from chatops.tui.keys import KeyGroup
 
-Answer = Callable[[bool], Awaitable[Sequence[str]]]
+StoreAnswer = Callable[[bool], Awaitable[Sequence[str]]]
 """Stores the answer, True for trust. Returns sentences about what has changed since it was shown."""
 MAX_TEXT = 200_000
 """Bytes of texts that are shown in all."""
@@ -28,7 +28,7 @@ class TrustScreen(GuardedDialog):
     DECIDING: ClassVar[frozenset[str]] = frozenset("td")
     KEY_GROUP: ClassVar[KeyGroup] = "trust"
 
-    def __init__(self, question: TrustQuestion, answer: Answer, composer: Composer) -> None:
+    def __init__(self, question: TrustQuestion, answer: StoreAnswer, composer: Composer) -> None:
         """Create the dialog for `question`, as it was read. `answer` is called at most once."""
         super().__init__(composer)
         self._question = question

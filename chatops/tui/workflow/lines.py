@@ -20,7 +20,7 @@ _LONGEST_REASON = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StyledSpan:
     """A part of a line. A click on it selects the step with the index `step`."""
 
     text: str
@@ -28,7 +28,7 @@ class Span:
     step: int | None = None
 
 
-StyledLine = tuple[Span, ...]
+StyledLine = tuple[StyledSpan, ...]
 
 
 def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
@@ -46,7 +46,7 @@ def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
     while len(parts) > 1 and cell_len(_joined(parts, signs)) > room:
         parts.pop()
     text = truncated(_joined(parts, signs), width=max(0, room), ellipsis=signs.ellipsis)
-    left = (Span(head, _tone(view.mark)), Span(text))
+    left = (StyledSpan(head, _tone(view.mark)), StyledSpan(text))
     return [_spread(left, end, width=width, signs=signs)]
 
 
@@ -54,8 +54,8 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Sty
     """Return at most `height` lines over the whole width."""
     at = f" {signs.dot} step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
-    head = [Span(one_line(view.workflow), "strong"), Span("  "), Span(view.word, _tone(view.mark))]
-    head.append(Span(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
+    head = [StyledSpan(one_line(view.workflow), "strong"), StyledSpan("  "), StyledSpan(view.word, _tone(view.mark))]
+    head.append(StyledSpan(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
     room = width - sum(cell_len(one.text) for one in head) - 3
     hint = next((one for one in HINTS if cell_len(one) <= room), "")
     lines = [_spread(head, hint, width=width, signs=signs), *_problem(view, width=width)]
@@ -67,14 +67,14 @@ def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[St
     """Return at most `height` lines for a column at the side."""
     tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
-        _spread((Span(one_line(view.workflow), "strong"),), clock(view.seconds), width=width, signs=signs),
-        (Span(view.word, _tone(view.mark)), Span(tokens, "muted")),
+        _spread((StyledSpan(one_line(view.workflow), "strong"),), clock(view.seconds), width=width, signs=signs),
+        (StyledSpan(view.word, _tone(view.mark)), StyledSpan(tokens, "muted")),
         *_problem(view, width=width),
         (),
     ]
     steps = [_beside_step(one, width=width, signs=signs, here=one.number - 1 == view.at) for one in view.steps]
     lines += _window(steps, view, room=height - len(lines) - 2, width=width, signs=signs)
-    return [_cut(line, width=width, signs=signs) for line in (*lines, (), (Span(HINTS[0], "muted"),))]
+    return [_cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(HINTS[0], "muted"),))]
 
 
 def clock(seconds: float) -> str:
@@ -108,7 +108,7 @@ def _window(
     lines = [line for index in sorted(shown) for line in shown[index]]
     if hidden and left:
         text = f"{signs.ellipsis} {plural(hidden, 'more step')}"
-        lines.append((Span(truncated(text, width=width, ellipsis=signs.ellipsis), "muted"),))
+        lines.append((StyledSpan(truncated(text, width=width, ellipsis=signs.ellipsis), "muted"),))
     return lines
 
 
@@ -116,7 +116,7 @@ def _above_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> li
     left = [*_title(step, signs, here=here)]
     facts = [*_attempt(step), *(_progress(step) if here else ())]
     if facts:
-        left.append(Span(f"  {_joined(facts, signs)}", "muted"))
+        left.append(StyledSpan(f"  {_joined(facts, signs)}", "muted"))
     tokens = count(step.tokens) if step.tokens is not None else ""
     time = clock(step.seconds) if step.seconds is not None else ""
     lines = [_spread(left, f"{tokens:>7}{time:>8}" if tokens or time else "", width=width, signs=signs)]
@@ -133,22 +133,22 @@ def _beside_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> l
     facts = [*_attempt(step), *(_progress(step) if here else ())]
     tokens = [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
     if facts:
-        lines.append((Span(f"    {_joined(facts, signs)}", "muted"),))
+        lines.append((StyledSpan(f"    {_joined(facts, signs)}", "muted"),))
     if tokens:
-        lines.append((Span(f"    {_joined(tokens, signs)}", "muted"),))
+        lines.append((StyledSpan(f"    {_joined(tokens, signs)}", "muted"),))
     if here:
-        lines += [(Span("    "), *_check(one, signs)) for one in step.validations]
-        lines += [(Span("    "), *_check(one, signs, label="gate ")) for one in step.gates]
+        lines += [(StyledSpan("    "), *_check(one, signs)) for one in step.validations]
+        lines += [(StyledSpan("    "), *_check(one, signs, label="gate ")) for one in step.gates]
     lines += _reason(step, width=width, most=4, signs=signs)
     return [_cut(line, width=width, signs=signs) for line in lines]
 
 
-def _title(step: StepView, signs: Symbols, *, here: bool) -> Iterator[Span]:
+def _title(step: StepView, signs: Symbols, *, here: bool) -> Iterator[StyledSpan]:
     index = step.number - 1
-    yield Span(f"{_sign(step.mark, signs)} ", _tone(step.mark), index)
-    yield Span(f"{step.number} {one_line(step.name)}", "strong" if here else "plain", index)
+    yield StyledSpan(f"{_sign(step.mark, signs)} ", _tone(step.mark), index)
+    yield StyledSpan(f"{step.number} {one_line(step.name)}", "strong" if here else "plain", index)
     if step.word:
-        yield Span(f"  {step.word}", _tone(step.mark), index)
+        yield StyledSpan(f"  {step.word}", _tone(step.mark), index)
 
 
 def _attempt(step: StepView) -> list[str]:
@@ -177,29 +177,29 @@ def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[St
     parts = textwrap.wrap(text, max(1, width - 4)) or [""]
     if len(parts) > most:
         parts = [*parts[: most - 1], f"{parts[most - 1]} {signs.ellipsis}"]
-    return [(Span(f"    {part}", tone),) for part in parts]
+    return [(StyledSpan(f"    {part}", tone),) for part in parts]
 
 
 def _checks(label: str, checks: Sequence[StepCheck], *, width: int, signs: Symbols) -> StyledLine:
-    spans = [Span(f"    {label}", "muted")]
+    spans = [StyledSpan(f"    {label}", "muted")]
     for one in checks:
-        spans.append(Span("  "))
+        spans.append(StyledSpan("  "))
         spans += _check(one, signs)
     return _cut(tuple(spans), width=width, signs=signs)
 
 
-def _check(check: StepCheck, signs: Symbols, *, label: str = "") -> Iterator[Span]:
-    yield Span(f"{_sign(check.mark, signs)} ", _tone(check.mark))
-    yield Span(f"{label}{one_line(check.name)}", "muted" if check.mark is StepMark.WAITING else "plain")
+def _check(check: StepCheck, signs: Symbols, *, label: str = "") -> Iterator[StyledSpan]:
+    yield StyledSpan(f"{_sign(check.mark, signs)} ", _tone(check.mark))
+    yield StyledSpan(f"{label}{one_line(check.name)}", "muted" if check.mark is StepMark.WAITING else "plain")
     if check.about:
-        yield Span(f" {one_line(check.about)}", "muted")
+        yield StyledSpan(f" {one_line(check.about)}", "muted")
 
 
 def _problem(view: RunView, *, width: int) -> list[StyledLine]:
     if not view.problem:
         return []
     parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
-    return [(Span(part, "bad"),) for part in parts[:3]]
+    return [(StyledSpan(part, "bad"),) for part in parts[:3]]
 
 
 def _sign(mark: StepMark, signs: Symbols) -> str:
@@ -236,7 +236,7 @@ def _joined(parts: Sequence[str], signs: Symbols) -> str:
     return f" {signs.dot} ".join(parts)
 
 
-def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, signs: Symbols) -> StyledLine:
+def _spread(left: Sequence[StyledSpan] | Iterator[StyledSpan], right: str, *, width: int, signs: Symbols) -> StyledLine:
     """Return a line with `left`, and `right` at its end.
 
     `left` is cut if needed. With too little room, `right` is omitted.
@@ -246,7 +246,7 @@ def _spread(left: Sequence[Span] | Iterator[Span], right: str, *, width: int, si
     if right and room >= min(width * 2 // 3, sum(cell_len(one.text) for one in spans)):
         cut = _cut(spans, width=room, signs=signs)
         used = sum(cell_len(one.text) for one in cut)
-        return (*cut, Span(" " * (width - used - cell_len(right))), Span(right, "muted"))
+        return (*cut, StyledSpan(" " * (width - used - cell_len(right))), StyledSpan(right, "muted"))
     return _cut(spans, width=width, signs=signs)
 
 
@@ -254,13 +254,13 @@ def _cut(line: StyledLine, *, width: int, signs: Symbols) -> StyledLine:
     """Return the line in `width` cells, with an ellipsis if it was cut."""
     if sum(cell_len(one.text) for one in line) <= width:
         return line
-    kept: list[Span] = []
+    kept: list[StyledSpan] = []
     left = width
     for span in line:
         if cell_len(span.text) < left:
             kept.append(span)
             left -= cell_len(span.text)
             continue
-        kept.append(Span(truncated(f"{span.text} ", width=left, ellipsis=signs.ellipsis), span.tone, span.step))
+        kept.append(StyledSpan(truncated(f"{span.text} ", width=left, ellipsis=signs.ellipsis), span.tone, span.step))
         break
     return tuple(kept)

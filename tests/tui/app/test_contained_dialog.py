@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts
-from chatops.tools.contained.text import Change, Review
+from chatops.tools.contained.text import Change, ContainedReview
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.contained import ContainedScreen
 from tests.tui.app.fakes import FakeSession, pending_call
@@ -25,10 +25,12 @@ CHANGES = (
 class ContainedSession(FakeSession):
     """A session whose turn waits for the decision on its changes."""
 
-    changes = Review(head="3 changed", notes=("Ran in the copy:", "  shell_exec make: success"), changes=CHANGES)
+    changes = ContainedReview(
+        head="3 changed", notes=("Ran in the copy:", "  shell_exec make: success"), changes=CHANGES
+    )
     contained = 0
 
-    def contained_changes(self, arguments: str) -> Review:
+    def contained_changes(self, arguments: str) -> ContainedReview:
         return self.changes
 
     async def contain(self, *, on: bool = True) -> bool:
