@@ -43,6 +43,16 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleItem:
+    """A remembered rule in the picker of those to revoke."""
+
+    id: str
+    rule: str
+    about: str
+    """Where it answers, and when it was made and used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
     """A stored session in the session picker."""
 
@@ -262,6 +272,10 @@ class Host(Protocol):
 
     async def revoke_trust(self) -> bool:
         """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
+        ...
+
+    async def rules(self, session: "SessionView") -> Sequence[RuleItem]:
+        """Return the user's remembered rules that could answer in a session, oldest first."""
         ...
 
     async def revoke(self, session: "SessionView", *, rule: str) -> str:

@@ -1,6 +1,7 @@
 """The host's texts about rights: tools, policy, permissions, and the doctor."""
 
 import asyncio
+from collections.abc import Sequence
 
 from chatops.config.folder_identity import folder_identity
 from chatops.config.trust import TrustQuestion
@@ -14,7 +15,7 @@ from chatops.policy.remembered import scope_words, why_not_here
 from chatops.policy.sandbox import reasons
 from chatops.runtime.view import SessionView
 from chatops.store.base import RuleRow
-from chatops.tui.host import TextTopic
+from chatops.tui.host import RuleItem, TextTopic
 from chatops.wiring.app import App
 from chatops.wiring.explain import NO_SESSION, explain_call
 from chatops.wiring.words import describe_rule
@@ -58,6 +59,11 @@ class HostTexts:
         found = await asyncio.to_thread(self._app.trust.revoke)
         self._app.notify_rights_changed()
         return found
+
+    async def rules(self, session: SessionView) -> Sequence[RuleItem]:
+        """Return the remembered rules as the picker shows them."""
+        described = [(row.rule.id, *describe_rule(row)) for row in await self._rules(session)]
+        return [RuleItem(id=id, rule=rule, about=f"{where}\n{made}") for id, rule, where, made in described]
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         """Revoke a remembered rule by its id, and return the notice."""
@@ -117,7 +123,7 @@ class HostTexts:
     async def _permissions(self, session: SessionView) -> str:
         grant, rows = session.grant(), await self._rules(session)
         folder = await asyncio.to_thread(folder_identity, session.workspace)
-        lines = ["Remembered rules (revoke one with /permissions revoke ID):", ""]
+        lines = ["Remembered rules (/permissions revoke takes one back):", ""]
         for row in rows:
             pattern, *more = describe_rule(row)
             if reason := _silent(row.rule, grant, folder=folder):

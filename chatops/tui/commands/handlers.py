@@ -243,7 +243,7 @@ async def leave(context: Context, argument: str) -> Replies:
 async def permissions(context: Context, argument: str) -> Replies:
     """Show the remembered rules.
 
-    ``revoke ID`` revokes a rule, ``deny TOOL`` takes a tool from this session.
+    ``revoke ID`` revokes one, ``revoke`` lets the user choose it, ``deny TOOL`` takes a tool from this session.
     """
     session = context.session
     verb, _, rest = argument.partition(" ")
@@ -254,10 +254,16 @@ async def permissions(context: Context, argument: str) -> Replies:
         await session.owned("Nothing was revoked").revoke_tool(rest)
         return (Notify(f"{rest} is revoked for this session, in every role."),)
     if verb == "revoke":
-        if not rest.isdigit():
-            return (Notify("Give its id in /permissions: /permissions revoke 2"),)
-        return (Notify(await context.host.revoke(session, rule=rest)),)
+        if rest:
+            return await _revoke_rule(context, rest)
+        from chatops.tui.dialogs.choices import rule_picker
+
+        return (Choose(rule_picker(await context.host.rules(session)), _revoke_rule),)
     return await _text(context, "Permissions", topic="permissions", argument=argument)
+
+
+async def _revoke_rule(context: Context, rule: str) -> Replies:
+    return (Notify(await context.host.revoke(context.session, rule=rule)),)
 
 
 async def sandbox(context: Context, argument: str) -> Replies:

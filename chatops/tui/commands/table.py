@@ -34,7 +34,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="policy", args="[TOOL [JSON]]", help="the verdict on a call, and why", run=handlers.policy),
     SlashCommand(
         name="permissions",
-        args="[revoke ID | deny TOOL]",
+        args="[revoke [ID] | deny TOOL]",
         help="what no longer asks, and what is taken away",
         run=handlers.permissions,
     ),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.tui.dialogs.picker import Choice, Picker, columns
-from chatops.tui.host import ModelRow, RoleRow, SessionRow
+from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
@@ -71,6 +71,15 @@ def name_picker(title: str, *, names: Sequence[str], current: str) -> Picker:
     """Return a picker for plain names (personas, themes)."""
     choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
     return Picker(title, choices=choices, empty="None of that name.")
+
+
+def rule_picker(rules: Sequence[RuleItem]) -> Picker:
+    """Return the picker for a remembered rule to revoke."""
+    choices = [
+        Choice(key=one.id, text=f"{one.id:>3}  {one.rule}", find=f"{one.rule} {one.about}", preview=one.about)
+        for one in rules
+    ]
+    return Picker("Revoke a rule", choices=choices, empty="No rule is remembered.")
 
 
 def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:

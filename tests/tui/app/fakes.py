@@ -45,7 +45,17 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.tui.host import FirstSession, HitRow, ModelRow, RoleRow, RunRow, SessionRow, TextTopic, WorkflowRow
+from chatops.tui.host import (
+    FirstSession,
+    HitRow,
+    ModelRow,
+    RoleRow,
+    RuleItem,
+    RunRow,
+    SessionRow,
+    TextTopic,
+    WorkflowRow,
+)
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
@@ -503,6 +513,12 @@ class FakeHost:
 
     async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
         return f"{topic} of {session.snapshot().role} {argument}".strip()
+
+    async def rules(self, session: SessionView) -> Sequence[RuleItem]:
+        return [
+            RuleItem(id="3", rule="shell_exec:git status *", about="this folder, as coder (/w)\nnot used yet"),
+            RuleItem(id="12", rule="web_fetch:example.org", about="everywhere, as coder\nused once"),
+        ]
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         self.revoked.append(rule)

@@ -218,6 +218,20 @@ async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -
         assert "Nothing is pending" in running.text
 
 
+@pytest.mark.more
+async def test_a_rule_to_revoke_is_named_or_chosen() -> None:
+    async with stage() as running:
+        await running.type_fast(*"/permissions revoke", "enter")
+        await running.settle()
+        assert "shell_exec:git status *" in running.text and "this folder, as coder (/w)" in running.text
+        await running.press("down", "enter")
+        assert running.host.revoked == ["12"]
+        assert "Revoked rule 12" in running.text
+        await running.type_fast(*"/permissions revoke 3", "enter")
+        await running.settle()
+        assert running.host.revoked == ["12", "3"]
+
+
 async def test_another_session_is_opened_and_each_keeps_its_draft() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"), role="assistant")
