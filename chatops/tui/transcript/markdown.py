@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from rich.cells import cell_len
 from rich.style import Style
@@ -27,13 +28,27 @@ from chatops.tui.transcript.lines import PROSE, fold, padded, prefixed, wrap
 
 _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
+_FORMULA = re.compile(r"\$\$[^$\n]{1,400}\$\$|\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?!\d)")
+"""A formula in dollar signs. An amount of money, such as ``$5``, is none."""
 _NARROWEST = 12
 """Minimum columns for nested content."""
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """Take a formula as it is written: its stars, underscores and backslashes are no Markdown."""
+    found = _FORMULA.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
 
 
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False})
+    parser.inline.ruler.before("escape", "formula", _formula)
     return parser.enable(["table", "strikethrough"]).disable(["reference"])
 
 
@@ -77,7 +92,7 @@ class _Drawing:
             case "paragraph_open":
                 return wrap(self._inline(body), width=min(width, PROSE))
             case "heading_open":
-                return wrap(self._inline(body, base=self.theme.heading), width=min(width, PROSE))
+                return wrap(self._inline(body, base=self._heading(head.tag)), width=min(width, PROSE))
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(head, body, width=width)
             case "blockquote_open":
@@ -91,6 +106,16 @@ class _Drawing:
                 return [Text(self.theme.symbols.rule * min(width, 40), self.theme.muted, end="")]
             case _:
                 return wrap(self._inline(node), width=min(width, PROSE))
+
+    def _heading(self, tag: str) -> Style:
+        """Return the style of a heading, so that the first three levels can be told apart."""
+        match tag:
+            case "h1":
+                return self.theme.heading + Style(underline=True)
+            case "h2":
+                return self.theme.heading
+            case _:
+                return self.theme.text + self.theme.strong
 
     def _list(self, head: Token, body: Sequence[Token], *, width: int) -> list[Text]:
         items = _nodes(body)
