@@ -23,7 +23,7 @@ def answer_keys_first() -> None:
 
 
 def settle_collector() -> None:
-    """Turn the collector on, excluding all present objects. Call it once after the first paint or request."""
+    """Turn the collector on, excluding all present objects. Call it once after start-up."""
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     gc.enable()

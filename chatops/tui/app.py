@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from chatops.tui.dialogs.guarded import GuardedDialog
     from chatops.tui.host import Opener
 
+COLLECT_AFTER_S = 2.0
+"""Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 COPIED = "Copied, if this terminal lets programs do that."
@@ -136,7 +138,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def _painted(self) -> None:
         if not self.is_headless:
-            settle_collector()
+            self.set_timer(COLLECT_AFTER_S, settle_collector)
         if self._on_painted is not None:
             self._on_painted()
         self.run_worker(self._open(), group="open")

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
@@ -53,19 +54,23 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
 
 def _prepared(options: Options) -> "TuiHost":
     app = App(options)
-    app.prepare()
-    return TuiHost(app)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # Mostly waits for a program.
+        sandbox = beside.submit(app.sandbox_note)
+        app.prepare()
+        return TuiHost(app, sandbox=sandbox.result())
 
 
 class TuiHost(HostRuns, HostTexts):
     """Answers from the current store and registry."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, sandbox: SandboxNote | None = None) -> None:
+        """Create the host. `sandbox` says how commands are confined; None: find out."""
         super().__init__(app)
         self.background = Background(app)
         """Background work beside the sessions, once it is started."""
         self._history = _texts(app.settings.get(self._history_key))
-        self._sandbox = app.sandbox_note()
+        self._sandbox = app.sandbox_note() if sandbox is None else sandbox
 
     @property
     def app(self) -> App:
