@@ -8,11 +8,10 @@ to the outside in its own network. The program has no other way out, and needs n
 Uses the standard library only, because imports delay each command.
 """
 
-import array
+import _socket as socket  # The module around it takes 12 ms to import.
 import ctypes
 import fcntl
 import os
-import socket
 import struct
 import sys
 
@@ -35,8 +34,9 @@ def _listener(port: int) -> socket.socket:
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")
     _write("/proc/self/gid_map", f"{group} {group} 1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    fcntl.ioctl(any_socket.fileno(), _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
+    any_socket.close()
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", port))
     listener.listen(64)
@@ -48,8 +48,9 @@ def main() -> None:
     number, port, argv = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     try:
         listener = _listener(port)
-        with socket.socket(fileno=number) as app:
-            app.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))])
+        app = socket.socket(fileno=number)
+        app.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("@i", listener.fileno()))])
+        app.close()
         listener.close()
         os.execv(argv[0], argv)
     except OSError as error:

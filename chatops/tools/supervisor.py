@@ -30,13 +30,15 @@ environment, see `orphans`.
 import ctypes
 import os
 import resource
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Importing them at run time would delay each command by some milliseconds.
+    import signal
     from collections.abc import Callable, Collection
+else:
+    import _signal as signal  # The module around it makes enums, which takes 7 ms.
 
 MAX_FILE = 4 * 1024**3
 """Most bytes of one file that a command may write. Core files are not written at all."""
