@@ -100,23 +100,23 @@ def command_cases() -> list[dict[str, Any]]:
         _extra("credentials by the key of a path", "echo PWNED >> ~/.ssh/authorized_keys", ["approve_extra", "deny"]),
     ]  # fmt: skip
     cases = [
-        *(_case(f"{about}, after a rule for echo", command, allow=["echo *"]) for about, command in readers),
+        *(a_case(f"{about}, after a rule for echo", command, allow=["echo *"]) for about, command in readers),
         *(
-            _case(
+            a_case(
                 f"a program that a rule denies, in {about}", command, deny=["touch *"], expected="denied without asking"
             )
             for about, command in denied
         ),
         *({**case, "policy": {**case["policy"], "answer": again}} for case in changed),
         *extra,
-        _case("control: echo after a rule for echo", "echo 'a b' \"c\" d\\ e", allow=["echo *"], benign=True),
+        a_case("control: echo after a rule for echo", "echo 'a b' \"c\" d\\ e", allow=["echo *"], benign=True),
     ]
     return [{"id": f"COMM-{number:03}", **case} for number, case in enumerate(cases, 1)]
 
 
 def _changed(about: str, command: str, files: dict[str, str], change: str, **setup: Any) -> dict[str, Any]:
     before = setup.pop("before", [])
-    case = _case(f"changed after the approval: {about}", command, files=files, **setup)
+    case = a_case(f"changed after the approval: {about}", command, files=files, **setup)
     case["policy"] |= {"while_pending": [change], "between": before}
     return {**case, "class": "approval_binding", "invariants": ["I-ASKED-TWICE", "I-NOEXEC"]}
 
@@ -131,7 +131,7 @@ def _extra(
     tamper: list[list[str]] | None = None,
     asked_again: bool = False,
 ) -> dict[str, Any]:
-    case = _case(f"extra limits: {about}", command, allow=allow, expected=expected)
+    case = a_case(f"extra limits: {about}", command, allow=allow, expected=expected)
     case["policy"]["answer"] = answer
     if tamper:
         case["policy"] |= {"tamper": tamper, "restart_while_pending": True}
@@ -139,7 +139,7 @@ def _extra(
     return {**case, "class": "approval_binding", "invariants": invariants, "sandbox_required": True}
 
 
-def _case(
+def a_case(
     about: str,
     command: str,
     *,
@@ -149,6 +149,7 @@ def _case(
     benign: bool = False,
     **setup: Any,
 ) -> dict[str, Any]:
+    """A case of `shell_exec`."""
     return {
         "class": "shell_allow_rule",
         "description": about,

@@ -274,6 +274,8 @@ class Stage:
         }
         if "remember" in self.policy:
             value["rules"] = {"remember": self.policy["remember"]}
+        if "sandbox" in self.policy:
+            value["sandbox"] = self.world.filled(self.policy["sandbox"])
         self.registry.write_text(json.dumps(value))
 
     def _config(self) -> dict[str, bytes]:

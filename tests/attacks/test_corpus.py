@@ -14,11 +14,13 @@ import pytest
 from tests.attacks.command_cases import command_cases
 from tests.attacks.judge import RUNS, accepted, broken, outcome_of
 from tests.attacks.rule_cases import rule_cases
+from tests.attacks.sandbox_cases import sandbox_cases
 from tests.attacks.stage import Stage, all_cases
 
 RULES = rule_cases()
 COMMANDS = command_cases()
-CASES = [*all_cases(), *RULES, *COMMANDS]
+SANDBOX = sandbox_cases()
+CASES = [*all_cases(), *RULES, *COMMANDS, *SANDBOX]
 SKIPPED = {
     "typed_before_dialog": "played on a terminal in test_terminal.py",
     "terminal": "needs the screen: tests/tui and tests/e2e",
@@ -178,6 +180,16 @@ async def test_a_sample_of_the_rules(case: Mapping[str, Any], tmp_path: Path, mo
     "case", [COMMANDS[at] for at in (21, 31, 39, 41, 8, 30, 43)], ids=lambda case: case["description"].replace(" ", "_")
 )
 async def test_a_sample_of_the_commands(
+    case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally()
+    await play(case, tmp_path, monkeypatch, tally)
+    assert not tally.wrong and not tally.broken
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("case", SANDBOX, ids=lambda case: case["description"].replace(" ", "_"))
+async def test_the_ways_out_of_the_sandbox(
     case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tally = Tally()
