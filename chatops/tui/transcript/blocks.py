@@ -83,6 +83,8 @@ class ToolCardBlock:
     """The reason why the call needs an approval."""
     reason: str = ""
     """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
+    timed_out: bool = False
+    """True if its time limit ended it: then `reason` gives the time."""
     also: str = ""
     """More about its end: what was stopped afterwards, or "marked as done"."""
     failure: str = ""

@@ -274,8 +274,7 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
 
 def _failure(card: ToolCardBlock, dot: str) -> str:
     ended = one_line(card.reason) or "failed"
-    # The text at the time limit already says how long it took.
-    words = ended if " after " in ended else f"{ended} {dot} {duration(card.duration_ms)}"
+    words = ended if card.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
     return words + _further(card)
 
 

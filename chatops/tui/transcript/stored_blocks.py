@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.endings import Ending, without_ending
+from chatops.domain.endings import EndedBy, Ending, without_ending
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import (
@@ -212,6 +212,7 @@ def finished_card(
         duration_ms=duration_ms,
         decided_by=decided_by,
         reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
+        timed_out=outcome is Outcome.FAILED and ending.by is EndedBy.TIME_LIMIT,
         also=_also(outcome, facts),
         failure=text if outcome is Outcome.FAILED and not ending.how and "\n" not in text else "",
         cause=ending.cause if outcome in (Outcome.SUCCESS, Outcome.FAILED) else "",
