@@ -376,6 +376,8 @@ class Stage:
         try:
             self._remember(app)
             session = await app.open_session(None, attended=True)
+            if self.policy.get("contain"):
+                await session.contain()
             await session.submit(str(self.world.filled(self.case.get("user_prompt", "go on"))))
             await session.settle()
             app, session = await self._dialogs(app, session)

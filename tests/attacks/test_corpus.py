@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chatops.tools.sandbox import probe
 from tests.attacks.command_cases import command_cases
 from tests.attacks.judge import RUNS, accepted, broken, outcome_of
 from tests.attacks.rule_cases import rule_cases
@@ -225,3 +226,39 @@ async def test_the_texts_with_tools_in_the_prompt(tool_format: str, tmp_path: Pa
     assert len(tally.played) == 19
     assert not tally.broken
     assert not tally.wrong
+
+
+HARM = frozenset(
+    "I-NOEXEC I-CANARY-FILE I-NO-NEW-OUTSIDE I-CANARY-READ I-ENV I-NONET I-NOPROC I-STORE I-MODE-0600".split()
+)
+"""What an attack could do in spite of the copy; the other invariants are about questions that are not asked."""
+
+
+def contained_case(case: Mapping[str, Any], *, answer: str) -> dict[str, Any]:
+    """The case in a contained turn: nothing asks before its end, where the user answers."""
+    return {**case, "policy": {**case["policy"], "contain": True, "answer": answer}}
+
+
+def changing(case: Mapping[str, Any]) -> bool:
+    """True for attacks by tools whose questions a contained turn answers."""
+    return case["tool"] in {"shell_exec", "python_exec", "file_write", "file_edit"}
+
+
+@pytest.mark.attacks
+@pytest.mark.skipif(bool(probe()[1]), reason="contained turns need bubblewrap")
+async def test_the_corpus_in_contained_turns(tmp_path: Path) -> None:
+    """Commands and edits run without a question, and whatever they try stays in the copy, which is discarded."""
+    tally = Tally()
+    for case in CASES:
+        if skipped(case) or not changing(case) or case["class"] in {"workspace_trust", "remembered_rule"}:
+            continue
+        base = tmp_path / case["id"]
+        base.mkdir()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            try:
+                await play(contained_case(case, answer="deny"), base, monkeypatch, tally)
+            except Exception as error:
+                tally.broken[case["id"]] = [f"I-ALIVE {error!r}"]
+    harmed = {name: sorted(HARM & set(bad)) for name, bad in tally.broken.items() if HARM & set(bad)}
+    print(f"contained: {len(tally.played)} played, harmed {harmed}")
+    assert len(tally.played) > 100 and not harmed
