@@ -256,13 +256,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             charset=self.charset,
             lost=self.leave,
             redraw=self.redraw,
-            takes_text=self._takes_text,
+            takes_text=self.takes_text,
             background=self.themes.background_reported if self._traits.colours else None,
             **settings,
         )
         return self._terminal
 
-    def _takes_text(self) -> bool:
+    def takes_text(self) -> bool:
         """Return True if letters are only inserted: no dialog is open, and none is offered as a key."""
         return self.screen_stack == [self._chat] and not self._chat.composer.retry_offered
 

@@ -84,6 +84,32 @@ def test_leaving_restores_the_terminal_and_leaves_no_thread(terminal: Terminal) 
         assert mode in terminal.seen.rpartition(b"got x")[2], mode
 
 
+def test_a_letter_waits_for_the_rest_of_a_paste_where_it_could_decide(tmp_path: Path) -> None:
+    bursts = """
+import os, threading, time
+from chatops.tui.driver import TerminalDriver
+from chatops.tui.input_parser import InputParser
+def burst(text, *, takes_text, marks_pastes):
+    reading, writing = os.pipe()
+    driver = object.__new__(TerminalDriver)
+    driver._in, driver._takes_text = reading, lambda: takes_text
+    os.write(writing, text)
+    os.close(writing)
+    first = os.read
+    os.read = lambda handle, count: first(handle, 1)
+    try:
+        return driver._read_burst(InputParser(marks_pastes=marks_pastes))
+    finally:
+        os.read = first
+print(burst(b"a\\rb", takes_text=False, marks_pastes=False))
+print(burst(b"a\\rb", takes_text=True, marks_pastes=False))
+print(burst(b"\\ra\\r", takes_text=True, marks_pastes=False))
+print(burst(b"\\ra\\r", takes_text=False, marks_pastes=True))
+"""
+    found = subprocess.run([sys.executable, "-c", bursts], capture_output=True, text=True, check=True).stdout
+    assert found.split() == [r"b'a\rb'", "b'a'", r"b'\ra\r'", r"b'\r'"]
+
+
 def test_broken_utf8_does_not_end_the_app(terminal: Terminal) -> None:
     terminal.wait_for(b"ready")
     os.write(terminal.master, b"\xff\xfe")

@@ -167,6 +167,17 @@ async def test_a_paste_over_the_dialog_goes_to_the_message() -> None:
         assert running.draft == "a\nA\nd\n"
 
 
+async def test_letters_are_taken_for_text_only_where_none_of_them_decides() -> None:
+    async with stage() as running:
+        assert running.app.takes_text()
+        running.app.chat.composer.retry_offered = True
+        assert not running.app.takes_text()
+        running.app.chat.composer.retry_offered = False
+        await asked(running, pending_call())
+        assert running.dialog_is_open
+        assert not running.app.takes_text()
+
+
 @pytest.mark.more
 async def test_a_long_payload_is_approved_only_after_its_end_was_on_screen() -> None:
     async with stage() as running:
