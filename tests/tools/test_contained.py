@@ -384,7 +384,7 @@ def test_large_ignored_folders_are_not_copied(workspace: Path, tmp_path: Path) -
     folder = turn_folder(tmp_path / "data", "turn3")
     folder.path.parent.mkdir(parents=True)
     make_copy(folder, workspace)
-    assert read_manifest(folder).shared == ["node_modules"]
+    assert read_manifest(folder).shared == [".git", "node_modules"]
     assert list((folder.copy / "node_modules").iterdir()) == []
     assert freeze(folder).entries == ()
 
