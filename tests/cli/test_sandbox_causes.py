@@ -35,7 +35,7 @@ def both_say(chatops: CommandLine, ran: Ran, *parts: str) -> bool:
 def test_git_that_is_protected(chatops: CommandLine) -> None:
     subprocess.run(["git", "init", "-q"], cwd=chatops.workspace, check=True)
     ran = run(chatops, "git config user.name me")
-    assert both_say(chatops, ran, ".git is read-only", '"sandbox": {"git": "commit"}')
+    assert both_say(chatops, ran, ".git is read-only", '"sandbox": {"git": "writable"}')
 
 
 def test_no_network(chatops: CommandLine) -> None:
