@@ -187,9 +187,10 @@ def dialog_of(text: str) -> str:
     lines = text.split("\n")
     tops = [number for number, line in enumerate(lines) if line.startswith("╭")]
     bottoms = [number for number, line in enumerate(lines) if line.startswith("╰")]
-    if tops and bottoms and bottoms[-1] >= len(lines) - 2:
-        # The frame of the message field, above the status line.
-        tops, bottoms = tops[:-1], bottoms[:-1]
+    if len(bottoms) > 1:
+        # The frame of the message field is below. The dialog may cover its top.
+        bottoms.pop()
+        tops = [top for top in tops if top < bottoms[-1]]
     if len(tops) != 1 or len(bottoms) != 1:
         return ""
     return "\n".join(line.strip("│ ") for line in lines[tops[0] + 1 : bottoms[0]])
