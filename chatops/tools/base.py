@@ -35,6 +35,8 @@ class ToolContext:
     source: Path | None = None
     """Folder that a sandboxed command sees at the workspace's place, such as a copy of it; None: the workspace itself.
     It runs at level hard or not at all."""
+    original: Path | None = None
+    """The workspace, while a call is inspected in a copy of it that is `workspace` here; None: there is no copy."""
     mounts: tuple[Mount, ...] = ()
     """Further paths that a command sees in the workspace, mounted after it."""
     contained: str = ""

@@ -60,9 +60,9 @@ class SandboxFailures:
 
     def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
         """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""
-        found = confinement(
-            context.sandbox, workspace=context.workspace, best=self.best, replaced=context.source is not None
-        )
+        # A copy has no virtual environment: the commands that run in it see that of the workspace.
+        workspace = context.original or context.workspace
+        found = confinement(context.sandbox, workspace=workspace, best=self.best, replaced=context.source is not None)
         reason = self._failures.get((context.session_id, command, str(cwd)))
         if reason is None or not found.program or not _may_run_unsandboxed(context):
             return found

@@ -233,7 +233,7 @@ class _OnCopy:
         copy = folder.copy
         inside = [path.relative_to(context.workspace) for path in context.protected if _is_below(path, context)]
         protected = (*context.protected, *(copy / path for path in inside))
-        return replace(_commands(context), workspace=copy, source=copy, protected=protected)
+        return replace(_commands(context), workspace=copy, source=copy, original=context.workspace, protected=protected)
 
 
 async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> ToolResult:
