@@ -90,7 +90,7 @@ def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(installation: I
 
 def leaves_it_for_later(terminal: ChatTerminal) -> None:
     terminal.press("escape")
-    terminal.wait_for(re.compile("file_read .* allowed, runs after the calls before it"))
+    terminal.wait_for(re.compile("Read .* allowed, runs after the calls before it"))
     terminal.wait_for(re.compile("Shell  ls -a .* allowed by a rule, runs after the calls before it"))
 
 

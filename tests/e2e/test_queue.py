@@ -65,7 +65,7 @@ def test_up_recalls_what_was_sent_once_the_queue_is_empty(installation: Installa
         terminal.press("ctrl+c")
         terminal.wait_gone(STORY + " second")
         terminal.press("escape", "up", "up")
-        terminal.wait_for(re.compile(r"^ go$", re.MULTILINE))
+        terminal.wait_for(re.compile(r"^│ go +│$", re.MULTILINE))
         assert asked(server) == ["go"]
 
 
@@ -113,7 +113,7 @@ def test_a_message_taken_back_is_in_the_message_alone_after_a_kill(installation:
             terminal.kill9()
         with installation.open("-c") as terminal:
             terminal.wait_for("❯ second\n")
-            terminal.wait_for(re.compile(r"^ third$", re.MULTILINE))
+            terminal.wait_for(re.compile(r"^│ third +│$", re.MULTILINE))
             assert "❯ third" not in terminal.text()
 
 
@@ -125,7 +125,7 @@ def test_another_window_sees_the_queue_and_gets_it_with_the_session(installation
         with installation.open("-c") as second:
             second.wait_for("Queued in the other window:\n ❯ second\n ❯ third\n")
             second.press("enter", "up")
-            second.wait_for(re.compile(r"^ third$", re.MULTILINE))
+            second.wait_for(re.compile(r"^│ third +│$", re.MULTILINE))
             assert "❯ third" in second.text(), "Up takes nothing out of another window's queue"
             second.press("ctrl+c", "f2")
             second.wait_for(HELD)

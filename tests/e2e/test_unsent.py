@@ -45,7 +45,7 @@ def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_ki
         installation.use(registry(server.url))
         with installation.open() as terminal:
             terminal.ready("assistant")
-            terminal.wait_for(re.compile(r"^ first\n\n second$", re.MULTILINE))
+            terminal.wait_for(re.compile(r"^│ first +│\n│ +│\n│ second +│$", re.MULTILINE))
             assert not server.requests, "nothing is sent before the user has seen it"
             terminal.press("enter")
             terminal.wait_for("You said: first")

@@ -60,7 +60,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     # It can send nothing, and keeps what was typed.
     second.say("and this")
     seen(second, r"The message was not sent: this session is open")
-    second.wait_for(re.compile(r"^ *and this$", re.MULTILINE))
+    second.wait_for(re.compile(r"^│? *and this *│?$", re.MULTILINE))
     # Neither can a program without a terminal, which is told what to do.
     pipe = Pipe(chat.installation, provider, fork_server)
     for arguments in (("-p", "hello", "-c"), ("resume", chat.installation.session().id)):
