@@ -95,19 +95,9 @@ def update_index(rows: Connection, *, go_on: Callable[[], bool] = lambda: True) 
 
 def _found(rows: Connection, wanted: str) -> Iterator[tuple[MessageId, SessionId, str]]:
     """Yield messages that may contain `wanted`, newest first."""
-    if len(wanted) >= LEAST:
-        try:
-            with _opened(rows, owner=_owner(rows)) as index:
-                found = index.execute(
-                    "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?",
-                    (_query(wanted), _MOST_CHECKED),
-                ).fetchall()
-            yield from _read(rows, (int(row[0]) for row in found))
-            return
-        except sqlite3.Error as error:
-            log.info("searching without an index: %s", error)
-            if not isinstance(error, sqlite3.OperationalError):
-                remove_index(rows.path)
+    if len(wanted) >= LEAST and (numbers := _indexed(rows, wanted)) is not None:
+        yield from _read(rows, numbers)
+        return
     last: Value = None
     while True:
         batch = rows.all(
@@ -119,6 +109,20 @@ def _found(rows: Connection, wanted: str) -> Iterator[tuple[MessageId, SessionId
             return
         last = batch[-1][0]
         yield from _read(rows, (int(str(row[0])) for row in batch))
+
+
+def _indexed(rows: Connection, wanted: str) -> list[int] | None:
+    """Return the numbers of messages that may contain `wanted`, newest first; None if there is no index."""
+    owner = _owner(rows)
+    try:
+        with _opened(rows, owner=owner) as index:
+            sql = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?"
+            return [int(row[0]) for row in index.execute(sql, (_query(wanted), _MOST_CHECKED))]
+    except sqlite3.Error as error:
+        log.info("searching without an index: %s", error)
+        if not isinstance(error, sqlite3.OperationalError):
+            remove_index(rows.path)
+        return None
 
 
 def _query(wanted: str) -> str:

@@ -1,0 +1,54 @@
+"""The index of the search: a cache that may be missing, damaged or of another store, and never invents anything."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from chatops.store.search import index_of
+from chatops.store.sqlite import SqliteStore
+from tests.store import storekit as kit
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    store = SqliteStore(tmp_path / "chatops.db")
+    session = store.create_session(workspace="/w", role="r", persona="p")
+    for number in range(3):
+        store.append_message(session.id, kit.user(session.id, f"invoice {number}", number))
+    return store
+
+
+def found(store: SqliteStore, text: str = "invoice") -> int:
+    return len(store.search(text))
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0" + b"\xff" * 4_096, b"no database" * 1_000])
+def test_a_damaged_index_is_made_again(store: SqliteStore, content: bytes) -> None:
+    assert found(store) == 3
+    index_of(store.path).write_bytes(content)
+    assert [found(store), found(store)] == [3, 3]
+
+
+def test_an_index_that_cannot_be_written_is_done_without(store: SqliteStore) -> None:
+    index_of(store.path).mkdir()
+    assert (found(store), found(store, "in")) == (3, 3)
+
+
+def test_an_index_of_another_store_is_made_again(store: SqliteStore, tmp_path: Path) -> None:
+    other = SqliteStore(tmp_path / "other.db")
+    session = other.create_session(workspace="/w", role="r", persona="p")
+    for number in range(9):
+        other.append_message(session.id, kit.user(session.id, "nothing of that", number))
+    assert found(other, "nothing of that") == 9
+    index_of(store.path).write_bytes(index_of(other.path).read_bytes())
+    assert (found(store), found(store, "nothing of that")) == (3, 0)
+
+
+def test_the_index_is_private_and_goes_with_a_deleted_session(store: SqliteStore) -> None:
+    assert found(store) == 3
+    assert stat.S_IMODE(index_of(store.path).stat().st_mode) == 0o600
+    (info,) = store.sessions()
+    store.delete_session(info.id)
+    assert not index_of(store.path).exists()
+    assert found(store) == 0
