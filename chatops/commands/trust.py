@@ -13,7 +13,8 @@ from pathlib import Path
 from chatops.commands.context import options, screen
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
-from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, revoke_trust, trust_remarks
+from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, trust_remarks
+from chatops.config.trust_record import revoke_trust
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, table
 from chatops.wiring.options import workspace_of
@@ -33,7 +34,7 @@ def run(arguments: Namespace) -> int:
     paths.prepare()
     if arguments.revoke:
         found = revoke_trust(workspace, folder=paths.trust)
-        view.say(f"Nothing in {workspace} is trusted {'any more' if found else 'anyway'}.")
+        view.say(f"Nothing in {workspace} {'is trusted any more' if found else 'was trusted'}.")
         return 0
     loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
     trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)

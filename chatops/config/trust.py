@@ -4,7 +4,8 @@ Theory of operation
 
 There is one record for each folder, a file of the data folder that is named by the folder's path. It holds the
 identity of the folder and, for each item, kind, path, digest and the user's answer. A record with another identity
-counts for nothing: the folder has been replaced, moved or copied.
+counts for nothing: the folder has been replaced, moved or copied. A record that cannot be read is an error and never
+counts as absent, because it may hold a registry that takes rights away.
 
 An item is in force if its digest, computed from the bytes in memory, is the one that was trusted. `WorkspaceTrust`
 reads the workspace when it is created and when the user is asked, and not in between. So a file that changes while
@@ -19,15 +20,23 @@ Trust never starts a program. Skills, tools and MCP servers are listed, and thei
 
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import write_private
 from chatops.config.registry import Loaded, packaged_registry
+from chatops.config.trust_record import (
+    TrustAnswer,
+    TrustEntry,
+    TrustRecord,
+    locked,
+    read_record,
+    record_file,
+    record_version,
+    revoke_trust,
+    write_record,
+)
 from chatops.config.workspace_files import REGISTRY, Item, ItemKind, Survey, survey
 from chatops.config.workspace_registry import NarrowingRegistry, read_workspace_registry
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -36,21 +45,11 @@ from chatops.domain.wording import plural
 
 SHOWN_DIGEST = 16
 """Hex digits of a digest that are shown. The whole digest is compared."""
-_MAX_RECORD = 8_000_000
 _MOST_REFUSED = 30
 """Refused keys that are listed."""
 _NAMED = 3
 """Items that a notice names."""
 ADVICE = "To see it: chatops trust, or /trust"
-
-
-class Answer(StrEnum):
-    """The user's answer about one item."""
-
-    TRUSTED = "trusted"
-    DECLINED = "declined"
-    SEEN = "seen"
-    """Shown when the user trusted the others; of a kind that is not used yet."""
 
 
 class ItemState(StrEnum):
@@ -68,36 +67,6 @@ class ItemState(StrEnum):
 
 ASKED = frozenset({ItemState.NEW, ItemState.CHANGED, ItemState.GONE})
 """States that the user is asked about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustEntry:
-    """The stored answer about one item."""
-
-    kind: str
-    path: str
-    digest: str
-    answer: Answer
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """As `Item.key`."""
-        return self.kind, self.path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """The stored answers about one folder."""
-
-    folder: str
-    """Identity of the folder."""
-    entries: tuple[TrustEntry, ...] = ()
-    registry: str = ""
-    """Text of the trusted registry; empty if none is trusted."""
-
-    def entry(self, key: tuple[str, str]) -> TrustEntry | None:
-        """Return the entry of an item."""
-        return next((entry for entry in self.entries if entry.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,66 +121,85 @@ class TrustedWorkspace:
     registry: NarrowingRegistry | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read at one time, and what follows from it."""
+
+    found: Survey
+    question: TrustQuestion
+    in_force: TrustedWorkspace
+
+
 class WorkspaceTrust:
-    """The trust in one workspace. May be used from any thread; each look replaces all values at once."""
+    """The trust in one workspace. May be used from any thread: each reading replaces all values at once."""
 
     def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded) -> None:
         """Read the workspace and its record in `folder`.
 
         The files of the registry in force, `loaded`, are the user's own, also inside the workspace.
 
-        Raises ConfigError if a trusted registry cannot be read any more.
+        Raises ConfigError if the record or a trusted registry cannot be read any more.
         """
         self._workspace = workspace
         self._own = (loaded.path, loaded.workflow_folder)
-        self._file = _record_file(workspace, folder)
-        self._stamp = self._marks()
-        self._survey = self._surveyed()
-        self._question, self.in_force = self._looked(self._survey)
+        self._file = record_file(workspace, folder=folder)
+        self._record_version = record_version(self._file)
+        self._current = self._judged(self._found())
 
     @property
     def question(self) -> TrustQuestion:
-        """Everything that the workspace brings, as of the last look."""
-        return self._question
+        """Everything that the workspace brings, as of the last reading."""
+        return self._current.question
 
-    def look(self) -> bool:
-        """Read the record again if another process has changed it. Return True if it has."""
-        marks = self._marks()
-        if marks == self._stamp:
+    @property
+    def in_force(self) -> TrustedWorkspace:
+        """What is trusted of it."""
+        return self._current.in_force
+
+    def reread_record(self) -> bool:
+        """Read the record again if another process has changed it. Return True if it has.
+
+        Raises ConfigError once if it cannot be read. Then everything stays in force as it was.
+        """
+        version = record_version(self._file)
+        if version == self._record_version:
             return False
-        self._stamp = marks
-        self._question, self.in_force = self._looked(self._survey)
+        self._record_version = version
+        self._current = self._judged(self._current.found)
         return True
 
-    def look_again(self) -> TrustQuestion:
-        """Read the workspace and the record again. What has changed is no longer in force."""
-        self._stamp, self._survey = self._marks(), self._surveyed()
-        self._question, self.in_force = self._looked(self._survey)
-        return self._question
+    def reread(self) -> TrustQuestion:
+        """Read the workspace and the record again. What has changed is no longer in force.
+
+        Raises ConfigError if the record cannot be read. Then everything stays in force as it was.
+        """
+        self._record_version = record_version(self._file)
+        self._current = self._judged(self._found())
+        return self.question
 
     def trust(self, shown: TrustQuestion) -> tuple[str, ...]:
         """Trust what was `shown`, and nothing else. Return a sentence for each item that has changed since.
 
         Raises ChatopsError if the folder is another one now, ConfigError if the answer cannot be stored.
         """
-        return self._answer(shown, Answer.TRUSTED)
+        return self._answer(shown, TrustAnswer.TRUSTED)
 
     def decline(self, shown: TrustQuestion) -> tuple[str, ...]:
         """Ignore what was `shown` and is not trusted yet, without asking again until it changes.
 
         A registry that was trusted before stays in force. Returns and raises as `trust`.
         """
-        return self._answer(shown, Answer.DECLINED)
+        return self._answer(shown, TrustAnswer.DECLINED)
 
     def revoke(self) -> bool:
         """Forget all answers about this folder. Returns and raises as `revoke_trust`."""
         found = revoke_trust(self._workspace, folder=self._file.parent)
-        self.look_again()
+        self.reread()
         return found
 
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
-        listed, parts = self._question.listed, []
+        listed, parts = self.question.listed, []
         untrusted = [one for one in listed if one.state in (ItemState.NEW, ItemState.DECLINED) and one.item.kind.used]
         if untrusted:
             parts.append(f"Ignored in this folder until you trust it: {_named(untrusted)}.")
@@ -232,16 +220,20 @@ class WorkspaceTrust:
             parts.append(f"In the registry of this folder {keys} no effect.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
 
-    def _answer(self, shown: TrustQuestion, answer: Answer) -> tuple[str, ...]:
-        now = self._surveyed()
+    def _answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
+        with locked(self._file):
+            return self._store_answer(shown, answer)
+
+    def _store_answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
+        now = self._found()
         if now.folder != shown.folder or not now.folder:
-            self.look_again()
+            self.reread()
             raise ChatopsError(
                 f"{now.path} is another folder now, so nothing was changed.",
                 advice="Look at it again: chatops trust",
             )
         digests = {item.key: item.digest for item in now.items}
-        record = self._read() or Record(folder=now.folder)
+        record = read_record(self._file, folder=now.folder)
         entries = {entry.key: entry for entry in record.entries}
         registry, changed = record.registry, []
         for one in shown.usable:
@@ -249,66 +241,42 @@ class WorkspaceTrust:
             if digests.get(item.key, "") != item.digest:
                 changed.append(f"{shown_path(item)} has changed meanwhile, so it is not used.")
                 continue
-            if answer is Answer.DECLINED and one.state not in ASKED:
+            if answer is TrustAnswer.DECLINED and one.state not in ASKED:
                 continue
-            given = answer if item.kind.used or answer is Answer.DECLINED else Answer.SEEN
+            given = answer if item.kind.used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
-            if item.kind is ItemKind.REGISTRY and answer is Answer.TRUSTED:
+            if item.kind is ItemKind.REGISTRY and answer is TrustAnswer.TRUSTED:
                 registry = item.data.decode("utf-8-sig")
-        self._write(Record(folder=now.folder, entries=tuple(entries.values()), registry=registry))
-        self._stamp, self._survey = self._marks(), now
-        self._question, self.in_force = self._looked(now)
+        write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values()), registry=registry))
+        self._record_version = record_version(self._file)
+        self._current = self._judged(now)
         return tuple(changed)
 
-    def _surveyed(self) -> Survey:
+    def _found(self) -> Survey:
         return survey(self._workspace, own=self._own, packaged=packaged_registry())
 
-    def _looked(self, found: Survey) -> tuple[TrustQuestion, TrustedWorkspace]:
-        record = self._read()
-        if record is None or record.folder != found.folder:
-            record = Record(folder=found.folder)
+    def _judged(self, found: Survey) -> _Reading:
+        record = read_record(self._file, folder=found.folder)
         listed = [_listed(item, record, source=_registry_path(found.path)) for item in found.items]
         has_registry = any(item.kind is ItemKind.REGISTRY for item in found.items)
         if record.registry and not has_registry:
             gone = Item(kind=ItemKind.REGISTRY, path=REGISTRY)
             entry = record.entry(gone.key)
-            declined = entry is not None and entry.answer is Answer.DECLINED and not entry.digest
+            declined = entry is not None and entry.answer is TrustAnswer.DECLINED and not entry.digest
             listed.append(Listed(item=gone, state=ItemState.DECLINED if declined else ItemState.GONE))
         trusted = [one.item for one in listed if one.state is ItemState.TRUSTED]
         registry = None
         if record.registry:
             registry = read_workspace_registry(record.registry.encode(), source=_registry_path(found.path))
-        return (
-            TrustQuestion(folder=found.folder, path=found.path, listed=tuple(listed), left_out=found.left_out),
-            TrustedWorkspace(
+        return _Reading(
+            found=found,
+            question=TrustQuestion(folder=found.folder, path=found.path, listed=tuple(listed), left_out=found.left_out),
+            in_force=TrustedWorkspace(
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
                 registry=registry,
             ),
         )
-
-    def _marks(self) -> tuple[int, ...]:
-        try:
-            status = os.lstat(self._file)
-        except OSError:
-            return ()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-    def _read(self) -> Record | None:
-        """Return the record; None if there is none, or none that this user alone can have written."""
-        try:
-            descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-                    return None
-                return _decoded(json.loads(file.read(_MAX_RECORD)))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-
-    def _write(self, record: Record) -> None:
-        value = {"version": 1, **asdict(record)}
-        write_private(self._file, json.dumps(value, indent=1).encode())
 
 
 def trust_remarks(question: TrustQuestion) -> list[str]:
@@ -329,42 +297,12 @@ def trust_remarks(question: TrustQuestion) -> list[str]:
     return [*remarks, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
 
-def revoke_trust(workspace: Path, *, folder: Path) -> bool:
-    """Forget all answers about `workspace`, whose record is in `folder`. Return False if there were none.
-
-    Raises ConfigError.
-    """
-    file = _record_file(workspace, folder)
-    try:
-        file.unlink()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be removed: {error.strerror}.", advice="Check the folder's owner.") from None
-    return True
-
-
-def _record_file(workspace: Path, folder: Path) -> Path:
-    return folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]}.json"
-
-
 def shown_path(item: Item) -> str:
     """Return the path of an item on one line, with nothing hidden."""
     return sanitize(item.path, newlines=False)
 
 
-def _decoded(value: dict[str, object]) -> Record:
-    """Return a record from its JSON. Raises KeyError, TypeError or ValueError if it is not one."""
-    folder, entries, registry = value["folder"], value["entries"], value["registry"]
-    if value["version"] != 1 or not isinstance(folder, str) or not isinstance(entries, list):
-        raise ValueError("not a record of trust")
-    if not isinstance(registry, str):
-        raise TypeError("registry")
-    found = tuple(TrustEntry(**{**entry, "answer": Answer(entry["answer"])}) for entry in entries)
-    return Record(folder=folder, entries=found, registry=registry)
-
-
-def _listed(item: Item, record: Record, *, source: str) -> Listed:
+def _listed(item: Item, record: TrustRecord, *, source: str) -> Listed:
     """Return an item with its state against the record."""
     refused: tuple[str, ...] = ()
     if item.kind is ItemKind.REGISTRY and not item.problem:
@@ -384,11 +322,11 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
     if entry.digest != item.digest:
         return ItemState.CHANGED
     match entry.answer:
-        case Answer.TRUSTED:
+        case TrustAnswer.TRUSTED:
             return ItemState.TRUSTED if item.kind.used else ItemState.NEW
-        case Answer.SEEN:
+        case TrustAnswer.SEEN:
             return ItemState.NEW if item.kind.used else ItemState.SEEN
-        case Answer.DECLINED:
+        case TrustAnswer.DECLINED:
             return ItemState.DECLINED
 
 

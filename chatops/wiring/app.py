@@ -18,7 +18,7 @@ from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import SandboxNote, SandboxSpec
@@ -134,8 +134,11 @@ class App:
     def look_at_registry(self) -> None:
         """Reread registry files that have changed, and notify every open session."""
         news = self._registry.look()
-        if self.trust.look() and news is None:
-            news = RegistryNews(notices=())
+        try:
+            if self.trust.reread_record() and news is None:
+                news = RegistryNews(notices=())
+        except ConfigError as error:
+            news = RegistryNews(notices=(*(news.notices if news is not None else ()), error.full))
         if news is not None:
             self._notify_sessions(news)
 

@@ -45,7 +45,7 @@ class HostTexts:
 
     async def trust_question(self) -> TrustQuestion:
         """Return what the workspace brings, read again."""
-        return await asyncio.to_thread(self._app.trust.look_again)
+        return await asyncio.to_thread(self._app.trust.reread)
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
         """Store the user's answer and put it in force."""

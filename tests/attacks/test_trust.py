@@ -9,13 +9,17 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread, current_thread
 
 import pytest
 
+from chatops.config import trust, trust_record
 from chatops.config.trust import ItemState
+from chatops.config.trust_record import TrustRecord
 from chatops.config.workspace_files import MAX_ENTRIES, MAX_FILES
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import MAX_NOTES, ROLE_CONTEXT, with_section
 from chatops.runtime.settings import SessionSettings
@@ -526,24 +530,29 @@ def test_a_folder_replaced_moved_or_copied_is_another_one(clone: Clone) -> None:
     with pytest.raises(ChatopsError, match="is another folder now"):
         first.trust.trust(shown)
     # The record of one folder under the name of another's.
-    (record,) = first.paths.trust.iterdir()
+    (record,) = first.paths.trust.glob("*.json")
     moved = clone.app(ws=clone.root / "moved")
     moved.trust.trust(moved.trust.question)
-    (other,) = set(first.paths.trust.iterdir()) - {record}
+    (other,) = set(first.paths.trust.glob("*.json")) - {record}
     other.write_bytes(record.read_bytes())
     assert not clone.app(ws=clone.root / "moved").trust.in_force.notes
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("damage", ["writable by others", "a link", "not JSON", "another shape"])
-def test_a_record_that_others_could_have_written_counts_for_nothing(damage: str, clone: Clone) -> None:
-    clone.bring({"AGENTS.md": NOTES})
-    (record,) = clone.trust().paths.trust.iterdir()
+@pytest.mark.parametrize("damage", ["writable by others", "unreadable", "a link", "not JSON", "another shape"])
+def test_a_record_that_cannot_be_read_is_an_error_and_takes_no_limit_away(damage: str, clone: Clone) -> None:
+    clone.bring({"AGENTS.md": NOTES, "model_registry.json": json.dumps({"roles": {"coder": {"deny": ["shell_exec"]}}})})
+    window = clone.trust()
+    before = clone.app()
+    (record,) = window.paths.trust.glob("*.json")
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert not record.is_relative_to(clone.ws)
     match damage:
         case "writable by others":
-            record.chmod(0o666)
+            record.chmod(0o660)
+        case "unreadable":
+            record.unlink()
+            record.mkdir()
         case "a link":
             record.rename(clone.base / "real.json")
             record.symlink_to(clone.base / "real.json")
@@ -553,7 +562,49 @@ def test_a_record_that_others_could_have_written_counts_for_nothing(damage: str,
             record.write_text(
                 json.dumps({"version": 1, "folder": {"path": str(clone.ws)}, "entries": [{}], "registry": 1})
             )
-    assert [one.state for one in clone.app().trust.question.listed] == [ItemState.NEW]
+    with pytest.raises(ConfigError, match=record.name):
+        clone.app()
+    ran = clone.run("-p", "hello")
+    assert ran.code == 2 and str(record) in ran.err and "chatops trust --revoke" in ran.err
+    # In a window that is open already everything stays as it was.
+    window.look_at_registry()
+    assert rights(window) == rights(before)
+
+
+def test_an_answer_about_a_replaced_folder_puts_nothing_of_the_old_one_in_force(clone: Clone) -> None:
+    denied = json.dumps({"roles": {"coder": {"deny": ["shell_exec"]}}})
+    clone.bring({"AGENTS.md": NOTES, "model_registry.json": denied})
+    assert clone.trust().trust.in_force.registry is not None
+    clone.ws.rename(clone.root / "moved")
+    clone.bring({"AGENTS.md": "Other notes.\n"})
+    new = clone.app()
+    new.trust.decline(new.trust.question)
+    for app in (new, clone.app()):
+        assert app.trust.in_force.registry is None
+        assert [one.state for one in app.trust.question.listed] == [ItemState.DECLINED]
+
+
+def test_answers_of_two_windows_at_once_are_both_kept(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone.bring({"AGENTS.md": NOTES})
+    first = clone.app()
+    clone.bring({"workflows/look.json": json.dumps(WORKFLOW)})
+    second = clone.app()
+    shown = replace(second.trust.question, listed=second.trust.question.listed[1:])
+    reading, other = trust_record.read_record, Thread(target=second.trust.trust, args=(shown,))
+
+    def read_slowly(file: Path, *, folder: str) -> TrustRecord:
+        found = reading(file, folder=folder)
+        if current_thread() is not other and not other.ident:
+            other.start()
+            # Without a lock the other window has stored its answer by then.
+            other.join(0.5)
+        return found
+
+    monkeypatch.setattr(trust, "read_record", read_slowly)
+    first.trust.trust(first.trust.question)
+    other.join()
+    states = {one.item.path: one.state for one in clone.app().trust.question.listed}
+    assert states == {"AGENTS.md": ItemState.TRUSTED, "workflows/look.json": ItemState.TRUSTED}
 
 
 def test_a_revoked_trust_ends_in_the_other_window_too(clone: Clone) -> None:

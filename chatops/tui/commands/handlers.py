@@ -141,7 +141,7 @@ async def contain(context: Context, argument: str) -> Replies:
             await session.undo_contained()
             return ()
         case _:
-            return (Notify("It is /contain, /contain off or /contain undo."),)
+            return (Notify("Usage: /contain [off|undo]"),)
 
 
 async def new(context: Context, argument: str) -> Replies:
@@ -280,9 +280,9 @@ async def trust(context: Context, argument: str) -> Replies:
     """Ask about what the workspace brings, or forget what is trusted: ``revoke``."""
     if argument == "revoke":
         found = await context.host.revoke_trust()
-        return (Notify(f"Nothing in this folder is trusted {'any more' if found else 'anyway'}."),)
+        return (Notify(f"Nothing in this folder {'is trusted any more' if found else 'was trusted'}."),)
     if argument:
-        return (Notify("/trust knows one word: /trust revoke"),)
+        return (Notify("Usage: /trust [revoke]"),)
     return (ScreenAction.TRUST,)
 
 

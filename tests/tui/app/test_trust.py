@@ -139,4 +139,4 @@ async def test_revoke_and_a_folder_that_brings_nothing() -> None:
         assert "This folder brings nothing that needs your trust." in running.text
         running.app.chat.run_command("/trust revoke")
         await running.settle()
-        assert "Nothing in this folder is trusted anyway." in running.text
+        assert "Nothing in this folder was trusted." in running.text
