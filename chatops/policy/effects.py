@@ -30,7 +30,6 @@ from chatops.policy.program_effects import (
     PACKAGE_VERBS,
     PRIVILEGED,
     REACHES_OUT,
-    SHELLS,
     VALUE_WORDS,
     WRITES_LAST,
     WRITES_OPERANDS,
@@ -44,6 +43,7 @@ from chatops.policy.program_effects import (
     operands_of,
     program_text,
     runs_a_file,
+    runs_shell_text,
     started_words,
 )
 
@@ -219,7 +219,7 @@ class _Found:
             for variable in steering:
                 self._warn(Danger.STEERS, variable, first)
         text = program_text(name, words)
-        if not loads_nothing(name, argv) and not (text is not None and name in (*SHELLS, "eval")):
+        if not loads_nothing(name, argv) and not (text is not None and runs_shell_text(name)):
             self.loaders.append(name)
         self._inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
 
@@ -233,7 +233,7 @@ class _Found:
                 self.unclear = self.unclear or f"what {name} runs is known only then"
             elif depth >= _DEPTH:
                 self.unclear = self.unclear or "programs are nested too deeply to follow"
-            elif name in SHELLS or name == "eval":
+            elif runs_shell_text(name):
                 self.read(text.text, depth=depth + 1, at=at or text.span)
             return
         if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not runs_a_file(argv):

@@ -23,7 +23,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.tools import CallFacts
 from chatops.policy.argv import bare_name
-from chatops.policy.effects import effects
+from chatops.policy.effects import Danger, effects
 from chatops.policy.harmless import credential_word, harmless_tail
 
 STAR = "*"
@@ -70,8 +70,15 @@ def _programs(facts: CallFacts) -> tuple[tuple[str, ...], ...]:
 
 
 def undecided(pattern: ArgumentPattern, facts: CallFacts) -> bool:
-    """Return True if a restricting rule cannot be checked because the command is not one simple command."""
-    return isinstance(pattern, ArgvPattern) and not facts.argv
+    """Return True if a restricting rule cannot be checked: only the running shell knows all programs of the command."""
+    return isinstance(pattern, ArgvPattern) and (not facts.argv or _hides_programs(facts))
+
+
+def _hides_programs(facts: CallFacts) -> bool:
+    if not facts.command or facts.interpreter:
+        return False
+    found = effects(facts.command)
+    return bool(found.unclear) or any(one.danger in (Danger.COMPUTED, Danger.RUNS_INPUT) for one in found.warnings)
 
 
 def host_matches(pattern: str, *, host: str) -> bool:

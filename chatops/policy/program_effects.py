@@ -37,24 +37,43 @@ WRAPPERS: dict[str, tuple[int, frozenset[str]]] = {
     "chroot": (1, frozenset()),
     "flock": (1, _words("-w -E")),
     "xargs": (0, _words("-I -n -P -L -d -a -E -s --max-args --max-procs --replace")),
-    "watch": (0, _words("-n --interval")),
     "strace": (0, _words("-e -o -p -s -f")),
     "command": (0, frozenset()),
     "builtin": (0, frozenset()),
     "exec": (0, _words("-a")),
     "npx": (0, _words("-p --package")),
     "uvx": (0, _words("--from --with -p")),
+    "busybox": (0, frozenset()),
+    "toybox": (0, frozenset()),
 }
 """Programs whose operands are a program: the operands before it, and the flags that take the next word."""
 SUB_WRAPPERS = frozenset({("uv", "run"), ("poetry", "run"), ("hatch", "run"), ("pdm", "run"), ("rye", "run")})
 PRIVILEGED = _words("sudo su doas runuser pkexec")
-RUNS_TEXT: dict[str, str] = {
-    **dict.fromkeys("sh bash dash zsh ksh ash fish python python3 pypy3".split(), "-c"),
-    **dict.fromkeys("perl ruby lua node nodejs".split(), "-e"),
-    "php": "-r",
+SHELLS = _words("sh bash rbash dash zsh ksh mksh ash csh tcsh")
+_SHELL_VALUED = _words("--rcfile --init-file")
+JOINS_TEXT: dict[str, frozenset[str]] = {
+    "eval": frozenset(),
+    "watch": _words("-n --interval -q --equexit"),
+    "parallel": _words(
+        "-j --jobs -a --arg-file -d --delimiter -n --max-args -N -L -l -I -C --colsep -S --sshlogin --joblog --delay"
+        " --retries --timeout --tmpdir --results --workdir --wd --tagstring --halt -P --max-procs --nice --memfree"
+    ),
 }
-"""Interpreters, and the flag whose value is the program they run."""
-SHELLS = _words("sh bash dash zsh ksh ash")
+"""Programs that join their operands to the text of a shell command, and their flags that take the next word."""
+_TAKES_TEXT = {
+    **dict.fromkeys(("python", "pypy"), ("c", "WXmQ", frozenset[str]())),
+    "perl": ("eE", "IMmFxD", frozenset[str]()),
+    "ruby": ("e", "IrCEFTWx", frozenset[str]()),
+    "lua": ("e", "l", frozenset[str]()),
+    **dict.fromkeys(("node", "nodejs"), ("ep", "rC", _words("--eval --print"))),
+    "php": ("rBRE", "dcSt", _words("--run --process-begin --process-code --process-end")),
+    "fish": ("cC", "do", _words("--command --init-command")),
+    **dict.fromkeys(("su", "runuser", "script", "flock"), ("c", "gGsuTEIOBotw", _words("--command --session-command"))),
+}
+"""Programs with a flag whose value they run: its letters, the letters of other flags with a value, its long names."""
+_SHELL_TEXT = SHELLS | _words("eval watch parallel fish su runuser script flock")
+_OPERANDS_FIRST = _words("su runuser script flock")
+"""Programs of `_TAKES_TEXT` whose flags may follow an operand."""
 
 # What programs do to files
 
@@ -258,18 +277,96 @@ def creates_archive(word: str) -> bool:
 
 
 def program_text(name: str, words: Sequence[Word]) -> Word | None:
-    """Return the word whose text this interpreter runs, if there is one."""
-    if name == "eval" and len(words) > 1:
-        known = all(word.text is not None for word in words[1:])
-        text = " ".join(word.text or "" for word in words[1:]) if known else None
-        return Word(text, "", (words[1].span[0], words[-1].span[1]))
-    flag = RUNS_TEXT.get(name.rstrip("0123456789."), "")
-    for at, word in enumerate(words[1:-1], 1):
-        option = word.text or ""
-        if not option.startswith("-") or not flag:
+    """Return the word whose text this program runs; None if it runs no text.
+
+    The text of the word is None if only the running shell knows it, or if the words do not say which one it is.
+    """
+    if name in JOINS_TEXT:
+        return _joined(name, words)
+    if name in SHELLS:
+        return _shell_text(words)
+    base = name.rstrip("0123456789.")
+    return _flag_text(words, *_TAKES_TEXT[base], anywhere=base in _OPERANDS_FIRST) if base in _TAKES_TEXT else None
+
+
+def runs_shell_text(name: str) -> bool:
+    """Return True if the text that a program runs, see `program_text`, is a shell command."""
+    return name in _SHELL_TEXT
+
+
+def _unknown(words: Sequence[Word]) -> Word:
+    return Word(None, "", (words[0].span[0], words[-1].span[1]))
+
+
+def _joined(name: str, words: Sequence[Word]) -> Word | None:
+    """Return the operands as one text. Those after ``:::`` are commands only if there is none before it."""
+    rest = list(words[1:])
+    while rest and rest[0].text is not None and rest[0].text.startswith("-") and name != "eval":
+        last = rest[0].text == "--"
+        rest = rest[2:] if rest[0].text in JOINS_TEXT[name] else rest[1:]
+        if last:
+            break
+    glue = " "
+    if name == "parallel":
+        at = next((at for at, word in enumerate(rest) if (word.text or "").startswith(":::")), len(rest))
+        rest, glue = (rest[:at], " ") if at else (rest[1:], "; ")
+        if not rest:
+            # It reads the commands from its input.
+            return _unknown(words)
+    if not rest:
+        return None
+    if any(word.text is None for word in rest):
+        return _unknown(rest)
+    return Word(glue.join(word.text or "" for word in rest), "", (rest[0].span[0], rest[-1].span[1]))
+
+
+def _shell_text(words: Sequence[Word]) -> Word | None:
+    """Return the text after ``-c``: the first word after all options."""
+    found, at = False, 1
+    while at < len(words):
+        option = words[at].text
+        if option is None:
+            return _unknown(words)
+        if option in ("-", "--") or option[:1] not in ("-", "+"):
+            at += option in ("-", "--")
+            break
+        at += 1
+        if option.startswith("--"):
+            at += option in _SHELL_VALUED
+        else:
+            found = found or "c" in option
+            at += option.lower().count("o")
+    if not found:
+        return None
+    return words[at] if at < len(words) else _unknown(words)
+
+
+def _flag_text(words: Sequence[Word], flags: str, valued: str, long: frozenset[str], *, anywhere: bool) -> Word | None:
+    """Return the value of one of `flags`, which may be attached and stand in a cluster."""
+    at = 1
+    while at < len(words):
+        word, option = words[at], words[at].text
+        at += 1
+        if option is None:
+            return _unknown(words)
+        if option == "--" or not option.startswith("-") or option == "-":
+            if anywhere and option != "--":
+                continue
             return None
-        if option == flag or (name in SHELLS and not option.startswith("--") and option.endswith("c")):
-            return words[at + 1]
+        if option.startswith("--"):
+            name, attached, value = option.partition("=")
+            if name in long:
+                return Word(value, "", word.span) if attached else words[at] if at < len(words) else _unknown(words)
+            continue
+        place = next((place for place, letter in enumerate(option) if letter in flags + valued), None)
+        if place is None:
+            continue
+        value = option[place + 1 :]
+        if option[place] in flags:
+            return Word(value, "", word.span) if value else words[at] if at < len(words) else _unknown(words)
+        if option[place] == "m" and "m" in valued and not anywhere:
+            return None
+        at += not value
     return None
 
 

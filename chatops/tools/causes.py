@@ -23,7 +23,7 @@ _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
 _HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
 _CONFIGURES = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
 _MISSING = re.compile(
-    r"command not found|no such file or directory|required file not found|no module attempt_name|bad interpreter",
+    r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
     re.IGNORECASE,
 )
 _NOT_FOUND = 127

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.domain.decisions import ArgvPattern
+from chatops.domain.tools import CallFacts
 from chatops.policy.argv import simple_words
 from chatops.policy.effects import Danger, NeedKind, effects
 from chatops.policy.grammar import differs, parse
+from chatops.policy.matching import covers, undecided
 
 
 def dangers(command: str) -> set[tuple[Danger, str]]:
@@ -194,3 +197,67 @@ def test_the_two_readers_disagree_only_about_odd_commands() -> None:
     for command in ("git log -5 HEAD~1..HEAD^", "grep -E 'a|b' x", "find . ! -name '*.py'", "x --a=b +c @d %e", "true"):
         assert simple_words(command) and not differs(command)
     assert parse("echo 'a b' \"c d\" e\\ f").simple == ("echo", "a b", "c d", "e f")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -ce 'rm x'",
+        "bash -c -e 'rm x'",
+        "bash -ec 'rm x'",
+        "bash -euo pipefail -c 'rm x'",
+        "bash -co errexit -- 'rm x'",
+        "bash --norc --rcfile f -xc 'rm x' name",
+        "/bin/sh +e -c 'rm x'",
+        "tcsh -fc 'rm x'",
+        "fish -c'rm x'",
+        "fish --command='rm x'",
+        "busybox rm x",
+        "busybox sh -ec 'rm x'",
+        "parallel rm ::: x",
+        "parallel -j 4 'rm {}' ::: x",
+        "parallel ::: 'rm x' 'ls'",
+        "watch -n 1 'rm x'",
+        "su root -c 'rm x'",
+        "script -qc 'rm x' log",
+        "eval rm x",
+        "timeout 5 bash -ce 'rm x'",
+    ],
+)
+def test_a_rule_against_a_program_finds_it_in_the_text_that_another_one_runs(command: str) -> None:
+    assert "rm" in effects(command).programs
+    facts = CallFacts(arguments="{}", command=command, argv=simple_words(command) or ())
+    assert covers(ArgvPattern(words=("rm", "*")), facts)
+    assert not covers(ArgvPattern(words=("mv", "*")), facts)
+
+
+@pytest.mark.parametrize(
+    "command", ["bash -c", "bash -ce", "bash -c '$X y'", "sh -c 'x | sh'", "parallel", "bash -o c -c"]
+)
+def test_a_rule_against_a_program_is_not_decided_where_the_text_is_not_known(command: str) -> None:
+    facts = CallFacts(arguments="{}", command=command, argv=simple_words(command) or ("bash",))
+    assert undecided(ArgvPattern(words=("rm", "*")), facts)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("python3 -c'x'", True),
+        ("python3 -Bc 'x'", True),
+        ("python3 -W c x.py", False),
+        ("python3 -m c -c x", False),
+        ("python3.11 -X dev -c x", True),
+        ("perl -lne x", True),
+        ("node --eval=x", True),
+        ("node -p x", True),
+        ("php -r x", True),
+        ("bash x.sh -c y", False),
+        ("bash -e x.sh", False),
+        ("python3 x.py -c y", False),
+    ],
+)
+def test_text_that_an_interpreter_runs_is_found_wherever_its_flag_is(command: str, runs: bool) -> None:
+    assert any(danger is Danger.RUNS_TEXT for danger, _ in dangers(command)) is runs
+    assert not undecided(
+        ArgvPattern(words=("rm", "*")), CallFacts(arguments="{}", command=command, argv=simple_words(command) or ())
+    )

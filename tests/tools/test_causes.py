@@ -1,0 +1,37 @@
+"""Which sentences of programs mean that they lacked a file which the sandbox does not show."""
+
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.tools import causes
+from chatops.tools.process import Command
+from chatops.tools.sandbox import Confinement
+from tests.tools.toolkit import context_for
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "bash: line 1: x: command not found",
+        "cat: x: No such file or directory",
+        "bash: ./x: cannot execute: required file not found",
+        "ModuleNotFoundError: No module named 'x'",
+        "bash: ./x: /opt/x: bad interpreter: No such device",
+    ],
+)
+def test_each_way_to_miss_a_file_names_the_hidden_folder(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(causes, "unseen", lambda *_, **__: ("/opt/x",))
+    command = Command(argv=("x",), cwd=tmp_path, environment={}, call="")
+
+    def cause(text: str) -> tuple[str, SandboxSpec]:
+        return causes.likely_cause(
+            text, code=1, argv=("x",), command=command, confined=Confinement(), context=context_for(tmp_path)
+        )
+
+    text, needs = cause(output)
+    assert "does not show /opt/x" in text and needs == SandboxSpec(read=("/opt/x",))
+    assert cause("x: failed") == ("", NARROWEST)
