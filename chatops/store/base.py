@@ -251,6 +251,10 @@ class Store(Protocol):
         """Return the turn as last committed, with message bodies. Raises UnreadableError."""
         ...
 
+    def unfinished_turns(self) -> list[TurnId]:
+        """Return the unfinished turns of all sessions, also of those without messages."""
+        ...
+
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
         """Return the usage of all turns of a session except `besides`; None if no server reported any.
 

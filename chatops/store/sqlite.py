@@ -177,6 +177,10 @@ class SqliteStore:
         with self._rows.read():
             return turns.load(self._rows, turn_id)
 
+    def unfinished_turns(self) -> list[TurnId]:
+        with self._rows.read():
+            return turns.unfinished(self._rows)
+
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
         with self._rows.read():
             return turns.usage(self._rows, session_id, besides=besides)

@@ -186,6 +186,12 @@ _USAGE = """CASE WHEN usage <> '' THEN usage
 _COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 
 
+def unfinished(rows: Connection) -> list[TurnId]:
+    """Return the unfinished turns. See `Store.unfinished_turns`."""
+    found = rows.all("SELECT t.turn_id FROM turns t JOIN sessions s ON s.active_turn = t.turn_id")
+    return [TurnId(text(turn_id)) for (turn_id,) in found]
+
+
 def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
     """Return the usage of a session's turns. See `Store.usage`."""
     # SQLite adds them up, because there may be thousands.

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from chatops.wiring.toolbox import Toolbox
 
 
-_ALL = 1_000_000_000
-"""More sessions than a store can hold."""
 DEFAULT_MODEL_KEY = "default_model"
 """Setting for the model that ``default`` means in a role."""
 
@@ -407,8 +405,8 @@ class App:
             remove_mount_point(self.workspace / name)
         if (self.paths.data / "contained").is_dir() and not self._swept:
             self._swept = True
-            self.contained.finish_interrupted(self.workspace)
-            self._worker_thread().later(self.contained.sweep, self._copies_in_use)
+            # The worker thread also commits, so this has ended before a call is started.
+            self._worker_thread().later(self._clean_contained)
         return Services(
             store=self.store,
             worker=self._worker_thread(),
@@ -425,9 +423,16 @@ class App:
             attended=attended,
         )
 
+    def _clean_contained(self) -> None:
+        """Finish applications that a killed process left, and remove copies that no turn needs."""
+        self.contained.finish_interrupted(self.workspace)
+        # A store in memory does not know which copies the turns of the stored sessions use.
+        if not self.store.unsaved:
+            self.contained.sweep(self._copies_in_use)
+
     def _copies_in_use(self) -> frozenset[str]:
         """Return the names of the copies that unfinished turns use. Raises StoreError."""
-        turns = (self.store.load_turn(info.active_turn) for info in self.store.sessions(limit=_ALL) if info.active_turn)
+        turns = map(self.store.load_turn, self.store.unfinished_turns())
         return frozenset(turn.containment.name for turn in turns if turn.containment is not None)
 
     def context(

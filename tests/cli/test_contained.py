@@ -289,6 +289,10 @@ def test_the_repository_is_read_only_without_programs_and_passwords(
     run(["git", "init", "-q"])
     run(["git", "config", "core.fsmonitor", f"touch {workspace}/PWNED; false"])
     run(["git", "config", "remote.origin.url", "https://ana:canary-77@example.org/x.git"])
+    (workspace / ".git" / "config.worktree").write_text('[http]\n\textraheader = "Authorization: canary-77"\n')
+    module = workspace / ".git" / "modules" / "part" / "config"
+    module.parent.mkdir(parents=True)
+    module.write_text('[remote "origin"]\n\turl = https://ana:canary-77@example.org/part.git\n')
     hook = workspace / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\ntouch PWNED\n")
@@ -296,7 +300,10 @@ def test_the_repository_is_read_only_without_programs_and_passwords(
     shown, told = work(
         chatops,
         workspace,
-        shell("git status --short; cat .git/config; ls .git/hooks; git add note.txt; echo evil > .git/hooks/x; true"),
+        shell(
+            "git status --short; cat .git/config .git/config.worktree; grep -r canary .git; ls .git/hooks; "
+            "git add note.txt; echo evil > .git/hooks/x; true"
+        ),
         shell("echo 1 > made"),
     )
     assert "canary-77" not in told and "?? note.txt" in told
@@ -352,8 +359,11 @@ def test_a_command_that_fills_the_disk_is_stopped(
     chatops: CommandLine, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chatops.tools.contained.turns.MAX_GROWTH", 20 << 20)
-    _, told = work(chatops, workspace, shell("head -c 200M /dev/zero > big; sleep 60; echo survived"))
-    assert "was stopped: it wrote more than" in told and "survived\\n" not in told
+    shown, told = work(
+        chatops, workspace, shell("echo 1 > made"), shell("head -c 200M /dev/zero > big; sleep 60; echo survived")
+    )
+    assert "echo survived: failed" in shown
+    assert "was stopped: the free disk space shrank by" in told and "survived\\n" not in told
 
 
 def test_under_lower_rights_nothing_is_applied_or_lost(chatops: CommandLine, workspace: Path) -> None:

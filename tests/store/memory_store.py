@@ -156,6 +156,12 @@ class MemoryStore:
         with self._read() as memory:
             return turns.load(memory, turn_id)
 
+    def unfinished_turns(self) -> list[TurnId]:
+        """See `Store.unfinished_turns`."""
+        with self._read() as memory:
+            active = (session.active_turn for session in memory.sessions.values())
+            return [turn for turn in active if turn is not None]
+
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
         """See `Store.usage`."""
         with self._read() as memory:

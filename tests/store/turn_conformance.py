@@ -59,6 +59,7 @@ class TurnConformance:
         store.commit(ask)
         assert store.load_turn(turn) == ask.state
         assert store.history(session.id) == (earlier, kit.user(turn), said)
+        assert store.unfinished_turns() == [turn]
         info = store.session(session.id)
         assert (info.active_turn, info.last_turn, info.pending, info.messages) == (turn, turn, 1, 3)
         assert info.title == "earlier"

@@ -1,5 +1,7 @@
 """The copy of a workspace, its change list and the application of it, on a real file system."""
 
+import ctypes
+import errno
 import os
 import socket
 import stat
@@ -8,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.canonical import canonical
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.ids import CallId
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
+from chatops.tools.base import Tool, ToolContext
 from chatops.tools.contained import applying
 from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume
 from chatops.tools.contained.copying import make_copy, read_manifest
@@ -420,3 +426,109 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     monkeypatch.setattr("chatops.tools.contained.turns._KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.last_applied(workspace) == ""
+
+
+def test_without_an_atomic_swap_nothing_is_applied_and_no_file_is_touched(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS: rename takes no flags."""
+    (workspace / "src/a.py.x").write_text("mine\n")
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+
+    class NoFlags:
+        @staticmethod
+        def renameat2(*_: object) -> int:
+            ctypes.set_errno(errno.EINVAL)
+            return -1
+
+    monkeypatch.setattr("chatops.tools.contained.workspace._LIBC", NoFlags)
+    with pytest.raises(NotAppliedError, match="cannot swap two files atomically"):
+        apply(turn, changes, None)
+    assert content(workspace) == before and turn.read("apply") is None
+
+
+async def approved(turn: TurnFolder, workspace: Path) -> tuple[Tool, CallFacts, ToolContext]:
+    """Return the tool that applies the changes of `turn`, with the facts that were approved."""
+    tool = ContainedTurns(turn.path.parent.parent).tool(CONTAINED_APPLY, None)
+    assert tool is not None
+    context = context_for(workspace)
+    call = ToolCall(id=CallId("c"), name=CONTAINED_APPLY, arguments=canonical({"turn": turn.path.name, "list": 1}))
+    return tool, await tool.inspect(call, context), context
+
+
+@pytest.mark.parametrize("stored", ["gone", "damaged", "another"])
+async def test_only_the_list_that_was_approved_is_applied(workspace: Path, turn: TurnFolder, stored: str) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    tool, facts, context = await approved(turn, workspace)
+    (turn.copy / "late.py").write_text("evil\n")
+    (turn.path / "frozen.json").unlink()
+    if stored == "another":
+        freeze(turn)
+    elif stored == "damaged":
+        turn.write("frozen", {"number": 1, "entries": [None]})
+    ran = await tool.run(facts, context)
+    assert ran.outcome is Outcome.INVALID and "Nothing was applied" in ran.content
+    assert content(workspace) == before
+
+
+async def test_an_interrupted_application_without_its_list_is_left(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(turn.copy)
+    tool, facts, context = await approved(turn, workspace)
+    killed_at(14, lambda: apply(turn, freeze(turn), None), monkeypatch)
+    assert (turn.read("apply") or {}).get("state") == "applying"
+    seen = content(workspace)
+    (turn.copy / "late.py").write_text("evil\n")
+    (turn.path / "frozen.json").unlink()
+    ContainedTurns(turn.path.parent.parent).finish_interrupted(workspace)
+    found = await tool.reconcile(facts, context)
+    assert found.result is None and not found.repeat and "frozen list" in found.found
+    assert content(workspace) == seen and turn.read("frozen") is None
+
+
+def test_an_application_that_another_process_works_on_is_left_to_it(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    killed_at(14, lambda: apply(turn, changes, None), monkeypatch)
+    turns = ContainedTurns(turn.path.parent.parent)
+    with locked(turn.path.parent.parent, workspace):
+        turns.finish_interrupted(workspace)
+        assert (turn.read("apply") or {}).get("state") == "applying"
+    turns.finish_interrupted(workspace)
+    assert (turn.read("apply") or {}).get("state") == "done"
+
+
+def test_an_undo_that_is_not_finished_keeps_what_it_needs(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+    apply(turn, changes, None)
+    killed_at(14, lambda: apply(turn, changes, None, undo=True), monkeypatch)
+    assert (turn.read("undo") or {}).get("state") == "applying"
+    turns = ContainedTurns(turn.path.parent.parent)
+    monkeypatch.setattr("chatops.tools.contained.turns._KEPT_BYTES", 0)
+    turns.sweep(frozenset)
+    turns.finish_interrupted(workspace)
+    assert content(workspace) == before
+    turns.sweep(frozenset)
+    assert not turn.path.exists()
+
+
+def test_only_attributes_without_rights_are_kept(workspace: Path, turn: TurnFolder) -> None:
+    file = workspace / "src/a.py"
+    try:
+        os.setxattr(file, "trusted.right", b"1")
+    except OSError:
+        pytest.skip("needs root and a file system with attributes")
+    os.setxattr(file, "user.note", b"mine")
+    (turn.copy / "src/a.py").write_text("a = 2\n")
+    apply(turn, freeze(turn), None)
+    assert file.read_text() == "a = 2\n" and os.listxattr(file) == ["user.note"]

@@ -13,9 +13,23 @@ No record is kept per file. What to do follows from the states of the target and
 - anything else: a conflict; the path is left as it is.
 
 A change swaps both names in one system call (``renameat2``), which follows no link, and looks at what came out. So
-there is no gap between check and use. Undoing is the same with base and new exchanged.
+there is no gap between check and use. Undoing is the same with base and new exchanged. Staging tries such a swap with
+two files of its own beside each target. Where the file system cannot do it, as with NFS and some FUSE mounts, nothing
+is applied: renaming in several steps could overwrite an edit, or leave a file missing after a kill.
+
+States of a journal (``apply.json``, ``undo.json``), and what `resume` does in each:
+
+| state      | in the workspace                              | resume                    | next          |
+|------------|-----------------------------------------------|---------------------------|---------------|
+| no journal | nothing of ours                               | nothing                   | staging       |
+| staging    | temporary files and new folders, no change    | takes back what was staged| no journal    |
+| applying   | some entries are applied                      | carries the rest forward  | done          |
+| done       | all that was not in conflict; no temporaries  | returns the results       | -             |
+
+``undo.json`` begins only after ``apply.json`` is done. What undoing needs is removed once ``undo.json`` is done.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +47,8 @@ from chatops.tools.contained.workspace import Below, exchange, move, same, state
 
 CHANGED = "changed in the workspace since the copy was made"
 NOT_EMPTY = "the folder is not empty"
+NO_SWAP = "the file system of the workspace cannot swap two files atomically (NFS and some FUSE mounts cannot)"
+_KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")
 
 
 class NotAppliedError(ToolFailedError):
@@ -185,7 +201,9 @@ class _Work:
             with suppress(OSError):
                 parent = self.below.parent(entry.path)
                 try:
-                    os.unlink(self._temporary(entry), dir_fd=parent)
+                    for name in (self._temporary(entry), self._temporary(entry, "probe")):
+                        with suppress(FileNotFoundError):
+                            os.unlink(name, dir_fd=parent)
                 finally:
                     os.close(parent)
         self._remove_folders(journal.get("made"))
@@ -271,8 +289,8 @@ class _Work:
         parent = self.below.parent(entry.path)
         try:
             temporary = self._temporary(entry)
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=parent)
+            if Kind.FOLDER not in (entry.base.kind, entry.new.kind):
+                self._probe(parent, temporary, self._temporary(entry, "probe"))
             if entry.new.kind is Kind.LINK:
                 os.symlink(entry.new.target, temporary, dir_fd=parent)
             elif entry.new.kind is Kind.FILE:
@@ -281,6 +299,22 @@ class _Work:
                 self.below.keep(entry.path, self.folder)
         finally:
             os.close(parent)
+
+    def _probe(self, parent: int, one: str, other: str) -> None:
+        """Raise NotAppliedError if the file system cannot swap two entries of the folder. Leaves neither name."""
+        for name in (one, other):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            os.close(os.open(name, NEW, 0o600, dir_fd=parent))
+        try:
+            exchange(parent, one, other)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise NotAppliedError(NO_SWAP) from error
+            raise
+        finally:
+            os.unlink(one, dir_fd=parent)
+            os.unlink(other, dir_fd=parent)
 
     def _write(self, entry: Entry, parent: int, temporary: str) -> None:
         data = self.folder.blob(entry.new.sha)
@@ -304,9 +338,9 @@ class _Work:
                     missing[path] = None
         return list(missing)
 
-    def _temporary(self, entry: Entry) -> str:
+    def _temporary(self, entry: Entry, use: str = "") -> str:
         """Return the temporary name of an entry: no one else uses it, and it is the same again after a crash."""
-        name = f"{self.folder.path.name}/{_journal(self.undo)}/{entry.path}"
+        name = f"{self.folder.path.name}/{_journal(self.undo)}{use}/{entry.path}"
         return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
 
 
@@ -339,7 +373,10 @@ def _unlink(parent: int, name: str, state: State) -> None:
 
 
 def _keep_attributes(parent: int, name: str, target: int) -> None:
-    """Give a new file the owner and the extended attributes, such as an ACL, of the file that it replaces."""
+    """Give a new file the owner, the ACL and the user's extended attributes of the file that it replaces.
+
+    Others, such as ``security.capability``, give rights to a program, and its content is new.
+    """
     try:
         source = os.open(name, FILE, dir_fd=parent)
     except OSError:
@@ -349,6 +386,8 @@ def _keep_attributes(parent: int, name: str, target: int) -> None:
         with suppress(OSError):
             os.fchown(target, info.st_uid, info.st_gid)
         for attribute in os.listxattr(source):
+            if not attribute.startswith(_KEPT_ATTRIBUTES):
+                continue
             with suppress(OSError):
                 os.setxattr(target, attribute, os.getxattr(source, attribute))
     except OSError:

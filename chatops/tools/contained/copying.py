@@ -38,6 +38,10 @@ from chatops.tools.output import visible
 
 MAX_FILES = 20_000
 MAX_BYTES = 1 << 30
+GIT_CONFIGS = ("config", "config.worktree")
+"""Files of the repository that commands see without what could start a program or hold a password."""
+GIT_EMPTY = ("hooks", "modules", "worktrees")
+"""Folders of the repository that commands see empty: programs, and further repositories with their configurations."""
 MAX_DEPTH = 100
 """Deepest nesting of folders that is copied or compared."""
 _MAX_SCANNED = 1_000_000
@@ -119,8 +123,10 @@ def make_copy(
         os.close(source)
     if ".git" in manifest.shared:
         # Places to mount on. No command has run in the copy yet, so nothing can be a link.
-        (part.copy / ".git" / "hooks").mkdir()
-        (part.copy / ".git" / "config").touch()
+        for name in GIT_CONFIGS:
+            (part.copy / ".git" / name).touch()
+        for name in GIT_EMPTY:
+            (part.copy / ".git" / name).mkdir()
     write_durably(part.path / "manifest.json", _encoded(manifest))
     sync_file_system(part.path)
     reach("contained")

@@ -131,14 +131,17 @@ def pour(source: int, target: int | None) -> tuple[str, int]:
 
 
 @contextmanager
-def locked(data: Path, workspace: Path) -> Iterator[None]:
-    """Hold the lock of a workspace, so that two applications to it never run at once."""
+def locked(data: Path, workspace: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a workspace, so that two applications to it never run at once.
+
+    Raises BlockingIOError if it is held elsewhere and `wait` is False.
+    """
     folder = data / "contained"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
     descriptor = os.open(folder / f".lock-{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

@@ -9,10 +9,12 @@ import stat
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
+from chatops.domain.errors import ToolFailedError
 from chatops.policy.secrets import PACKAGE_FOLDERS
 from chatops.tools.confine import fold
 from chatops.tools.contained.changes import (
@@ -55,15 +57,27 @@ def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = 
 
     Raises ToolFailedError if the copy is gone.
     """
-    found = folder.read("frozen")
-    if found is not None and number in (None, found.get("number")):
-        return from_json(found)
+    with suppress(ToolFailedError):
+        found = frozen(folder)
+        if number in (None, (folder.read("frozen") or {}).get("number")):
+            return found
     manifest = read_manifest(folder)
     changes = _Comparison(folder=folder, manifest=manifest).changes(tuple(ran))
     reach("contained")
     folder.write("frozen", {**as_json(changes), "number": number or 1})
     reach("contained")
     return changes
+
+
+def frozen(folder: TurnFolder) -> ChangeList:
+    """Return the change list that was frozen before. Raises ToolFailedError if there is none that can be read."""
+    found = folder.read("frozen")
+    if found is None:
+        raise ToolFailedError("The frozen list of changes is missing or cannot be read.")
+    try:
+        return from_json(found)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ToolFailedError("The frozen list of changes is damaged.") from error
 
 
 def shown(path: str) -> str:

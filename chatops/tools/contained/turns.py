@@ -29,9 +29,9 @@ from chatops.tools.confine import home_folders
 from chatops.tools.contained import applying
 from chatops.tools.contained.applying import Applied, NotAppliedError, undoable
 from chatops.tools.contained.changes import ChangeList, Ran
-from chatops.tools.contained.copying import make_copy, read_manifest
+from chatops.tools.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
-from chatops.tools.contained.freezing import freeze, shown
+from chatops.tools.contained.freezing import freeze, frozen, shown
 from chatops.tools.contained.text import ContainedReview, describe, head, review
 from chatops.tools.contained.workspace import WorkspaceReplacedError
 from chatops.tools.repository import config_for_reading
@@ -91,8 +91,8 @@ class ContainedTurns:
     def review(self, arguments: str) -> ContainedReview:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         folder, undo = self._asked(arguments)
-        changes, conflicts = _seen(folder, undo=undo)
-        return review(changes, conflicts, folder, undo=undo)
+        changes = _directed(folder, frozen(folder), undo=undo)
+        return review(changes, applying.conflicts(changes), folder, undo=undo)
 
     def shown(self, facts: CallFacts) -> CallFacts:
         """Return the facts of a pending call of `CONTAINED_APPLY` with its changes as text, which are not stored."""
@@ -105,7 +105,8 @@ class ContainedTurns:
     def paths(self, arguments: str) -> tuple[str, ...]:
         """Return the paths that a pending call of `CONTAINED_APPLY` would apply, without those in conflict."""
         folder, undo = self._asked(arguments)
-        changes, conflicts = _seen(folder, undo=undo)
+        changes = _directed(folder, frozen(folder), undo=undo)
+        conflicts = applying.conflicts(changes)
         return tuple(one.path for one in changes.entries if one.path not in conflicts)
 
     def _asked(self, arguments: str) -> tuple[TurnFolder, bool]:
@@ -118,24 +119,26 @@ class ContainedTurns:
         """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none."""
         found: list[tuple[float, str]] = []
         for folder in self._folders():
-            frozen = folder.read("frozen")
-            if frozen is not None and frozen.get("workspace") == str(workspace):
-                with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
-                    if undoable(folder, freeze(folder)):
-                        found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name))
+            with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
+                changes = frozen(folder)
+                if changes.workspace == str(workspace) and undoable(folder, changes):
+                    found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name))
         return max(found, default=(0.0, ""))[1]
 
     def finish_interrupted(self, workspace: Path) -> None:
-        """Finish applications to `workspace` that a killed process left, before anything else touches it."""
+        """Finish applications to `workspace` that a killed process left, before anything else touches it.
+
+        One that another process is at work on is left to that process.
+        """
         for folder in self._folders():
             for name in ("apply", "undo"):
                 journal = folder.read(name)
                 if journal is None or journal.get("state") == "done":
                     continue
                 with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
-                    changes = freeze(folder)
+                    changes = frozen(folder)
                     if changes.workspace == str(workspace):
-                        with locked(self._data, workspace):
+                        with locked(self._data, workspace, wait=False):
                             applying.resume(folder, changes, undo=name == "undo")
 
     def sweep(self, in_use: Callable[[], frozenset[str]]) -> None:
@@ -150,10 +153,8 @@ class ContainedTurns:
                 continue
             with contextlib.suppress(OSError, ToolFailedError):
                 discard(folder)
-        # An application that is not finished, in another workspace, is kept until that is opened.
-        kept = [
-            one for one in folders if one.path.name not in used and (one.read("apply") or {}).get("state") == "done"
-        ]
+        # One that is not finished, in another workspace, is kept until that is opened.
+        kept = [one for one in folders if one.path.name not in used and _is_over(one)]
         room = _KEPT_BYTES
         # The newest first: what does not fit can no longer be undone.
         for folder in sorted(kept, key=lambda one: one.path.stat().st_mtime, reverse=True):
@@ -171,12 +172,18 @@ class ContainedTurns:
 
 
 def discard(folder: TurnFolder) -> None:
-    """Remove a copy. What was applied and not undone keeps its content, so that it can be undone."""
-    journal = folder.read("apply")
-    if journal is not None and journal.get("state") in ("applying", "done") and folder.read("undo") is None:
-        remove_tree(folder.copy)
-    else:
+    """Remove a copy. An application that can be undone, or has to be finished, keeps its content."""
+    undone = (folder.read("undo") or {}).get("state") == "done"
+    if undone or not (folder.path / "apply.json").exists():
         remove_tree(folder.path)
+    else:
+        remove_tree(folder.copy)
+
+
+def _is_over(folder: TurnFolder) -> bool:
+    """Return True if the changes were applied and no application or undo has to be finished."""
+    states = [journal.get("state") for name in ("apply", "undo") if (journal := folder.read(name)) is not None]
+    return bool(states) and all(state == "done" for state in states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,20 +216,26 @@ class _OnCopy:
         known = self.spec.capabilities
         text = facts.command or (", ".join(facts.paths) if known.path else facts.arguments)
         changes = not self.spec.read_only
+        ran = Ran(tool=self.spec.name, text=text, outcome="interrupted")
         if changes:
-            await in_thread(_record, folder, context, Ran(tool=self.spec.name, text=text, outcome="interrupted"))
+            await in_thread(_record, folder, context, ran)
         if known.runs_anything:
             inner = replace(_commands(context), source=folder.copy)
             inner = replace(inner, mounts=await in_thread(_mounts, folder, inner))
-            result = await _within_disk(self.tool.run(facts, inner), folder.copy)
+            work = _within_disk(self.tool.run(facts, inner), folder.copy)
         else:
             inner = self._inside(folder, context)
-            result = await self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
+            work = self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
+        try:
+            result = await work
+        except Exception:
+            if changes:
+                await in_thread(_record, folder, context, replace(ran, outcome="failed"))
+            raise
         if changes:
             ended = result.facts.ending
             code = f", {ended.how}" if ended is not None and ended.how else ""
-            ran = Ran(tool=self.spec.name, text=text, outcome=f"{result.outcome}{code}")
-            await in_thread(_record, folder, context, ran)
+            await in_thread(_record, folder, context, replace(ran, outcome=f"{result.outcome}{code}"))
         return result
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
@@ -249,7 +262,8 @@ async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> To
             if taken > MAX_GROWTH or (nearly_full and taken > MAX_GROWTH // 16):
                 task.cancel()
                 await asyncio.wait({task})
-                raise ToolFailedError(f"The command was stopped: it wrote more than {taken >> 20:,} MiB to the disk.")
+                shrunk = f"the free disk space shrank by {taken >> 20:,} MiB while it ran"
+                raise ToolFailedError(f"The command was stopped: {shrunk}.")
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait({task})
@@ -285,9 +299,11 @@ def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
     with contextlib.suppress(OSError):
         if store.is_dir() and not store.is_symlink() and not survey(store, workspace=workspace).special:
             mounts.append(_mount(store, store))
-            config = folder.path / "git-config"
-            config.write_text(config_for_reading(store / "config"), encoding="utf-8")
-            for name, source in (("config", config), ("hooks", _empty(folder))):
+            covers = dict.fromkeys(GIT_EMPTY, _empty(folder))
+            for name in GIT_CONFIGS:
+                covers[name] = folder.path / f"git-{name}"
+                covers[name].write_text(config_for_reading(store / name), encoding="utf-8")
+            for name, source in covers.items():
                 if (store / name).exists() and not (store / name).is_symlink():
                     mounts.append(_mount(source, store / name))
     return tuple(mounts)
@@ -361,12 +377,11 @@ def _recorded(folder: TurnFolder) -> tuple[Ran, ...]:
     return tuple(found.values())
 
 
-def _seen(folder: TurnFolder, *, undo: bool, number: int | None = None) -> tuple[ChangeList, dict[str, str]]:
-    """Return the frozen list, or what undoing it would change, with the present conflicts."""
-    changes = freeze(folder, ran=_recorded(folder), number=None if undo else number)
-    if undo:
-        changes = replace(changes, entries=undoable(folder, changes), left_out=(), ran=(), hidden=())
-    return changes, applying.conflicts(changes)
+def _directed(folder: TurnFolder, changes: ChangeList, *, undo: bool) -> ChangeList:
+    """Return the frozen list, or the list of what undoing it would change."""
+    if not undo:
+        return changes
+    return replace(changes, entries=undoable(folder, changes), left_out=(), ran=(), hidden=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +409,9 @@ class _ApplyTool:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
         folder, undo, only, number = self._given(arguments)
         try:
-            changes, conflicts = _seen(folder, undo=undo, number=number)
+            listed = frozen(folder) if undo else freeze(folder, ran=_recorded(folder), number=number)
+            changes = _directed(folder, listed, undo=undo)
+            conflicts = applying.conflicts(changes)
         except (ToolFailedError, OSError) as error:
             return _faulty(facts, str(error))
         if changes.workspace != str(context.workspace):
@@ -410,7 +427,7 @@ class _ApplyTool:
         return replace(
             facts,
             command=f"{what}: {head(changes, conflicts)}",
-            hashes=(f"changes {changes.digest}", *found),
+            hashes=(_bound(changes), *found),
         )
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
@@ -419,13 +436,23 @@ class _ApplyTool:
 
     def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         folder, undo, only, _ = self._given(facts.arguments)
-        changes = freeze(folder)
         try:
             with locked(self.data, context.workspace):
+                changes = self._approved(facts, folder, undo=undo)
                 done = applying.apply(folder, changes, only, undo=undo)
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
         return _told(done, undo=undo)
+
+    def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: bool) -> ChangeList:
+        """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
+        try:
+            changes = frozen(folder)
+        except ToolFailedError as error:
+            raise NotAppliedError(f"Nothing was applied: {error}") from error
+        if _bound(_directed(folder, changes, undo=undo)) not in facts.hashes:
+            raise NotAppliedError("Nothing was applied: the frozen list is not the one that was approved.")
+        return changes
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Finish an application that had passed the point of no return; take back any other."""
@@ -435,7 +462,7 @@ class _ApplyTool:
         folder, undo, _, _ = self._given(facts.arguments)
         try:
             with locked(self.data, context.workspace):
-                done = applying.resume(folder, freeze(folder), undo=undo)
+                done = applying.resume(folder, frozen(folder), undo=undo)
         except (ToolFailedError, OSError) as error:
             return Reconciled(result=None, found=str(error))
         return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_told(done, undo=undo))
@@ -444,6 +471,11 @@ class _ApplyTool:
         given: Any = parsed(arguments)
         folder = turn_folder(self.data, str(given["turn"]))
         return folder, bool(given.get("undo")), given.get("only"), int(given.get("list", 1))
+
+
+def _bound(changes: ChangeList) -> str:
+    """Return the entry of `CallFacts.hashes` that binds an approval to these changes."""
+    return f"changes {changes.digest}"
 
 
 def _faulty(facts: CallFacts, text: str) -> CallFacts:

@@ -1,7 +1,6 @@
 """Look at and change single paths below a folder by descriptors, following no link on the way."""
 
 import ctypes
-import errno
 import os
 import stat
 from pathlib import Path
@@ -123,7 +122,10 @@ def same(one: State, other: State) -> bool:
 
 
 def exchange(parent: int, one: str, other: str) -> None:
-    """Swap two entries of a folder atomically. Follows no link. Raises OSError."""
+    """Swap two entries of a folder atomically. Follows no link.
+
+    Raises OSError, with EINVAL where the file system cannot do that.
+    """
     _renameat2(parent, one, other, _EXCHANGE)
 
 
@@ -133,21 +135,9 @@ def move(parent: int, source: str, target: str) -> None:
 
 
 def _renameat2(parent: int, source: str, target: str, flags: int) -> None:
-    if _LIBC.renameat2(parent, os.fsencode(source), parent, os.fsencode(target), flags) == 0:
-        return
-    code = ctypes.get_errno()
-    if code not in (errno.EINVAL, errno.ENOSYS):
+    if _LIBC.renameat2(parent, os.fsencode(source), parent, os.fsencode(target), flags):
+        code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), target)
-    # Network and user-space file systems know no flags: look, then rename.
-    if flags == _NOREPLACE:
-        if state_of(parent, target, content=False) != ABSENT:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        os.rename(source, target, src_dir_fd=parent, dst_dir_fd=parent)
-        return
-    spare = f"{source}.x"
-    os.rename(target, spare, src_dir_fd=parent, dst_dir_fd=parent)
-    os.rename(source, target, src_dir_fd=parent, dst_dir_fd=parent)
-    os.rename(spare, source, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def _opened(top: int, parts: list[str]) -> int:

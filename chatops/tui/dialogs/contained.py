@@ -198,15 +198,15 @@ class ContainedScreen(GuardedDialog):
         self.app.push_screen(question, done)
 
     def _send(self, decision: Decision) -> None:
-        self._sending, self._note = True, ""
-        self.show_frame()
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
-        self.app.run_worker(self._decide(decision), group="decide")
-
-    async def _decide(self, decision: Decision) -> None:
         asked = self._pending
         if asked is None:
             return
+        self._sending, self._note = True, ""
+        self.show_frame()
+        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
+        self.app.run_worker(self._decide(asked, decision), group="decide")
+
+    async def _decide(self, asked: PendingCall, decision: Decision) -> None:
         try:
             taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
             problem = "" if taken else "The changes no longer wait for this decision."

@@ -105,6 +105,19 @@ async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
         assert taken(running) == [Approved()]
 
 
+async def test_the_answer_goes_to_what_was_shown_when_the_key_was_pressed() -> None:
+    async with asked() as running:
+        screen = running.app.screen
+        assert isinstance(screen, ContainedScreen)
+        screen.answer("a", typed=True)
+        # Before the answer is sent, another list replaces the one that was shown.
+        facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 2}))
+        running.session.change(pending=(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-2"),))
+        screen.follow()
+        await running.settle()
+        assert [one.digest for one in running.session.taken] == ["d-1"]
+
+
 async def test_c_contains_the_turn_and_closes_the_dialog_without_a_decision() -> None:
     session = ContainedSession()
     async with stage(session) as running:
