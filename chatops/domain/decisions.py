@@ -53,11 +53,16 @@ class HostPattern:
 ArgumentPattern = AnyArguments | ExactArguments | ArgvPattern | PathPattern | HostPattern
 
 
+NO_UID = -1
+"""The uid that no user has, as in POSIX: (uid_t)-1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """Author of a decision: the process's uid (never ``$USER``), host and terminal."""
 
     uid: int
+    """`NO_UID` for a rule whose user is not known."""
     login: str = ""
     host: str = ""
     tty: str = ""
@@ -73,7 +78,7 @@ class Principal:
 
     def __str__(self) -> str:
         if self.rule:
-            return f"rule {self.rule} of uid {self.uid}"
+            return f"rule {self.rule}" if self.uid == NO_UID else f"rule {self.rule} of uid {self.uid}"
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"
         return f"{name} via {self.via}" if self.via else name
 

@@ -9,7 +9,7 @@ Reads run side by side. No call overtakes one that can change what it reads.
 from dataclasses import asdict, replace
 
 from chatops.domain.canonical import digest
-from chatops.domain.decisions import Approved, Principal
+from chatops.domain.decisions import NO_UID, Approved, Principal
 from chatops.domain.events import (
     ApprovalRequested,
     AskReason,
@@ -357,7 +357,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     # The copy of a contained turn holds no files that may hold secrets.
     exposure = Exposure.WHOLE if facts.contained else _exposure(judgement, status.verdict)
     if judgement.rule is not None and status.verdict is not Verdict.ASK:
-        by = Principal(uid=judgement.rule.uid or 0, rule=judgement.rule.id)
+        by = Principal(uid=NO_UID if judgement.rule.uid is None else judgement.rule.uid, rule=judgement.rule.id)
         draft.decisions.append(
             DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=bound, decision=Approved(), by=by)
         )

@@ -59,7 +59,6 @@ log = logging.getLogger(__name__)
 
 DISCARD_S = 1.0
 """Seconds to wait at the end for the removal of a copy."""
-_DISCARD = ".discard"
 
 
 class Performer:
@@ -88,6 +87,8 @@ class Performer:
         self._deliver = deliver
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._discarding: set[asyncio.Task[None]] = set()
+        """Those of them that remove copies of contained turns."""
         self._closed = False
         self._asking: ModelCall | None = None
         """The model call that was started last."""
@@ -110,7 +111,7 @@ class Performer:
             case ReconcileTool():
                 self._begin(f"{effect.call.id}.reconcile", self._reconcile(effect))
             case DiscardCopy(name=name):
-                self._begin(f"{name}{_DISCARD}", self._discard(name))
+                self._discarding.add(self._begin(f"{name}.discard", self._discard(name)))
             case AbortModel(round_id=number):
                 self._stop(number)
             case CancelTool(call_id=call_id):
@@ -127,25 +128,26 @@ class Performer:
         self._closed = True
         self._deliver = lambda event: None
         tasks = list(self._tasks.values())
-        removing = {task for key, task in self._tasks.items() if key.endswith(_DISCARD)}
-        if removing:
+        if self._discarding:
             # What is not removed now is removed at a later start.
-            await asyncio.wait(removing, timeout=DISCARD_S)
+            await asyncio.wait(self._discarding, timeout=DISCARD_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
+    def _begin(self, key: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=key)
         self._tasks[key] = task
 
         def done(ended: asyncio.Task[None]) -> None:
             if self._tasks.get(key) is ended:
                 del self._tasks[key]
+            self._discarding.discard(ended)
             if not ended.cancelled() and (error := ended.exception()) is not None:
                 log.error("performing %s failed", key, exc_info=error)
 
         task.add_done_callback(done)
+        return task
 
     def _stop(self, key: str) -> None:
         if (task := self._tasks.get(key)) is not None:
@@ -181,13 +183,14 @@ class Performer:
 
     async def _rules(self, call: ToolCall) -> tuple[RememberedRule, ...]:
         """Return this user's rules about the tool of a call, as stored now. If they cannot be read, there are none."""
-        store, worker = self._services.store, self._services.worker
+        store, worker, by = self._services.store, self._services.worker, self._services.by.uid
         try:
-            rows = await worker(store.rules, session_id=self._session_id(), uid=self._services.by.uid, tool=call.name)
+            rows = await worker(store.rules, session_id=self._session_id(), uid=by, tool=call.name)
         except StoreError:
             log.exception("remembered rules could not be read")
             return ()
-        return tuple(row.rule for row in rows)
+        # A rule of a version that did not store its user answers for the user of this session.
+        return tuple(row.rule if row.rule.uid is not None else replace(row.rule, uid=by) for row in rows)
 
     async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
         call = effect.call

@@ -96,8 +96,10 @@ def _worktree(store: Path) -> Repository | None:
     back = _pointer(folder / "gitdir")
     if folder.parent.name != "worktrees" or not back or folder.is_relative_to(store.parent):
         return None
-    same = os.path.realpath(common / _pointer(folder / "commondir").removeprefix("../..")) == str(common)
-    if not same or os.path.realpath(folder / back) != os.path.realpath(store) or not (common / "objects").is_dir():
+    shared = _pointer(folder / "commondir")
+    if not shared or os.path.realpath(folder / shared) != str(common):
+        return None
+    if os.path.realpath(folder / back) != os.path.realpath(store) or not (common / "objects").is_dir():
         return None
     return Repository(folder=folder, common=common)
 
@@ -139,6 +141,7 @@ class Stage:
             descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError:
             return False
+        renamed = False
         try:
             with open(descriptor, "wb") as file:
                 data = b"" if removed else _read(self.folder / name)
@@ -151,12 +154,15 @@ class Stage:
             if (now := _state(self.folder / name)) is not None:
                 os.utime(lock, ns=(now[3], now[3]))
             os.rename(lock, real)
+            # From here on a file of the lock's name belongs to another git.
+            renamed = True
             return True
         except OSError:
             return False
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(lock)
+            if not renamed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(lock)
 
 
 @contextlib.contextmanager

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chatops.domain.errors import ToolFailedError
 from chatops.policy.effects import Effects, effects
 from chatops.policy.harmless import interpreter
 from chatops.policy.program_effects import LOADS
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate
+from chatops.tools.confine import locate, opened_file
 
 _MOST_FILES = 60
 _MOST_WORDS = 200
@@ -132,8 +133,11 @@ class _Files:
             self._add_identity(path, runs=runs)
             return
         try:
-            data = place.path.read_bytes()
-        except OSError:
+            with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
+                data = file.read(_LARGEST + 1)
+        except (OSError, ToolFailedError):
+            # It has been replaced meanwhile, and what is there now may not be readable for the model.
+            self._add_identity(path, runs=runs)
             return
         script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS
         if not script and not place.info.st_mode & 0o111 and not data.startswith(b"#!"):

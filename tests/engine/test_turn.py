@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.decisions import ANY_ARGUMENTS, Approved, Edited, HostPattern, MarkedDone, Rejected, RuleScope
+from chatops.domain.decisions import (
+    ANY_ARGUMENTS,
+    NO_UID,
+    Approved,
+    Edited,
+    HostPattern,
+    MarkedDone,
+    Rejected,
+    RuleScope,
+)
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
@@ -335,6 +344,16 @@ def test_a_remembered_rule_answers_later_calls_of_its_role_only() -> None:
     other.rules = world.rules
     other.drain(reply(raw("run", '{"n":2}')))
     assert not other.effects_done and turn_status(other.state) is TurnStatus.PAUSED
+
+
+def test_a_rule_without_a_user_is_not_recorded_as_one_of_root() -> None:
+    world = World.begin(grant(max_rounds=9))
+    world.drain(reply(raw("run", '{"n":1}')))
+    world.decide(0, Approved(remember=ANY_ARGUMENTS))
+    world.rules = [replace(rule, uid=None) for rule in world.rules]
+    world.drain(reply(raw("run", '{"n":2}')))
+    (use,) = [record for step in world.steps for record in step.decisions if record.by.rule]
+    assert use.by.uid == NO_UID and "uid" not in str(use.by)
 
 
 def test_a_rule_that_was_revoked_or_does_not_fit_its_call_answers_nothing() -> None:

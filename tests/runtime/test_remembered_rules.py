@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -63,6 +64,18 @@ async def test_a_rule_for_the_folder_answers_in_later_sessions_and_is_recorded(w
         assert (entry.by.rule, entry.by.is_person, entry.call_id) == ("1", False, result.call_id)
         offer_calls = await session.recorded_calls("shell_exec")
         assert [one.facts.command for one in offer_calls] == ["touch one"]
+
+
+@pytest.mark.more
+async def test_a_rule_stored_without_its_user_is_recorded_as_used_by_the_user_of_the_session(workspace: Path) -> None:
+    await make_rule(workspace, RuleScope.FOLDER)
+    async with demo_session(workspace) as (app, session, _):
+        with closing(sqlite3.connect(app.paths.store)) as store:
+            store.execute("UPDATE rules SET by_uid = NULL")
+            store.commit()
+        assert not await asks(session)
+        (entry,) = app.store.decisions(session_id=session.session_id)
+        assert entry.by.uid == os.getuid()
 
 
 @pytest.mark.more

@@ -1,10 +1,13 @@
 """Files that a command is known to load are part of its approval: a change of one asks again."""
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
+from chatops.tools import confine
+from chatops.tools.base import ToolContext
 from chatops.tools.loaded_files import loaded_files
 from tests.tools.toolkit import context_for
 
@@ -79,3 +82,22 @@ def test_links_in_a_circle_and_huge_folders_end(tmp_path: Path) -> None:
     put(tmp_path, {f"inc{number}.mk": "" for number in range(100)})
     (tmp_path / "Makefile").write_text("include " + " ".join(f"inc{number}.mk" for number in range(100)))
     assert len(loaded("make", tmp_path)) <= 60
+
+
+@pytest.mark.more
+def test_a_file_replaced_by_a_link_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = tmp_path / "workspace"
+    put(tmp_path, {"workspace/Makefile": "x:\n\ttrue\n", "outside.txt": "secret"})
+    found = confine.locate
+
+    def replaced(raw: str, *, context: ToolContext) -> confine.ResolvedPath:
+        place = found(raw, context=context)
+        if place.path.name == "Makefile":
+            place.path.unlink()
+            place.path.symlink_to(tmp_path / "outside.txt")
+        return place
+
+    monkeypatch.setattr("chatops.tools.loaded_files.locate", replaced)
+    digests = loaded("make", workspace)
+    assert list(digests) == ["Makefile"]
+    assert hashlib.sha256(b"secret").hexdigest() not in digests.values()

@@ -10,6 +10,7 @@ import pytest
 
 from chatops.domain.sandbox import SandboxSpec
 from chatops.tools.confine import home_folders
+from chatops.tools.git_access import find_repository, staged
 from chatops.tools.git_config import filtered_config
 from chatops.tools.shell import shell_tools
 from chatops.tools.toolchains import find_toolchains
@@ -149,6 +150,39 @@ async def test_a_worktree_commits_into_its_repository(repository: Path, tmp_path
     await ran(linked, f"echo x > {repository}/.git/hooks/pre-commit; git config core.hooksPath /evil")
     assert "evil" not in (repository / ".git" / "config").read_text()
     assert not (repository / ".git" / "hooks" / "pre-commit").exists()
+
+
+@pytest.mark.more
+def test_the_lock_that_another_git_takes_after_the_index_is_left_to_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, lock = os.rename, repository / ".git" / "index.lock"
+
+    def renamed(source: Path, target: Path) -> None:
+        rename(source, target)
+        if source == lock:
+            lock.write_text("of another git")
+
+    with staged(find_repository(repository), "commit") as stage:
+        assert stage is not None
+        (stage.folder / "index").write_bytes((stage.folder / "index").read_bytes() + b"x")
+        monkeypatch.setattr(os, "rename", renamed)
+        assert stage.finish() == ()
+    assert lock.read_text() == "of another git"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("shared", ["../..", "../../", "", None, ".", "/", "../../.."])
+def test_a_worktree_counts_only_if_its_commondir_leads_to_its_repository(
+    shared: str | None, repository: Path, tmp_path: Path
+) -> None:
+    linked = tmp_path / "linked"
+    git(repository, "worktree", "add", "-q", str(linked), "-b", "topic")
+    commondir = repository / ".git" / "worktrees" / "linked" / "commondir"
+    commondir.unlink()
+    if shared is not None:
+        commondir.write_text(f"{shared}\n")
+    assert (find_repository(linked) is not None) is (shared in ("../..", "../../"))
 
 
 @pytest.mark.parametrize("kind", ["forged file", "link"])
