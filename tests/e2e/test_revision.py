@@ -13,7 +13,7 @@ def users(request: SeenRequest) -> list[str]:
 def sessions_of(installation: Installation) -> list[SessionInfo]:
     """The stored sessions, newest first."""
     with installation.store() as store:
-        return sorted(store.sessions(), key=lambda session: session.id, reverse=True)
+        return sorted(store.sessions(), key=lambda session: session.created_at, reverse=True)
 
 
 def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: Installation) -> None:

@@ -106,7 +106,8 @@ def test_a_dialog_that_nobody_can_have_seen_takes_no_answer(chat: FaultyChat) ->
     chat.wait_for("a approve once")
     assert chat.installation.journal() == []
     chat.terminal.press("d")
-    chat.wait_for("It is over. asA")
+    chat.wait_for("It is over.")
+    chat.terminal.wait_for(re.compile(r"^│ asA +│$", re.MULTILINE))
     chat.terminal.press("ctrl+c")
     chat.assert_well()
 
