@@ -13,7 +13,7 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Pri
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
 from chatops.domain.events import AskReason, Event, Notice, PendingCall
 from chatops.domain.sanitize import show_path
-from chatops.domain.tools import CONTAINED_APPLY
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
@@ -77,13 +77,17 @@ def check_digest(pending: PendingCall, digest: str | None) -> None:
 def check_changes(pending: PendingCall, arguments: Namespace) -> None:
     """Raise ChatopsError unless the changes of a contained turn are approved by digest, and `--only` names some."""
     call, contained = pending.call.id, pending.call.name == CONTAINED_APPLY
+    undo = contained and is_undo(pending.call.arguments)
     if contained and arguments.digest is None:
+        verb = "takes back" if undo else "applies"
         raise ChatopsError(
-            f"{call} applies the changes of a contained turn, and only what was shown can be approved.",
+            f"{call} {verb} the changes of a contained turn, and only what was shown can be approved.",
             advice=f"See them, and the digest at their end: chatops approvals show {call}",
         )
     if arguments.only and not contained:
         raise ChatopsError(f"{call} is no contained turn, so --only means nothing; nothing was approved.")
+    if arguments.only and undo:
+        raise ChatopsError(f"{call} takes back all that it shows, so --only does not apply; nothing was approved.")
     if arguments.only:
         from chatops.tools.contained.turns import ContainedTurns
 

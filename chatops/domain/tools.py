@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
-from chatops.domain.canonical import digest, parsed
+from chatops.domain.canonical import digest, json_or_text, parsed
 from chatops.domain.endings import Ending
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
@@ -75,6 +75,13 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
 
 CONTAINED_APPLY = "contained_apply"
 """Name of the call that applies the changes of a contained turn. The engine makes it; no model can call it."""
+
+
+def is_undo(arguments: str) -> bool:
+    """Return True if these arguments of `CONTAINED_APPLY` ask to take changes back."""
+    given = json_or_text(arguments)
+    return isinstance(given, dict) and given.get("undo") is True
+
 
 BUILT_IN = "built-in"
 """Source of the tools that come with chatops."""

@@ -311,7 +311,7 @@ def _ceiling(draft: Draft) -> SandboxSpec | None:
 
 def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
     """Have a call inspected where it would run, under the limits that it would run under."""
-    limits, place = sandbox_of(draft, extra), containment.place(draft, call)
+    limits, place = sandbox_of(draft, extra), containment.copy_for(draft, call)
     draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place))
 
 

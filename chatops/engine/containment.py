@@ -9,10 +9,22 @@ Theory of operation
 - whether: an *ask* about `CHANGING` tools is answered. A *deny* stays one, and other tools ask as before.
 
 When the turn would end, or when the user ends the containment, a round is opened with one call that the engine makes:
-`APPLY`. Its inspection freezes the changes, it always asks, and running it applies them. So everything that holds for a
-pending call holds for it: digest, checkpoint, journal, resume, decisions from another process. It has no assistant
-message, so its result reaches the model as a note, see `rounds`. After it, `InRound.ending` follows, or the next
-request if that is None. No model can call `APPLY`: no grant offers it.
+`CONTAINED_APPLY`. Its inspection freezes the changes, it always asks, and running it applies them. So everything that
+holds for a pending call holds for it: digest, checkpoint, journal, resume, decisions from another process. It has no
+assistant message, so its result reaches the model as a note, see `rounds`. After it, `InRound.ending` follows, or the
+next request if that is None. No model can call it: no grant offers it.
+
+States of `TurnState.containment`, and what leads from one to the next:
+
+| kind  | phase     | the turn                               | next                                               |
+|-------|-----------|----------------------------------------|----------------------------------------------------|
+| none  |           | works in the workspace                 | APPLY WORKING: `begin`                             |
+| APPLY | WORKING   | works in the copy, or asks at its end  | ENDING: the user ends it; SENT_BACK; none: decided |
+| APPLY | ENDING    | works in the copy to the round's end   | SENT_BACK; none: decided                           |
+| APPLY | SENT_BACK | closes the round that asked            | WORKING: same copy, next list                      |
+| UNDO  | WORKING   | is only the question, see `start_undo` | none: taken back, left                             |
+
+A list cannot be sent back in an UNDO: no model is there to go on.
 """
 
 from dataclasses import replace
@@ -24,10 +36,17 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import BUILT_IN, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DiscardCopy, InspectCall
-from chatops.engine.state import CallState, Containment, Finished, InRound, Inspecting
+from chatops.engine.state import (
+    CallState,
+    Containment,
+    ContainmentKind,
+    ContainmentPhase,
+    Finished,
+    InRound,
+    Inspecting,
+)
 from chatops.policy.verdicts import Judgement
 
-APPLY = CONTAINED_APPLY
 CHANGING = frozenset({"file_write", "file_edit", "shell_exec", "python_exec"})
 """Tools whose *ask* a contained turn answers."""
 ANSWERED = "the turn is contained"
@@ -47,16 +66,16 @@ def begin(draft: Draft) -> None:
         draft.state = replace(state, containment=Containment(name=name))
 
 
-def end(draft: Draft) -> None:
-    """End the containment: at once if nothing ran in the copy, else with the round."""
+def end_with_round(draft: Draft) -> None:
+    """End the containment with the round; at once if nothing ran in the copy."""
     containment = draft.state.containment
     if containment is not None and containment.used and not is_apply_round(draft):
-        draft.state = replace(draft.state, containment=replace(containment, ending=True))
+        draft.state = replace(draft.state, containment=replace(containment, phase=ContainmentPhase.ENDING))
     elif containment is not None and not containment.used:
-        decided(draft, keep=False)
+        leave(draft)
 
 
-def place(draft: Draft, call: ToolCall) -> str:
+def copy_for(draft: Draft, call: ToolCall) -> str:
     """Return the name of the copy that a call works on; empty: it works on the workspace."""
     containment = draft.state.containment
     if containment is None:
@@ -71,7 +90,7 @@ def place(draft: Draft, call: ToolCall) -> str:
 
 def answered(draft: Draft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
     """Return `judgement`, or ALLOW if it is an ask about a call that runs in the copy."""
-    contained = facts.contained and facts.contained == place(draft, call) and call.name in CHANGING
+    contained = facts.contained and facts.contained == copy_for(draft, call) and call.name in CHANGING
     if judgement.verdict is not Verdict.ASK or not contained or not draft.state.grant.may_contain:
         return judgement
     return Judgement(verdict=Verdict.ALLOW, reason=judgement.reason, answered_by=ANSWERED)
@@ -95,12 +114,12 @@ def open_round(draft: Draft, ending: Finished | None) -> bool:
 
 
 def put_apply_call(draft: Draft, ending: Finished | None, arguments: dict[str, JsonValue]) -> None:
-    """Open a round with a call of `APPLY` and have it inspected."""
+    """Open a round with a call of `CONTAINED_APPLY` and have it inspected."""
     draft.count(replace(draft.state.counters, requests=draft.state.counters.requests + 1))
     number = round_id(draft.state.turn_id, draft.state.counters.requests)
-    call = ToolCall(id=call_id(number, 1), name=APPLY, arguments=canonical(arguments))
+    call = ToolCall(id=call_id(number, 1), name=CONTAINED_APPLY, arguments=canonical(arguments))
     draft.events.append(RoundStarted(id=number, parent_id=draft.state.turn_id, model=""))
-    draft.events.append(CallProposed(id=call.id, parent_id=number, tool=APPLY, arguments=call.arguments))
+    draft.events.append(CallProposed(id=call.id, parent_id=number, tool=CONTAINED_APPLY, arguments=call.arguments))
     draft.set_phase(
         InRound(
             round_id=number,
@@ -112,7 +131,7 @@ def put_apply_call(draft: Draft, ending: Finished | None, arguments: dict[str, J
             applies=True,
         )
     )
-    draft.effects.append(InspectCall(call=call, contained=place(draft, call)))
+    draft.effects.append(InspectCall(call=call, contained=copy_for(draft, call)))
 
 
 def is_apply_round(draft: Draft) -> bool:
@@ -120,15 +139,33 @@ def is_apply_round(draft: Draft) -> bool:
     return isinstance(draft.state.phase, InRound) and draft.state.phase.applies
 
 
-def decided(draft: Draft, *, keep: bool) -> None:
-    """End the containment after the decision; with `keep` the turn goes on in the same copy, with a new list."""
+def send_back(draft: Draft) -> None:
+    """Record that the user has sent the present list back."""
+    if draft.state.containment is not None:
+        sent = replace(draft.state.containment, phase=ContainmentPhase.SENT_BACK)
+        draft.state = replace(draft.state, containment=sent)
+
+
+def go_on(draft: Draft) -> None:
+    """Continue in the same copy, with a new list, after the present one was sent back."""
     containment = draft.state.containment
-    if containment is None:
-        return
-    kept = replace(containment, lists=containment.lists + 1, sent_back=False, ending=False) if keep else None
-    draft.state = replace(draft.state, containment=kept)
-    if not keep:
+    if containment is not None:
+        kept = replace(containment, lists=containment.lists + 1, phase=ContainmentPhase.WORKING)
+        draft.state = replace(draft.state, containment=kept)
+
+
+def leave(draft: Draft) -> None:
+    """End the containment after the decision, or because nothing ran in the copy."""
+    containment = draft.state.containment
+    if containment is not None:
+        draft.state = replace(draft.state, containment=None)
         draft.effects.append(DiscardCopy(name=containment.name))
+
+
+def is_undo(draft: Draft) -> bool:
+    """Return True if the turn asks to take back what an earlier one changed."""
+    containment = draft.state.containment
+    return containment is not None and containment.kind is ContainmentKind.UNDO
 
 
 def _spec(draft: Draft, tool: str) -> ToolSpec | None:

@@ -60,8 +60,8 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case Rejected(reason=reason) if status.outcome_unknown:
             _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
         case Rejected(reason=reason, send_back=back):
-            if contained and back and draft.state.containment is not None:
-                draft.state = replace(draft.state, containment=replace(draft.state.containment, sent_back=True))
+            if contained and back:
+                containment.send_back(draft)
             result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
             if draft.state.gate is None:
                 result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
@@ -79,6 +79,11 @@ def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: D
         # Refusing to apply the changes of a contained turn must not discard them: they stay pending.
         if isinstance(decision, Edited) or (isinstance(decision, Approved) and (denied or not by.is_person)):
             return False
+        # An undo takes back all that it shows, and no model is there to go on.
+        if containment.is_undo(draft):
+            partly = isinstance(decision, Approved) and decision.only is not None
+            if partly or (isinstance(decision, Rejected) and decision.send_back):
+                return False
     if isinstance(decision, Approved) and decision.extra != NARROWEST:
         return _may_give_extra(status, decision, by)
     # A call with unknown outcome is not edited: other arguments would be another call.
@@ -95,7 +100,7 @@ def _may_give_extra(status: AwaitingDecision, decision: Approved, by: Principal)
 
 
 def _with_only(arguments: str, only: tuple[str, ...] | None) -> str:
-    """Return the arguments of `containment.APPLY` with the changes that the user approved."""
+    """Return the arguments of `CONTAINED_APPLY` with the changes that the user approved."""
     given = parsed(arguments)
     kept = {name: value for name, value in given.items() if name != "only"} if isinstance(given, Mapping) else {}
     return canonical(kept if only is None else {**kept, "only": list(only)})

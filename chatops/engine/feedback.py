@@ -65,6 +65,11 @@ def discarded(reason: str) -> str:
     return f"The changes of the contained turn were discarded; nothing was applied, the copy is gone.{_because(reason)}"
 
 
+def not_undone(reason: str) -> str:
+    """Return the note about changes of a contained turn that the user decided not to take back."""
+    return f"The changes of the contained turn stay applied; the user did not take them back.{_because(reason)}"
+
+
 def sent_back(reason: str) -> str:
     """Return the note about changes of a contained turn that the user has sent back."""
     return f"The user has not applied your changes yet, and you go on in the same copy.{_because(reason)}"

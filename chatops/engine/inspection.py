@@ -80,7 +80,7 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         facts = replace(facts, needs_user="; ".join(each for each in (FILTERED, facts.needs_user) if each))
     if containment.is_apply_round(draft):
         return _changes_inspected(draft, index, facts)
-    if facts.contained != containment.place(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
+    if facts.contained != containment.copy_for(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
         # The turn was contained, or its containment ended, while the call was inspected.
         return calls.inspect(draft, one.call)
     match one.status:

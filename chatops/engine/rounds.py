@@ -21,6 +21,7 @@ from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
 from chatops.engine.state import (
     AwaitingModel,
+    ContainmentPhase,
     Counters,
     Finished,
     InRound,
@@ -161,7 +162,9 @@ def continue_round(draft: Draft) -> None:
         _finish_gate(draft)
         return
     count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
-    if draft.state.containment is None or not draft.state.containment.ending or not containment.open_round(draft, None):
+    contained = draft.state.containment
+    ends = contained is not None and contained.phase is ContainmentPhase.ENDING
+    if not (ends and containment.open_round(draft, None)):
         ask_next(draft)
 
 
@@ -179,7 +182,7 @@ def finish(
     """
     end = Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed)
     if not containment.open_round(draft, end):
-        containment.decided(draft, keep=False)
+        containment.leave(draft)
         _finish(draft, end)
 
 
@@ -222,7 +225,8 @@ def _close_apply_round(draft: Draft) -> None:
     result = settled.result if isinstance(settled, Settled) else None
     denied = result is not None and result.outcome is Outcome.DENIED
     reason = result.facts.reason if result is not None and denied else ""
-    back = draft.state.containment is not None and draft.state.containment.sent_back
+    contained, undo = draft.state.containment, containment.is_undo(draft)
+    back = contained is not None and contained.phase is ContainmentPhase.SENT_BACK
     good = result is not None and result.outcome is Outcome.SUCCESS
     draft.events.append(
         RoundClosed(
@@ -236,9 +240,13 @@ def _close_apply_round(draft: Draft) -> None:
     )
     if back:
         draft.note(feedback.sent_back(reason))
+        containment.go_on(draft)
+    elif denied:
+        draft.note(feedback.not_undone(reason) if undo else feedback.discarded(reason))
     elif result is not None:
-        draft.note(feedback.discarded(reason) if denied else result.content)
-    containment.decided(draft, keep=back)
+        draft.note(result.content)
+    if not back:
+        containment.leave(draft)
     if phase.ending is None or back:
         ask_next(draft)
     else:

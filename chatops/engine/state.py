@@ -286,20 +286,35 @@ class Counters:
     """True if the user was notified in this turn that the context is nearly full."""
 
 
+class ContainmentKind(StrEnum):
+    """What the user decides on: applying the changes of the turn, or taking back those of an earlier one."""
+
+    APPLY = "apply"
+    UNDO = "undo"
+
+
+class ContainmentPhase(StrEnum):
+    """Phase of a containment, see the table in `engine.containment`."""
+
+    WORKING = "working"
+    ENDING = "ending"
+    """It ends with the round."""
+    SENT_BACK = "sent_back"
+    """The user has sent the present list back; the model goes on when its round is closed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containment:
     """A contained turn: its calls work on a copy of the workspace, see `engine.containment`."""
 
     name: str
     """Name of the copy."""
+    kind: ContainmentKind = ContainmentKind.APPLY
+    phase: ContainmentPhase = ContainmentPhase.WORKING
     used: tuple[str, ...] = ()
     """Tools that can change something and ran in the copy; empty: there may be no copy yet."""
     lists: int = 0
     """Number of change lists that the user has sent back."""
-    sent_back: bool = False
-    """True once the user has decided to send the present list back."""
-    ending: bool = False
-    """True if the containment ends with the round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ from chatops.engine.state import (
     CallState,
     CheckingAnswer,
     Containment,
+    ContainmentKind,
     Counters,
     Finished,
     InRound,
@@ -204,7 +205,7 @@ def start_undo(
         grant=grant,
         phase=end,
         history=history,
-        containment=Containment(name=name, used=("file_write",)),
+        containment=Containment(name=name, kind=ContainmentKind.UNDO),
     )
     draft = Draft(blank)
     text = "/contain undo"
@@ -362,14 +363,14 @@ def _contained(draft: Draft, *, on: bool) -> None:
     if isinstance(phase, Finished) or containment.is_apply_round(draft):
         return
     if not on:
-        containment.end(draft)
+        containment.end_with_round(draft)
         return
     if not draft.state.grant.may_contain:
         return
     containment.begin(draft)
     for index, one in enumerate(draft.calls()):
         waiting = isinstance(one.status, AwaitingDecision) and not one.status.outcome_unknown
-        if waiting and one.call.name in containment.CHANGING and containment.place(draft, one.call):
+        if waiting and one.call.name in containment.CHANGING and containment.copy_for(draft, one.call):
             draft.put_call(index, replace(one, status=Inspecting()))
             calls.inspect(draft, one.call)
 

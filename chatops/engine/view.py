@@ -17,6 +17,7 @@ from chatops.engine.state import (
     CallStatus,
     CheckingAnswer,
     Containment,
+    ContainmentKind,
     Deferred,
     Finished,
     InRound,
@@ -72,9 +73,15 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
 
 
 def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
-    """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK."""
+    """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK.
+
+    Taking changes back writes files, as `file_write` does.
+    """
+    used = containment.used if containment is not None else ()
+    if containment is not None and containment.kind is ContainmentKind.UNDO:
+        used = ("file_write",)
     for grant in grants:
-        for tool in containment.used if containment is not None else ():
+        for tool in used:
             if (judged := grant.permits(tool)).verdict is Verdict.DENY:
                 return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted any more: {judged.reason}")
     return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)

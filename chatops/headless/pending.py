@@ -8,7 +8,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, sanitize, show_path
-from chatops.domain.tools import CONTAINED_APPLY, Interruption
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Interruption, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
@@ -50,7 +50,7 @@ def describe(pending: PendingCall) -> str:
         *_some("Read with repairs: ", facts.repairs),
         *_some("Program:  ", [" ".join(facts.interpreter)]),
         *_some("Runs in:  ", [show_path(facts.cwd)] if facts.cwd else []),
-        *_some("Path:     ", map(show_path, facts.paths)),
+        *_some("Path:     ", () if contained else map(show_path, facts.paths)),
         *_some("Host:     ", facts.hosts),
         *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_command(facts)),
         *_some("Sandbox:  ", [facts.sandbox]),
@@ -66,10 +66,12 @@ def describe(pending: PendingCall) -> str:
         lines += ["", "Output before the interruption:", _block(reveal(pending.interruption.output.removesuffix("\n")))]
     if facts.command:
         what = "Code" if facts.interpreter else "Command"
-        title = "Changes of the contained turn:" if contained else f"{what}, exactly as it would run:"
-        lines += ["", title, _block(reveal(facts.command))]
+        lines += ["", f"{what}, exactly as it would run:", _block(reveal(facts.command))]
     if facts.diff:
-        lines += ["", "Change:", _block(reveal(facts.diff))]
+        title = "Change:"
+        if contained:
+            title = "Undoing changes:" if is_undo(facts.arguments) else "Changes of the contained turn:"
+        lines += ["", title, _block(reveal(facts.diff))]
     if pending.said:
         lines += ["", "The model said (its own words):", _block(sanitize(pending.said))]
     if contained:
@@ -130,13 +132,21 @@ def _denial_json(denial: Denial) -> dict[str, JsonValue]:
 
 
 def mention(pending: PendingCall) -> str:
-    """Return one line: id, tool, the beginning of the arguments."""
+    """Return one line: id, tool, the beginning of the command, the changed files or the arguments."""
     return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}"
 
 
 def beginning(pending: PendingCall) -> str:
-    """Return the beginning of the command or the arguments, marked if it is not all of it."""
-    shown = _one_line(pending.facts.command or pending.facts.arguments)
+    """Return the beginning of the command or the arguments, marked if it is not all of it.
+
+    For a contained turn: whether it applies or undoes, and the files.
+    """
+    facts = pending.facts
+    text = facts.command or facts.arguments
+    if pending.call.name == CONTAINED_APPLY:
+        verb = "undo" if is_undo(facts.arguments) else "apply"
+        text = f"{verb}: {', '.join(_relative_paths(facts)) or 'nothing'}"
+    shown = _one_line(text)
     return shown if len(shown) <= SHOWN_IN_LISTS else f"{shown[:SHOWN_IN_LISTS]}… (cut; show has all of it)"
 
 
@@ -149,6 +159,11 @@ def answers(pending: PendingCall) -> list[str]:
             f"chatops approvals deny {call} --reason TEXT",
         ]
     if pending.call.name == CONTAINED_APPLY and not pending.outcome_unknown:
+        if is_undo(pending.facts.arguments):
+            return [
+                f"chatops approvals approve {call} --digest HEX    (HEX: at the end of what show prints)",
+                f"chatops approvals deny {call}    (the changes stay applied)",
+            ]
         return [
             f"chatops approvals approve {call} --digest HEX [--only PATH]…    (HEX: at the end of what show prints)",
             f"chatops approvals deny {call}    (discards all changes)",
@@ -169,7 +184,7 @@ def next_steps(session_id: str, pending: Sequence[PendingCall]) -> str:
     for one in pending:
         lines += [
             f"  {mention(one)}",
-            *(f"    path: {show_path(path)}" for path in one.facts.paths),
+            *(f"    path: {show_path(path)}" for path in one.facts.paths if one.call.name != CONTAINED_APPLY),
             *(f"    {line}" for line in _doubt(one)),
             f"    why: {_one_line(one.why)}",
             *([f"    denied: {_one_line(denial_sentence(one.denial))}"] if one.denial is not None else []),
@@ -212,6 +227,8 @@ def _scope(pending: PendingCall) -> list[str]:
             "          deny tells the model that the outcome is unknown.",
         ]
     tool, facts = pending.call.name, pending.facts
+    if tool == CONTAINED_APPLY and is_undo(facts.arguments):
+        return ["Scope:    approving takes these changes back in the workspace, once. No rule answers this."]
     if tool == CONTAINED_APPLY:
         return ["Scope:    approving applies these changes to the workspace, once. No rule answers this."]
     session = show_rule(tool, suggest_exact(tool, facts))
@@ -228,6 +245,10 @@ def _extra(extra: SandboxSpec) -> list[str]:
     if extra == NARROWEST:
         return []
     return [f"          In the chat, + would approve it once with: {_one_line(describe_extra(extra))}"]
+
+
+def _relative_paths(facts: CallFacts) -> list[str]:
+    return [path.removeprefix(f"{facts.workspace}/") for path in facts.paths]
 
 
 def _one_line(text: str) -> str:

@@ -63,6 +63,10 @@ def test_one_question_for_all_changes(chatops: CommandLine, workspace: Path) -> 
         path = str(workspace.parent / "registry.json")
         shown = chatops("--registry", path, "approvals", "show", pending["id"])
         assert "+print('new')" in shown.out and "-The invoice is due on Friday." in shown.out
+        assert "file_write new.py: success" in shown.out and "Changes of the contained turn:" in shown.out
+        assert "Not clear:" not in shown.out and "Command, exactly" not in shown.out
+        listed = chatops("--registry", path, "approvals", "list").out
+        assert "apply: made.txt, new.py, note.txt" in listed
         assert "shell_exec cat note.txt" in shown.out and "made.txt" in shown.out
         refused = chatops("--registry", path, "approvals", "approve", pending["id"])
         assert refused.code == 1 and "digest" in refused.err

@@ -25,7 +25,7 @@ from chatops.engine.inputs import (
     ToolResultInput,
 )
 from chatops.engine.state import AwaitingModel, Finished, TurnState
-from chatops.engine.turn import advance, start
+from chatops.engine.turn import advance, start, start_undo
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer
@@ -126,11 +126,11 @@ def test_writes_run_in_the_copy_without_a_question_and_the_end_asks_once() -> No
     (again,) = [one for one in turn.step.effects if isinstance(one, InspectCall)]
     assert canonical(["a"]) in again.call.arguments
     turn.inspected(hashes=("changes 1",))
-    turn.returned(content="Applied 1 changes: a.")
+    turn.returned(content="Applied 1 change: a.")
     assert isinstance(turn.state.phase, Finished) and turn.state.phase.answer == "Done."
     assert turn.state.containment is None and DiscardCopy(name="s.1.c0") in turn.step.effects
     notes = [m for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
-    assert [note.text for note in notes] == ["Applied 1 changes: a."]
+    assert [note.text for note in notes] == ["Applied 1 change: a."]
 
 
 def test_web_tools_ask_and_reads_stay_outside_until_there_is_a_copy() -> None:
@@ -239,7 +239,7 @@ def test_a_crash_while_applying_is_found_out_and_one_in_the_copy_is_not_asked_ab
     turn.inspected(hashes=("changes 1",))
     turn.take(Recover(grant=grant()))
     (asks,) = [one for one in turn.step.effects if isinstance(one, ReconcileTool)]
-    done = ToolResult(outcome=Outcome.SUCCESS, content="Applied 1 changes: a.")
+    done = ToolResult(outcome=Outcome.SUCCESS, content="Applied 1 change: a.")
     turn.take(ReconcileInput(call_id=asks.call.id, attempt=asks.attempt, result=done))
     assert isinstance(turn.state.phase, Finished)
     turn = Turn()
@@ -256,3 +256,36 @@ def test_a_model_that_names_the_call_gets_an_unknown_tool() -> None:
     assert isinstance(turn.state.phase, AwaitingModel)
     assert turn.state.containment is not None and turn.state.containment.used
     assert "There is no tool" in str(turn.state.messages[-1])
+
+
+class Undo(Turn):
+    """A turn that asks to take back what an earlier one changed."""
+
+    def __init__(self) -> None:
+        self.step = start_undo(
+            turn_id=TurnId("s.2"), session_id=SessionId("s"), parent_id=None, grant=grant(), history=(), name="s.1.c0"
+        )
+        self.inspected(hashes=("changes 1",))
+
+
+def test_an_undo_is_not_sent_back_nor_done_in_part() -> None:
+    turn = Undo()
+    before = turn.state
+    for decision in (Rejected(reason="why", send_back=True), Approved(only=("a",))):
+        turn.decide(decision)
+        assert turn.state == before
+
+
+def test_denying_an_undo_says_that_the_changes_stay() -> None:
+    turn = Undo()
+    turn.decide(Rejected(reason="I need them"))
+    assert isinstance(turn.state.phase, Finished)
+    (note,) = [m.text for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
+    assert "stay applied" in note and "I need them" in note and "discarded" not in note
+
+
+def test_without_the_right_to_write_nothing_is_taken_back() -> None:
+    turn = Undo()
+    turn.take(NarrowGrant(layers=(Layer(name="viewer", rules=(), default=Verdict.DENY),)))
+    (pending,) = pending_calls(turn.state)
+    assert pending.denial is not None and "file_write" in pending.denial.by

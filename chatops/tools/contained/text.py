@@ -28,7 +28,7 @@ def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
         (runs, "run later"),
         (len(conflicts), "in conflict"),
         (len(changes.left_out), "left out"),
-        (len(changes.ran), "calls"),
+        (len(changes.ran), "call" if len(changes.ran) == 1 else "calls"),
         (failed, "of them failed"),
     )
     return " · ".join(f"{count:,} {what}" for count, what in parts if count) or "no changes"
@@ -74,7 +74,7 @@ def review(
         notes += ["Ran in the copy:"]
         notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {one.outcome}" for one in changes.ran] + [""]
     return ContainedReview(
-        head=f"{'Takes back: ' if undo else ''}{head(changes, conflicts)}",
+        head=f"{'Undoes: ' if undo else ''}{head(changes, conflicts)}",
         notes=tuple(notes),
         changes=tuple(
             Change(

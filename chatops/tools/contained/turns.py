@@ -24,15 +24,16 @@ from chatops.domain.tools import (
     ToolResult,
     ToolSpec,
 )
+from chatops.domain.wording import plural
 from chatops.tools.base import Reconciled, Tool, ToolContext
 from chatops.tools.confine import home_folders
 from chatops.tools.contained import applying
 from chatops.tools.contained.applying import Applied, NotAppliedError, undoable
-from chatops.tools.contained.changes import ChangeList, Ran
+from chatops.tools.contained.changes import ChangeList, Ran, selected
 from chatops.tools.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import freeze, frozen, shown
-from chatops.tools.contained.text import ContainedReview, describe, head, review
+from chatops.tools.contained.text import ContainedReview, describe, review
 from chatops.tools.contained.workspace import WorkspaceReplacedError
 from chatops.tools.repository import config_for_reading
 from chatops.tools.sandbox import confinement
@@ -214,7 +215,8 @@ class _OnCopy:
         if not await in_thread(lambda: folder.exists):
             raise ToolFailedError("The copy of the workspace is gone; nothing was run.")
         known = self.spec.capabilities
-        text = facts.command or (", ".join(facts.paths) if known.path else facts.arguments)
+        paths = ", ".join(path.removeprefix(f"{context.workspace}/") for path in facts.paths)
+        text = facts.command or (paths if known.path else facts.arguments)
         changes = not self.spec.read_only
         ran = Ran(tool=self.spec.name, text=text, outcome="interrupted")
         if changes:
@@ -418,15 +420,17 @@ class _ApplyTool:
             return _faulty(facts, f"The changes belong to another workspace: {shown(changes.workspace)}.")
         if not changes.entries:
             left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
-            return _faulty(facts, f"Nothing to apply: the contained turn changed nothing.{left}")
+            why = "Nothing to undo." if undo else f"Nothing to apply: the contained turn changed nothing.{left}"
+            return _faulty(facts, why)
         unknown = [path for path in only or () if path not in {one.path for one in changes.entries}]
         if unknown:
             return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
         found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
-        what = "takes back" if undo else "applies"
+        # Those of `only` too: it is part of the arguments, and an approval binds the whole list.
+        able = selected(changes, None, conflicts)
         return replace(
             facts,
-            command=f"{what}: {head(changes, conflicts)}",
+            paths=tuple(str(context.workspace / one.path) for one in able),
             hashes=(_bound(changes), *found),
         )
 
@@ -487,7 +491,7 @@ def _told(done: Applied, *, undo: bool) -> ToolResult:
     verb = "Took back" if undo else "Applied"
     named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])
     more = f" and {len(done.done) - _MOST_NAMED:,} more" if len(done.done) > _MOST_NAMED else ""
-    lines = [f"{verb} {len(done.done):,} changes{': ' if named else ''}{named}{more}."]
+    lines = [f"{verb} {plural(len(done.done), 'change')}{': ' if named else ''}{named}{more}."]
     if done.left:
         lines.append(f"Left {len(done.left):,}, in conflict:")
         lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MOST_NAMED]]

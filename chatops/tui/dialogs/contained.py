@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 
-from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, Event, PendingCall
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import CONTAINED_APPLY
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
@@ -151,6 +150,8 @@ class ContainedScreen(GuardedDialog):
             self._decide_unknown(key)
         elif key == "d":
             self._send(Rejected())
+        elif key == "D" and self._undoes:
+            self.show_note("An undo cannot be sent back: d leaves the changes applied.")
         elif key == "D":
             self._ask_reason()
         elif key != "a":
@@ -163,7 +164,8 @@ class ContainedScreen(GuardedDialog):
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)
         elif not self._ticked:
-            self.show_note("Nothing is ticked. d discards all changes.")
+            undo = "Nothing can be taken back. d leaves the changes applied."
+            self.show_note(undo if self._undoes else "Nothing is ticked. d discards all changes.")
         else:
             able = tuple(one.path for one in self._changes.changes if not one.conflict)
             ticked = tuple(path for path in able if path in self._ticked)
@@ -220,8 +222,7 @@ class ContainedScreen(GuardedDialog):
 
     @property
     def _undoes(self) -> bool:
-        given = json_or_text(self._pending.call.arguments) if self._pending is not None else None
-        return isinstance(given, dict) and bool(given.get("undo"))
+        return self._pending is not None and is_undo(self._pending.call.arguments)
 
     def _show(self) -> None:
         pending = self._pending
@@ -263,8 +264,8 @@ class ContainedScreen(GuardedDialog):
         pending, found = self._pending, self._changes
         if pending is None:
             return None
-        verb = "Take back" if self._undoes else "Apply"
-        title = f"{verb} the changes of this turn?" if pending.denial is None else "Not permitted now: these changes"
+        asks = "Undo the changes applied last?" if self._undoes else "Apply the changes of this turn?"
+        title = asks if pending.denial is None else "Not permitted now: these changes"
         return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
 
     def _keys(self, pending: PendingCall) -> str:
@@ -274,7 +275,7 @@ class ContainedScreen(GuardedDialog):
             return "R look again and finish   u tell the model it is unknown   m mark done   Esc later"
         rest = "d discard all   D send back with a reason   Esc later"
         if self._undoes:
-            rest = "d leave them   Esc later"
+            rest = "d leave them applied   Esc later"
         if pending.denial is not None:
             return rest
         below = self.payload.lines_below

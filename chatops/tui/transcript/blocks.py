@@ -72,6 +72,8 @@ class ToolCardBlock:
     tool: str
     arguments: str
     """As the model wrote them, or as they ran."""
+    paths: tuple[str, ...] = ()
+    """Changed files of a contained turn, relative to the workspace."""
     status: CardStatus = CardStatus.UNSETTLED
     outcome: Outcome | None = None
     output: str = ""

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from chatops.domain.tools import Outcome, tool_name
+from chatops.domain.tools import CONTAINED_APPLY, Outcome, is_undo, tool_name
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.theme import BlockTheme
@@ -47,8 +47,10 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "python_exec": "Python",
         "web_fetch": "Fetch",
         "web_search": "Web search",
+        CONTAINED_APPLY: "Apply",
     }
 )
+_UNDO = "Undo"
 _COUNTED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"file_read": ("line", ""), "file_list": ("entry", "entries"), "file_search": ("match", "matches")}
 )
@@ -101,11 +103,13 @@ def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> 
 
 def _verb(card: ToolCardBlock) -> str:
     """Return the name to show for the tool. Another tool cannot have the name that one of ours is shown by."""
+    if card.tool == CONTAINED_APPLY and is_undo(card.arguments):
+        return _UNDO
     known = _VERBS.get(tool_name(card.tool))
     if known is not None:
         return known
     name = one_line(card.tool) or "(no name)"
-    return f'"{name}"' if name.casefold() in {verb.casefold() for verb in _VERBS.values()} else name
+    return f'"{name}"' if name.casefold() in {verb.casefold() for verb in (*_VERBS.values(), _UNDO)} else name
 
 
 def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -140,6 +144,10 @@ def _object(card: ToolCardBlock) -> str:
     """Return what the call is about, on one line: without the arguments that its diff shows."""
     if tool_name(card.tool) in ("file_edit", "file_write"):
         return argument_summary(card.arguments, without=_CHANGES)
+    if card.tool == CONTAINED_APPLY:
+        only = (_parsed(card.arguments) or {}).get("only")
+        chosen = [path for path in card.paths if not isinstance(only, list) or path in only]
+        return one_line(", ".join(chosen)[:_LONGEST_ARGUMENT])
     return argument_summary(card.arguments)
 
 

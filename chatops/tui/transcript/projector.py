@@ -303,7 +303,7 @@ class Projector:
             case ToolFinished() if event.facts.source is ResultSource.SURPLUS:
                 return self._surplus_call(event.id, event.parent_id)
             case ToolFinished():
-                card = finished_card(
+                done = finished_card(
                     event.id,
                     tool=event.tool,
                     arguments=event.arguments,
@@ -314,6 +314,7 @@ class Projector:
                     decided_by=event.decided_by,
                     facts=event.facts,
                 )
+                card = replace(done, paths=card.paths)
             case _ as never:
                 assert_never(never)
         return [self._put(card)]

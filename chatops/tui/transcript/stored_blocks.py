@@ -20,6 +20,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
+    CONTAINED_APPLY,
     NO_FACTS,
     Outcome,
     ResultFacts,
@@ -176,6 +177,7 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
         card,
         tool=pending.call.name,
         arguments=pending.facts.arguments,
+        paths=_changed_paths(pending),
         status=CardStatus.UNKNOWN_WAITING if pending.outcome_unknown else CardStatus.WAITING,
         why=pending.why,
         decided_by="",
@@ -184,6 +186,13 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
         added=added,
         removed=removed,
     )
+
+
+def _changed_paths(pending: PendingCall) -> tuple[str, ...]:
+    facts = pending.facts
+    if pending.call.name != CONTAINED_APPLY:
+        return ()
+    return tuple(path.removeprefix(f"{facts.workspace}/") for path in facts.paths)
 
 
 def finished_card(

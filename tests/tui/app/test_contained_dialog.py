@@ -40,10 +40,11 @@ class ContainedSession(FakeSession):
 
 
 @asynccontextmanager
-async def asked(size: tuple[int, int] = (80, 40)) -> AsyncIterator[Stage]:
+async def asked(size: tuple[int, int] = (80, 40), **arguments: str | bool) -> AsyncIterator[Stage]:
     session = ContainedSession()
     async with stage(session, size=size) as running:
-        facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 1}))
+        given = canonical({**arguments} if arguments else {"turn": "t.c0", "list": 1})
+        facts = CallFacts(arguments=given, workspace="/ws", paths=("/ws/a.py", "/ws/src/b.py"))
         session.ask(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-1"))
         while not isinstance(running.app.screen, ContainedScreen) or "3 changed" not in running.text:
             await asyncio.sleep(0.01)
@@ -103,6 +104,15 @@ async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
         assert not running.session.taken
         await running.press("end", "a")
         assert taken(running) == [Approved()]
+
+
+async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
+    async with asked(turn="t.c0", undo=True) as running:
+        assert "Undo the changes applied last?" in running.text and "? Undo  a.py, src/b.py" in running.text
+        await running.press("D")
+        assert "cannot be sent back" in running.text and isinstance(running.app.screen, ContainedScreen)
+        await running.press("d")
+        assert taken(running) == [Rejected()]
 
 
 async def test_the_answer_goes_to_what_was_shown_when_the_key_was_pressed() -> None:
