@@ -90,11 +90,11 @@ class Loaded:
         self,
         *,
         roles_for: Callable[[str], Sequence[str]] | None = None,
-        brought: Sequence[Definition | Unusable] = (),
+        from_workspace: Sequence[Definition | Unusable] = (),
     ) -> Workflows:
         """Find the workflows in the registries, in the files beside them now, and the packaged ones.
 
-        `roles_for` and `brought` as in `find_workflows`.
+        `roles_for` and `from_workspace` as in `find_workflows`.
         """
         return find_workflows(
             site=self.site,
@@ -103,7 +103,7 @@ class Loaded:
             folder=self.workflow_folder,
             packaged=packaged_workflows(),
             roles_for=roles_for,
-            brought=brought,
+            from_workspace=from_workspace,
         )
 
     @property

@@ -37,10 +37,10 @@ from chatops.config.trust_record import (
     revoke_trust,
     write_record,
 )
-from chatops.config.workspace_files import REGISTRY, Item, ItemKind, Survey, survey
+from chatops.config.workspace_files import REGISTRY, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.config.workspace_registry import NarrowingRegistry, read_workspace_registry
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.sanitize import sanitize
+from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import plural
 
 SHOWN_DIGEST = 16
@@ -125,7 +125,7 @@ class TrustedWorkspace:
 class _Reading:
     """What was read at one time, and what follows from it."""
 
-    found: Survey
+    found: WorkspaceFiles
     question: TrustQuestion
     in_force: TrustedWorkspace
 
@@ -210,7 +210,7 @@ class WorkspaceTrust:
         if others and self.in_force.registry is not None:
             parts.append("The registry that you trusted here before stays in force.")
         unusable = [one for one in listed if one.state is ItemState.UNUSABLE and one.item.kind.used]
-        parts += [f"{shown_path(one.item)} is ignored: {one.item.problem}." for one in unusable[:_NAMED]]
+        parts += [f"{show_path(one.item.path)} is ignored: {one.item.problem}." for one in unusable[:_NAMED]]
         unseen = [one for one in listed if one.state in ASKED and not one.item.kind.used]
         if unseen and not parts:
             parts.append(f"This folder brings {_named(unseen)}: not used by this version.")
@@ -239,7 +239,7 @@ class WorkspaceTrust:
         for one in shown.usable:
             item = one.item
             if digests.get(item.key, "") != item.digest:
-                changed.append(f"{shown_path(item)} has changed meanwhile, so it is not used.")
+                changed.append(f"{show_path(item.path)} has changed meanwhile, so it is not used.")
                 continue
             if answer is TrustAnswer.DECLINED and one.state not in ASKED:
                 continue
@@ -252,10 +252,10 @@ class WorkspaceTrust:
         self._current = self._judged(now)
         return tuple(changed)
 
-    def _found(self) -> Survey:
-        return survey(self._workspace, own=self._own, packaged=packaged_registry())
+    def _found(self) -> WorkspaceFiles:
+        return read_workspace(self._workspace, own=self._own, packaged=packaged_registry())
 
-    def _judged(self, found: Survey) -> _Reading:
+    def _judged(self, found: WorkspaceFiles) -> _Reading:
         record = read_record(self._file, folder=found.folder)
         listed = [_listed(item, record, source=_registry_path(found.path)) for item in found.items]
         has_registry = any(item.kind is ItemKind.REGISTRY for item in found.items)
@@ -288,18 +288,13 @@ def trust_remarks(question: TrustQuestion) -> list[str]:
     remarks = [f"{kind.value}: {kind.effect}" for kind in kinds]
     for one in question.listed:
         if one.state is ItemState.GONE:
-            remarks.append(f"{shown_path(one.item)} is gone. What it takes away stays so until you trust this.")
+            remarks.append(f"{show_path(one.item.path)} is gone. What it takes away stays so until you trust this.")
         if one.item.problem:
-            remarks.append(f"{shown_path(one.item)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
+            remarks.append(f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
         remarks += [sanitize(sentence, newlines=False) for sentence in one.refused[:_MOST_REFUSED]]
         if (more := len(one.refused) - _MOST_REFUSED) > 0:
             remarks.append(f"{plural(more, 'more key')} of it without effect.")
     return [*remarks, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
-
-
-def shown_path(item: Item) -> str:
-    """Return the path of an item on one line, with nothing hidden."""
-    return sanitize(item.path, newlines=False)
 
 
 def _listed(item: Item, record: TrustRecord, *, source: str) -> Listed:
@@ -336,6 +331,6 @@ def _registry_path(folder: str) -> str:
 
 def _named(listed: Sequence[Listed]) -> str:
     """Return the first items by name, and the number of the others."""
-    names = [shown_path(one.item) for one in listed[:_NAMED]]
+    names = [show_path(one.item.path) for one in listed[:_NAMED]]
     more = len(listed) - _NAMED
     return ", ".join(names) + (f" and {plural(more, 'more file')}" if more > 0 else "")

@@ -82,12 +82,13 @@ def find_workflows(
     folder: Path,
     packaged: Path | None = None,
     roles_for: Callable[[str], Sequence[str]] | None = None,
-    brought: Sequence[Definition | Unusable] = (),
+    from_workspace: Sequence[Definition | Unusable] = (),
 ) -> Workflows:
     """Find all workflows, each name once.
 
     The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. `roles_for` names
-    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries. `brought`
+    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries.
+    `from_workspace`
     are those of the trusted workspace. Never raises for a broken file.
     """
     taken: dict[str, str] = {}
@@ -117,7 +118,7 @@ def find_workflows(
                 found.append(ours)
         # Some of these workflows bring a role and tools with their name, which no workspace may take.
         taken.setdefault(path.stem, "chatops itself")
-    for one in brought:
+    for one in from_workspace:
         take(one)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
 

@@ -3,8 +3,8 @@
 Theory of operation
 
 A workspace is often a clone of a stranger's repository, so everything here is hostile until the user has trusted it.
-`survey` reads each file once and keeps its bytes. Those bytes are what is shown, digested and used later. Nothing is
-read a second time by its name, so a file that is swapped afterwards has no effect.
+`read_workspace` reads each file once and keeps its bytes. Those bytes are what is shown, digested and used later.
+Nothing is read a second time by its name, so a file that is swapped afterwards has no effect.
 
 Every folder is opened relative to the open folder above it, and no symbolic link is followed. So nothing outside the
 workspace is read, except notes in the folders above it up to the root of its repository. Pipes and devices are not
@@ -112,7 +112,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class WorkspaceFiles:
     """Everything that a workspace brings."""
 
     folder: str
@@ -123,7 +123,7 @@ class Survey:
     """Folders with more files than are read."""
 
 
-def survey(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None = None) -> Survey:
+def read_workspace(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None = None) -> WorkspaceFiles:
     """Read what `workspace`, a resolved path, brings. Never raises.
 
     Left out are files and folders that are in use as the user's `own`, and a registry equal to the `packaged` one.
@@ -139,10 +139,10 @@ def survey(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None =
             items = [*reader.notes(folder), *reader.all_but_notes(folder)]
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
-        return Survey(folder="", path=str(workspace))
+        return WorkspaceFiles(folder="", path=str(workspace))
     if packaged is not None:
         items = [item for item in items if item.kind is not ItemKind.REGISTRY or not _is_copy(item, packaged)]
-    return Survey(folder=identity, path=str(workspace), items=tuple(items), left_out=tuple(reader.left_out))
+    return WorkspaceFiles(folder=identity, path=str(workspace), items=tuple(items), left_out=tuple(reader.left_out))
 
 
 def is_workflow_name(name: str) -> bool:
@@ -151,7 +151,7 @@ def is_workflow_name(name: str) -> bool:
 
 
 class _Reader:
-    """Reads files within the limits of one survey."""
+    """Reads files within the limits of one reading."""
 
     def __init__(self, *, own: set[tuple[int, int] | None]) -> None:
         self._own = own

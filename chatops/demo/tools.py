@@ -55,7 +55,7 @@ class FlowNode(BaseModel):
 
 
 class FlowConnection(BaseModel):
-    """A connection as a model writes it."""
+    """A connection between two nodes, as the model gives it."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -124,7 +124,7 @@ class ReadingBuilder:
             if isinstance(item, Call):
                 self._call(item, found, text, base)
             elif not (item.empty and self._entries):
-                self._trouble(item, found, text, base)
+                self._unusable(item, found, text, base)
 
     def doubt(self) -> None:
         """Lower the confidence of all calls so far."""
@@ -149,7 +149,7 @@ class ReadingBuilder:
         """Add diagnostics about calls that no marker announced; their text stays content."""
         for item in found.items:
             if isinstance(item, UnusableCall):
-                self._trouble(item, found, text, base)
+                self._unusable(item, found, text, base)
 
     def drain(self) -> list[Segment]:
         """Return the pieces since the last call of this method, with adjacent pieces of one kind joined."""
@@ -199,7 +199,7 @@ class ReadingBuilder:
         except ValueError:
             message = "has a number that JSON cannot hold among its arguments"
             trouble = UnusableCall(kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name)
-            self._trouble(trouble, found, text, base)
+            self._unusable(trouble, found, text, base)
             return
         if _HALF.search(arguments):
             arguments = json.dumps(call.arguments)
@@ -214,7 +214,7 @@ class ReadingBuilder:
         )
         self._entries.append(_Entry(read, call.closed))
 
-    def _trouble(self, trouble: UnusableCall, found: CallBlock, text: str, base: int) -> None:
+    def _unusable(self, trouble: UnusableCall, found: CallBlock, text: str, base: int) -> None:
         diagnostic = Diagnostic(
             kind=trouble.kind,
             message=trouble.message,

@@ -1,5 +1,6 @@
 """Decisions on a call that asks, and the rules that are remembered from them."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -81,6 +82,15 @@ class Principal:
             return f"rule {self.rule}" if self.uid == NO_UID else f"rule {self.rule} of uid {self.uid}"
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"
         return f"{name} via {self.via}" if self.via else name
+
+
+_AS_TEXT = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
+
+
+def deciding_login(decided_by: str) -> str:
+    """Return the login of the user in a stored `decided_by`, the text of a `Principal`; empty if it was not a user."""
+    found = _AS_TEXT.fullmatch(decided_by)
+    return found["login"] if found else ""
 
 
 class RuleScope(StrEnum):

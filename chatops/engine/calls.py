@@ -49,11 +49,10 @@ from chatops.engine.state import (
     Settled,
     Started,
     Stopping,
-    under,
+    with_permit,
 )
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
-from chatops.policy.sandbox import under as under_ceiling
-from chatops.policy.sandbox import widened
+from chatops.policy.sandbox import limited_by, widened
 from chatops.policy.verdicts import Judgement
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
@@ -295,7 +294,7 @@ def sandbox_of(draft: Draft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
     With what the user gave it in `extra`, but never more than the ceiling in force.
     """
     grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
-    return under_ceiling(_ceiling(draft), widened(grant.sandbox or NARROWEST, extra))
+    return limited_by(_ceiling(draft), widened(grant.sandbox or NARROWEST, extra))
 
 
 def is_within_ceiling(draft: Draft, extra: SandboxSpec) -> bool:
@@ -306,7 +305,7 @@ def is_within_ceiling(draft: Draft, extra: SandboxSpec) -> bool:
 
 def _ceiling(draft: Draft) -> SandboxSpec | None:
     then, now = in_round(draft).proposed_under.ceiling, draft.state.grant.ceiling
-    return now if then is None else under_ceiling(now, then)
+    return now if then is None else limited_by(now, then)
 
 
 def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
@@ -350,7 +349,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     one = phase.calls[index]
     attempt = status.attempt + 1
     bound = call_digest(draft, one.call, facts)
-    started = under(status, Started, facts=facts, digest=bound, attempt=attempt)
+    started = with_permit(status, Started, facts=facts, digest=bound, attempt=attempt)
     draft.put_call(index, replace(one, status=started))
     containment.started(draft, one.call, facts)
     judgement = judge_call(draft, one.call, facts)
@@ -396,7 +395,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
     if status.fresh:
         start(draft, index, status.facts, status)
         return
-    draft.put_call(index, replace(one, status=under(status, Rechecking)))
+    draft.put_call(index, replace(one, status=with_permit(status, Rechecking)))
     inspect(draft, one.call, status.extra)
 
 

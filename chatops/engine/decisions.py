@@ -58,7 +58,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             draft.put_call(index, CallState(call=call, status=Inspecting(before_edit=before)))
             calls.inspect(draft, call)
         case Rejected(reason=reason) if status.outcome_unknown:
-            _settle_doubt(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
+            _settle_unknown(draft, index, status, feedback.unknown_result(status.interruption, reason), by)
         case Rejected(reason=reason, send_back=back):
             if contained and back:
                 containment.send_back(draft)
@@ -69,7 +69,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
-            _settle_doubt(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
+            _settle_unknown(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
 
 
 def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
@@ -155,7 +155,7 @@ def _make_rule(draft: Draft, rule: RememberedRule, facts: CallFacts) -> None:
         draft.rules.append(rule)
 
 
-def _settle_doubt(draft: Draft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
+def _settle_unknown(draft: Draft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
     one = calls.in_round(draft).calls[index]
     draft.close_attempt(one, status.attempt, result)
     calls.settle_with(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=status.facts)

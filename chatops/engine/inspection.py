@@ -97,7 +97,7 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
 def _changes_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     """Ask about the frozen changes of a contained turn; apply them if the user has approved exactly these."""
     one = calls.in_round(draft).calls[index]
-    fault = _trouble(facts)
+    fault = _problem_text(facts)
     if isinstance(one.status, Inspecting):
         if fault:
             calls.settle(draft, index, Outcome.INVALID, fault, facts=facts)
@@ -164,7 +164,7 @@ def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> boo
 def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
     one = calls.in_round(draft).calls[index]
     judgement = calls.judge_call(draft, one.call, facts)
-    trouble = _trouble(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
+    trouble = _problem_text(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
     if draft.state.gate is not None:
         trouble = f"the gate {draft.state.gate.name} only passes with its own command"
     if trouble:
@@ -309,7 +309,7 @@ def _repeated(draft: Draft, call: ToolCall) -> bool:
     return same >= MAX_SAME
 
 
-def _trouble(facts: CallFacts) -> str:
+def _problem_text(facts: CallFacts) -> str:
     if facts.problems:
         return "; ".join(_one(problem) for problem in facts.problems)
     return facts.refusal

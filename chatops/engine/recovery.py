@@ -61,7 +61,7 @@ from chatops.engine.state import (
     Started,
     Stopping,
     TurnState,
-    under,
+    with_permit,
 )
 from chatops.policy.grant import Grant
 
@@ -135,7 +135,7 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileIn
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif found.repeat:
         draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
-        draft.put_call(index, replace(one, status=under(status, Permitted)))
+        draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
     elif stopping:
         _close(draft, index, status, feedback.unknown_result(status.known, found.found))
     else:
@@ -194,7 +194,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
         spec = phase.proposed_under.tool(one.call.name)
     stopping = isinstance(phase, Stopping)
     if containment.is_apply_round(draft):
-        draft.put_call(index, replace(one, status=under(status, Reconciling, known=known)))
+        draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
     elif status.facts.contained:
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
@@ -203,9 +203,9 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
         draft.close_attempt(one, status.attempt, result)
-        draft.put_call(index, replace(one, status=under(status, Permitted)))
+        draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
     elif spec is not None and spec.reconcilable:
-        draft.put_call(index, replace(one, status=under(status, Reconciling, known=known)))
+        draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
     elif stopping:
         _close(draft, index, status, feedback.unknown_result(known))

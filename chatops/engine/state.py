@@ -81,7 +81,7 @@ class Permit:
 _Status = TypeVar("_Status", bound=Permit)
 
 
-def under(permit: Permit, status: type[_Status], **changes: Any) -> _Status:
+def with_permit(permit: Permit, status: type[_Status], **changes: Any) -> _Status:
     """Return the `status` of a call with the same permit, apart from `changes`."""
     kept = {field.name: getattr(permit, field.name) for field in fields(Permit)}
     return status(**{**kept, **changes})

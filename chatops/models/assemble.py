@@ -37,7 +37,7 @@ class SurrogateJoiner:
         self._half = ""
 
     def feed(self, text: str) -> str:
-        """Return `text` without an unfinished pair at its end; lone halves inside it are replaced."""
+        """Return `text` without an unfinished pair at its end; an unpaired surrogate becomes U+FFFD."""
         text = self._half + text
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -45,7 +45,7 @@ class SurrogateJoiner:
         return scrub(text)
 
     def close(self) -> str:
-        """Return the text that was held back, with a lone half replaced."""
+        """Return the text that was held back, with an unpaired surrogate as U+FFFD."""
         half, self._half = self._half, ""
         return scrub(half)
 

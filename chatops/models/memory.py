@@ -43,7 +43,7 @@ class InMemoryTextStore:
 
 
 class CallStyle(StrEnum):
-    """The way in which a model at an endpoint was seen to call tools."""
+    """How a model at an endpoint makes calls: natively or as text."""
 
     NATIVE = "native"
     """In the tools' own field."""

@@ -72,7 +72,7 @@ _TABLE: tuple[tuple[str, ReplayScope], ...] = (
 
 
 def scope_of(model_name: str) -> ReplayScope:
-    """Return what a model wants, by the server's name for it."""
+    """Return which messages' reasoning is sent back to `model_name`."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
     return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), ReplayScope.NOWHERE)
 

@@ -50,8 +50,8 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec
 from chatops.policy.matching import covers, matches, undecided
-from chatops.policy.remembered import SCOPES, why_not, why_not_made
-from chatops.policy.sandbox import stricter, under
+from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
+from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
 
 
@@ -95,7 +95,7 @@ class Grant:
 
     def capped(self, ceiling: SandboxSpec | None) -> "Grant":
         """Return this grant with the stricter of both ceilings; None adds none."""
-        return self if ceiling is None else replace(self, ceiling=under(self.ceiling, ceiling))
+        return self if ceiling is None else replace(self, ceiling=limited_by(self.ceiling, ceiling))
 
     def narrowed(self, *layers: Layer) -> "Grant":
         """Return this grant with further layers: the only way to change what it permits."""
@@ -119,7 +119,7 @@ class Grant:
             level=min(self.level, now.level),
             tools=tuple(spec for spec in now.tools if spec.name in offered),
             max_rounds=min(self.max_rounds, now.max_rounds),
-            ceiling=under(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
+            ceiling=limited_by(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
             may_contain=self.may_contain and now.may_contain,
         )
         return both.confined(self.sandbox).remembering(self.rule_scopes).narrowed(*self.layers)
@@ -203,9 +203,8 @@ NOT_ON_OFFER = "not on offer in this role"
 
 
 def rule_source(rule: RememberedRule) -> str:
-    """Return a remembered rule as the source of an answer: ``rule 12 of this folder, role coder``."""
-    where = {RuleScope.SESSION: "of this session", RuleScope.FOLDER: "of this folder", RuleScope.ROLE: "for everywhere"}
-    return f"rule {rule.id} {where[rule.scope]}, role {rule.role}"
+    """Return a remembered rule as the source of an answer: ``rule 12: this folder, as coder``."""
+    return f"rule {rule.id}: {scope_words(rule.scope, rule.role)}"
 
 
 def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:

@@ -36,15 +36,12 @@ SCOPES = tuple(RuleScope)
 """All scopes, the narrowest first."""
 
 
+SCOPE_NAMES = {RuleScope.SESSION: "this session", RuleScope.FOLDER: "this folder", RuleScope.ROLE: "everywhere"}
+
+
 def scope_words(scope: RuleScope, role: str) -> str:
     """Return where a rule of this scope answers: ``this session, as coder``."""
-    match scope:
-        case RuleScope.SESSION:
-            return f"this session, as {role}"
-        case RuleScope.FOLDER:
-            return f"this folder, as {role}"
-        case RuleScope.ROLE:
-            return f"everywhere, as {role}"
+    return f"{SCOPE_NAMES[scope]}, as {role}"
 
 
 def rule_from(

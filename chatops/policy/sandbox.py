@@ -83,7 +83,7 @@ def resolve(layers: SandboxLayers) -> SandboxSpec:
     for change in layers.session:
         spec = changed(spec, change)
     env = tuple(name for name in spec.env if name not in layers.keys)
-    return under(layers.site, replace(spec, env=env, require=max(spec.require, layers.role)))
+    return limited_by(layers.site, replace(spec, env=env, require=max(spec.require, layers.role)))
 
 
 def parse_change(text: str) -> SandboxChange:
@@ -167,7 +167,7 @@ def _names(value: object, one: object) -> bool:
     return one in value if isinstance(value, tuple) else value == one
 
 
-def under(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:
+def limited_by(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:
     """Return `spec` within the site's ceiling; None: there is none."""
     return spec if ceiling is None else stricter(ceiling, spec)
 

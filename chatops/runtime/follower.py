@@ -18,7 +18,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.ownership import LOOK_S, LeaseRequest, RequestState
+from chatops.runtime.ownership import LOOK_S, LeaseRequest, LeaseRequestState
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
@@ -73,7 +73,7 @@ class SessionFollower(SessionView):
         return self._found.lease
 
     @property
-    def request_state(self) -> RequestState:
+    def request_state(self) -> LeaseRequestState:
         """Progress of the request for the lease."""
         return self._request.request_state(self._found.lease)
 

@@ -73,7 +73,7 @@ class Lease:
         self._keeping: asyncio.Task[None] | None = None
 
     async def take(self, session: SessionId) -> None:
-        """Take the lease of `session` and keep it. Raises SessionHeldError."""
+        """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
         await self._worker(self._store.acquire_lease, session, self._holder, ttl_s=LEASE_S)
         self._forget()
         self._session = session
@@ -171,7 +171,7 @@ ANSWER_S = 3.0
 """Seconds without an answer after which the owner counts as silent."""
 
 
-class RequestState(StrEnum):
+class LeaseRequestState(StrEnum):
     """Progress of a request for a session."""
 
     HELD = "held"
@@ -199,18 +199,19 @@ class LeaseRequest:
         self._asking = False
         """True while the request may not be in the store yet."""
 
-    def request_state(self, lease: LeaseRow | None) -> RequestState:
+    def request_state(self, lease: LeaseRow | None) -> LeaseRequestState:
         """Return the progress of the request, given the current lease."""
         if lease is None:
-            return RequestState.FREE
+            return LeaseRequestState.FREE
         if lease.holder == self._services.holder:
-            return RequestState.GRANTED
+            return LeaseRequestState.GRANTED
         if self._asked_at is None or lease.requested_by != self._services.holder:
             # The request is void once another process has asked as well, or has got the lease.
-            return RequestState.HELD
+            return LeaseRequestState.HELD
         if lease.acknowledged:
-            return RequestState.ACCEPTED
-        return RequestState.UNANSWERED if time.monotonic() - self._asked_at >= ANSWER_S else RequestState.REQUESTED
+            return LeaseRequestState.ACCEPTED
+        overdue = time.monotonic() - self._asked_at >= ANSWER_S
+        return LeaseRequestState.UNANSWERED if overdue else LeaseRequestState.REQUESTED
 
     async def proceed(self, lease: LeaseRow | None) -> None:
         """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
@@ -219,7 +220,7 @@ class LeaseRequest:
         """
         store, worker, me = self._services.store, self._services.worker, self._services.holder
         match self.request_state(lease):
-            case RequestState.HELD:
+            case LeaseRequestState.HELD:
                 self._asked_at, self._asking = time.monotonic(), True
                 try:
                     await worker(store.request_lease, self._session_id, me)
@@ -228,9 +229,9 @@ class LeaseRequest:
                     raise
                 finally:
                     self._asking = False
-            case RequestState.ACCEPTED | RequestState.UNANSWERED if lease is not None:
+            case LeaseRequestState.ACCEPTED | LeaseRequestState.UNANSWERED if lease is not None:
                 await worker(store.seize_lease, self._session_id, me, of=lease.holder, ttl_s=LEASE_S)
-            case RequestState.FREE:
+            case LeaseRequestState.FREE:
                 await worker(store.acquire_lease, self._session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
                 self._asked_at = time.monotonic()

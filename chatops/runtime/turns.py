@@ -301,7 +301,7 @@ class Turns:
                 return turn_id
         return turn_after(session_id, self._last)
 
-    # RequestState over
+    # Handing over
 
     def check_owned(self) -> None:
         """Raise the error for the user if another process owns the session."""

@@ -168,7 +168,7 @@ _names: dict[type, tuple[str, ...]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A state as it is stored: its messages and the history before the turn are still to be joined."""
+    """A stored state. The bodies of its messages and the history before the turn are stored apart."""
 
     state: TurnState
     messages: tuple[MessageId, ...]

@@ -11,7 +11,7 @@ from pathlib import Path
 from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.policy.effects import Need, NeedKind, effects
-from chatops.policy.sandbox import covers_host, under, widened
+from chatops.policy.sandbox import covers_host, limited_by, widened
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets
 from chatops.tools.sandbox import Confinement, confinement, is_visible
@@ -36,7 +36,7 @@ def with_lacks(
     lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
     lacks = [lack for lack in dict.fromkeys(lacks) if widened(spec, lack.needs) != spec]
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)
-    given = under(context.ceiling, wanted)
+    given = limited_by(context.ceiling, wanted)
     extra = _more(given, than=spec)
     if extra == NARROWEST:
         return replace(facts, lacks=tuple(lacks))

@@ -149,7 +149,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             opened = await self._opener()
         except ChatopsError as error:
             self.failure = error
-            if self._chat.unkept or self.is_headless:
+            if self._chat.unsaved_text or self.is_headless:
                 # Keep the screen, because what was typed would be lost with it.
                 self._chat.failed_to_open(error)
             else:
@@ -174,7 +174,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
-        if again and not self._chat.unkept:
+        if again and not self._chat.unsaved_text:
             self._chat.take_back_interrupt()
             await self.action_quit()
             return

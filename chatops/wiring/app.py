@@ -89,14 +89,14 @@ class App:
         self._registry = RegistryWatch(load_registry(path=options.registry, paths=self.paths, env=os.environ))
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """What the user trusts of the things that the workspace brings."""
-        self.workspace_trouble = ""
+        self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
         self._open: WeakSet[SessionView] = WeakSet()
         """Open sessions. One that its UI has dropped disappears with it; the lease task keeps an owned one alive."""
         self._changing = Lock()
         """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
-        self._doubts: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
+        self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._runs: WeakSet[WorkflowRun] = WeakSet()
         self._swept = False
@@ -143,8 +143,8 @@ class App:
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
         trouble = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
-        if trouble != self.workspace_trouble:
-            self.workspace_trouble = trouble
+        if trouble != self.workspace_error:
+            self.workspace_error = trouble
             for session in self._sessions():
                 session.notify_soon(trouble or workspace_back(self.workspace))
 
@@ -237,20 +237,20 @@ class App:
     def concerns(self) -> tuple[str, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
         registries, specs = self._registries(), self.catalog.specs
-        if self._doubts is None or (self._doubts[0], self._doubts[1]) != (registries, specs):
+        if self._registry_warnings is None or self._registry_warnings[:2] != (registries, specs):
             found = registry_warnings(
                 registries,
                 specs=specs,
                 absent=(*self.catalog.absent, *WORKFLOW_TOOLS),
                 personas=self.rights.personas(),
             )
-            self._doubts = (registries, specs, found)
-        return (*self._doubts[2], *self.rights.default_concern(), *self.personas.warnings)
+            self._registry_warnings = (registries, specs, found)
+        return (*self._registry_warnings[2], *self.rights.default_concern(), *self.personas.warnings)
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
-        brought = [in_workspace(item, self.workspace) for item in self.trust.in_force.workflows]
-        return self.loaded.workflows(roles_for=self.rights.roles, brought=brought)
+        from_workspace = [in_workspace(item, self.workspace) for item in self.trust.in_force.workflows]
+        return self.loaded.workflows(roles_for=self.rights.roles, from_workspace=from_workspace)
 
     def rules(self, session_id: SessionId | None) -> tuple[RuleRow, ...]:
         """Return this user's remembered rules that could answer in a session; None: in a new one."""

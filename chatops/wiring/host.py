@@ -132,15 +132,15 @@ class TuiHost(HostRuns, HostTexts):
             self._app.settings.set(self._history_key, json.dumps(self._history))
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
-        """See `tui.host.Host.draft`."""
+        """Return the stored draft, as `tui.host.Host.draft` says."""
         return self._app.settings.fresh(self.draft_setting(session_id, followed=followed)) or ""
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
-        """See `tui.host.Host.save_draft`."""
+        """Store a draft, as `tui.host.Host.save_draft` says."""
         self._app.settings.set(self.draft_setting(session_id, followed=followed), text)
 
     async def take_queued(self, session: SessionView) -> str:
-        """See `tui.host.Host.take_queued`."""
+        """Take the queued messages, as `tui.host.Host.take_queued` says."""
         key = self.draft_setting(session.session_id, followed=False)
         return await session.owned("The queue was not changed").take_queued(into=key)
 
@@ -153,7 +153,7 @@ class TuiHost(HostRuns, HostTexts):
         return [self._role(name) for name in self._app.rights.roles()]
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
-        """See `tui.host.Host.role_colours`."""
+        """Return each role with its colour."""
         return self._app.rights.role_colours()
 
     def models(self) -> Sequence[ModelRow]:
@@ -174,7 +174,7 @@ class TuiHost(HostRuns, HostTexts):
 
     def workspace_problem(self) -> str:
         """Return why no tool can work here now; empty if tools can."""
-        return self._app.workspace_trouble
+        return self._app.workspace_error
 
     async def reload_registry(self) -> None:
         """Put the registry in force as its file is now."""
@@ -290,7 +290,7 @@ class TuiHost(HostRuns, HostTexts):
         return f"history:{self._app.workspace}"
 
     def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
-        """See `tui.host.Host.draft_setting`."""
+        """Return the key of a draft, as `tui.host.Host.draft_setting` says."""
         return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
     def _unfinished_line(self) -> str:

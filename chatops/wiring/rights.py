@@ -63,7 +63,10 @@ FALLBACK_MODEL = "demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits from the command line. They can only narrow rights, or answer an ask for this run."""
+    """Choices of the command line. They narrow rights or answer an ask for this run; only `sandbox` widens.
+
+    The sandbox's ceiling limits that too.
+    """
 
     max_rounds: int | None = None
     approvals: tuple[str, ...] = ()

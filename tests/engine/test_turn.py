@@ -11,8 +11,10 @@ from chatops.domain.decisions import (
     Edited,
     HostPattern,
     MarkedDone,
+    Principal,
     Rejected,
     RuleScope,
+    deciding_login,
 )
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
@@ -636,3 +638,10 @@ def test_an_edit_of_a_call_that_was_started_once_begins_another_attempt() -> Non
     world.decide(0, Approved())
     world.drain()
     assert [attempt for _, attempt in world.starts] == [1, 2]
+
+
+@pytest.mark.parametrize("login", ["ana", "#1000", "a (b) via c", "via tui"])
+def test_the_login_in_the_text_of_a_decision_is_that_of_the_user(login: str) -> None:
+    for via in ("tui", "approvals", ""):
+        assert deciding_login(str(Principal(uid=1000, login=login, via=via))) == login
+    assert not deciding_login(str(Principal(uid=1000, login=login, rule="1")))

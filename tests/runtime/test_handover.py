@@ -17,7 +17,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.follower import SessionFollower, follow_session
-from chatops.runtime.ownership import RequestState
+from chatops.runtime.ownership import LeaseRequestState
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.view import SessionView
@@ -93,7 +93,7 @@ async def test_a_follower_sees_messages_and_calls_and_cannot_send(tmp_path: Path
         with pytest.raises(SessionHeldError, match=f"pid {this_process().pid}, since "):
             await second.open(session)
         reader = await second.read(session)
-        assert (said(reader), reader.request_state) == (["list ."], RequestState.HELD)
+        assert (said(reader), reader.request_state) == (["list ."], LeaseRequestState.HELD)
         changes: list[None] = []
         reader.on_change(lambda: changes.append(None))
         await session.submit("run `touch one`")
@@ -196,7 +196,7 @@ async def test_an_idle_owner_hands_over_at_once_with_its_pending_call(tmp_path: 
         reader = await second.read(session)
         before = reader.pending
         await reader.take_over()
-        await until(lambda: reader.request_state is RequestState.GRANTED)
+        await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
         await until(lambda: isinstance(session.taken_over, ConflictError))
         assert any(isinstance(event, Notice) and f"pid {SECOND.pid}" in event.text for event in first.events)
         with pytest.raises(ConflictError):
@@ -218,10 +218,10 @@ async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: 
         session, call_id = await at_work(first)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         assert session.taken_over is None
         (tmp_path / "go").touch()
-        await until(lambda: reader.request_state is RequestState.GRANTED)
+        await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
         reader.stop()
         taken = await second.open(reader)
         await taken.resume()
@@ -243,9 +243,9 @@ async def test_an_owner_whose_lease_was_seized_can_store_nothing(tmp_path: Path)
         await until((tmp_path / "one").exists)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         await reader.take_over()
-        assert reader.request_state is RequestState.GRANTED
+        assert reader.request_state is LeaseRequestState.GRANTED
         reader.stop()
         taken = await second.open(reader)
         await taken.resume()
@@ -291,7 +291,7 @@ async def test_closing_a_follower_withdraws_its_request(tmp_path: Path) -> None:
         session, _ = await at_work(first)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         assert session.wanted_by == SECOND
         await reader.aclose()
         await until(lambda: session.wanted_by is None)
@@ -308,9 +308,9 @@ async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path:
         await session.settle()
         reader = await second.read(session)
         await session.aclose()
-        await until(lambda: reader.request_state is RequestState.FREE)
+        await until(lambda: reader.request_state is LeaseRequestState.FREE)
         await reader.take_over()
-        assert reader.request_state is RequestState.GRANTED
+        assert reader.request_state is LeaseRequestState.GRANTED
         await reader.aclose()
         assert first.app.store.lease(session.session_id) is None
 
@@ -326,7 +326,7 @@ async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Pat
         first.app.store.acquire_lease(session.session_id, this_process(), ttl_s=30)
         reader = await second.read(session)
         await reader.take_over()
-        assert reader.request_state is RequestState.REQUESTED
+        assert reader.request_state is LeaseRequestState.REQUESTED
         second.app.store.request_lease(session.session_id, third)
         await reader.aclose()
         lease = first.app.store.lease(session.session_id)
@@ -344,19 +344,19 @@ async def test_a_later_request_of_another_process_voids_this_one(
         notices: list[str] = []
         reader.subscribe(lambda published: notices.extend(_notices(published.event)))
         await reader.take_over()
-        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         assert notices == []
         second.app.store.request_lease(session.session_id, third)
         first.app.store.acknowledge_request(session.session_id, this_process())
         await until(lambda: reader.lease is not None and reader.lease.requested_by == third)
         monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
-        assert reader.request_state is RequestState.HELD
+        assert reader.request_state is LeaseRequestState.HELD
         assert len(notices) == 1 and f"pid {third.pid}) has requested this session since" in notices[0]
         await reader.take_over()
         await until(lambda: session.wanted_by == SECOND)
-        await until(lambda: reader.request_state is RequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         (tmp_path / "go").touch()
-        await until(lambda: reader.request_state is RequestState.GRANTED)
+        await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
         assert (tmp_path / "one").read_text() == "x"
         assert len(notices) == 1
 
@@ -385,7 +385,7 @@ async def test_a_run_continues_in_the_process_that_took_it_over(tmp_path: Path) 
             reader = await second.read(run.session)
             assert reader.run is not None and len(reader.pending) == 1
             await reader.take_over()
-            await until(lambda: reader.request_state is RequestState.GRANTED)
+            await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
             await until(lambda: run.session.taken_over is not None)
             assert run.blocked_by is not None
             reader.stop()

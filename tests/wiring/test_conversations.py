@@ -55,7 +55,7 @@ def watched(bench: Bench) -> Iterator[tuple[App, list[Exception]]]:
 
     def look() -> None:
         while not over.is_set():
-            app.workspace_trouble = "It is gone." if not app.workspace_trouble else ""
+            app.workspace_error = "It is gone." if not app.workspace_error else ""
             try:
                 app.look_at_workspace()
             except RuntimeError as error:

@@ -105,7 +105,7 @@ class CallBuilder:
         found = list(self._in(value, keyed))
         good = [each for each in found if each is not None]
         if not good:
-            return [self._trouble(DiagnosticKind.UNREADABLE, NO_CALL)]
+            return [self._unusable(DiagnosticKind.UNREADABLE, NO_CALL)]
         if len(good) < len(found):
             return [with_repair(each, _LEFT_OUT) for each in good]
         return good
@@ -125,7 +125,7 @@ class CallBuilder:
         name = self.offered.named(written)
         if name is None:
             if isinstance(arguments, Mapping) and is_schema(arguments):
-                return self._trouble(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, written)
+                return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, written)
             return unknown_tool(written, self.offered, self.start)
         if arguments is None or arguments == "" or arguments == []:
             return self._without_arguments(name)
@@ -134,17 +134,17 @@ class CallBuilder:
             try:
                 arguments, more = unwrap(arguments)
             except UnreadableValueError:
-                return self._trouble(
+                return self._unusable(
                     DiagnosticKind.NOT_ARGUMENTS, "has a string instead of an object of arguments", name
                 )
         if not isinstance(arguments, dict):
-            return self._trouble(
+            return self._unusable(
                 DiagnosticKind.NOT_ARGUMENTS, "has no object of arguments; write them as {name: value}", name
             )
         if not self.closed(arguments):
             return cut_off(name, self.start)
         if is_schema(arguments) and "properties" not in _declared(self.offered, name):
-            return self._trouble(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, name)
+            return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, name)
         return Call(
             name=name, arguments=arguments, start=self.start, end=self.end, repairs=(*self.repairs, *repairs, *more)
         )
@@ -163,7 +163,7 @@ class CallBuilder:
 
     def _objects(self, value: Mapping[str, JsonValue], keyed: bool) -> Iterator[FoundCall | None]:
         if value.get("role", "assistant") != "assistant":
-            yield self._trouble(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
+            yield self._unusable(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
             return
         for key in ("tool_calls", "function_call"):
             if key in value and value[key] is not None:
@@ -198,7 +198,7 @@ class CallBuilder:
         if surplus:
             return self._surplus(surplus, written)
         if len(keys) > 1:
-            return self._trouble(
+            return self._unusable(
                 DiagnosticKind.NOT_ARGUMENTS, f"has its arguments twice, as {' and '.join(keys)}", written
             )
         if not keys:
@@ -219,14 +219,14 @@ class CallBuilder:
     def _without_arguments(self, name: str) -> FoundCall:
         needed = self.offered.required(name)
         if needed:
-            return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has no arguments; it needs {', '.join(needed)}", name)
+            return self._unusable(DiagnosticKind.NOT_ARGUMENTS, f"has no arguments; it needs {', '.join(needed)}", name)
         return Call(name=name, arguments={}, start=self.start, end=self.end, repairs=self.repairs)
 
     def _surplus(self, surplus: set[str], name: str = "") -> FoundCall:
         keys = ", ".join(sorted(surplus)[:4])
-        return self._trouble(DiagnosticKind.NOT_ARGUMENTS, f"has keys besides a name and arguments: {keys:.80}", name)
+        return self._unusable(DiagnosticKind.NOT_ARGUMENTS, f"has keys besides a name and arguments: {keys:.80}", name)
 
-    def _trouble(self, kind: DiagnosticKind, message: str, name: str = "") -> UnusableCall:
+    def _unusable(self, kind: DiagnosticKind, message: str, name: str = "") -> UnusableCall:
         return UnusableCall(kind=kind, message=message, start=self.start, name=name)
 
 

@@ -105,7 +105,7 @@ _LOST_PAIRS_END = "the closing tag of the call is missing"
 class ArgumentCollector:
     """State of one call while it is read."""
 
-    __slots__ = ("_offered", "_start", "_trouble", "arguments", "name", "repairs", "schema", "written")
+    __slots__ = ("_offered", "_start", "_unusable", "arguments", "name", "repairs", "schema", "written")
 
     def __init__(self, written: str, start: int, offered: OfferedTools) -> None:
         """Set the name as the model wrote it, and the index where the call begins."""
@@ -117,7 +117,7 @@ class ArgumentCollector:
         self.repairs: list[str] = []
         self._offered = offered
         self._start = start
-        self._trouble: UnusableCall | None = None
+        self._unusable: UnusableCall | None = None
 
     def put(self, key: str, read: ReadArgument) -> None:
         """Read and add the argument `key`. An error is recorded, not raised."""
@@ -133,8 +133,8 @@ class ArgumentCollector:
 
     def refuse(self, message: str) -> None:
         """Record an error, if it is the first."""
-        if self._trouble is None:
-            self._trouble = UnusableCall(
+        if self._unusable is None:
+            self._unusable = UnusableCall(
                 kind=DiagnosticKind.UNREADABLE, message=message, start=self._start, name=self.written
             )
 
@@ -142,8 +142,8 @@ class ArgumentCollector:
         """Return the call, which ends at `end`, or the error that was recorded."""
         if self.name is None:
             return unknown_tool(self.written, self._offered, self._start)
-        if self._trouble:
-            return self._trouble
+        if self._unusable:
+            return self._unusable
         repairs = tuple(dict.fromkeys(self.repairs))
         return Call(name=self.name, arguments=self.arguments, start=self._start, end=end, repairs=repairs)
 

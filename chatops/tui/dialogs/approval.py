@@ -4,6 +4,7 @@ The dialog holds no rights and no session state. Answers go to `Session.decide` 
 and the list follows what the session publishes.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -307,7 +308,7 @@ class ApprovalScreen(GuardedDialog):
             return
         patterns = offer.patterns()
         if patterns:
-            self._ask(item, RuleDialog(offer, patterns, self._session.recorded_calls(item.pending.call.name)))
+            self._ask(item, RuleDialog(offer, patterns, partial(self._session.recorded_calls, item.pending.call.name)))
         else:
             self.show_note(f"No rule is possible: {_why_no_rule(offer)}.")
 

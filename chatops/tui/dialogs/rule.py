@@ -1,6 +1,6 @@
 """Dialog that makes a rule from the decision on a call: its pattern, its scope, and what it would have allowed."""
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,7 +16,7 @@ from chatops.domain.tools import Outcome
 from chatops.domain.wording import cut, plural
 from chatops.policy.matching import STAR
 from chatops.policy.patterns import show_rule
-from chatops.policy.remembered import SCOPES
+from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import line
@@ -29,13 +29,16 @@ _AROUND = 8
 """Lines of the dialog outside its choices."""
 _LONGEST = 300
 """Characters of a recorded call that are shown."""
-_SCOPES = {RuleScope.SESSION: "this session", RuleScope.FOLDER: "this folder", RuleScope.ROLE: "everywhere"}
 _WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
 _NOTHING_RECORDED = "No other call of this session would have been allowed."
 
 
 class RuleDialog(Modal[Approved | None]):
-    """Lets the user choose pattern and scope. The result is the decision, None after Esc. Only ctrl+s decides."""
+    """Lets the user choose pattern and scope. The result is the decision, None after Esc.
+
+    It is no `GuardedDialog` although it decides: it opens only after the guarded approval has taken a key, and only
+    ctrl+s decides, which no text or paste contains. The approval drops the decision if its call has changed meanwhile.
+    """
 
     CSS_PATH = "dialogs.tcss"
 
@@ -43,7 +46,7 @@ class RuleDialog(Modal[Approved | None]):
         self,
         offer: RuleOffer,
         patterns: list[ArgumentPattern],
-        recorded: Coroutine[None, None, tuple[RecordedCall, ...]],
+        recorded: Callable[[], Awaitable[tuple[RecordedCall, ...]]],
     ) -> None:
         """Choose among `patterns`. `recorded` reads the session's earlier calls, which may take a moment."""
         super().__init__()
@@ -73,7 +76,7 @@ class RuleDialog(Modal[Approved | None]):
 
     async def _read(self) -> None:
         try:
-            self._recorded = await self._reading
+            self._recorded = await self._reading()
         except ChatopsError:
             self._recorded = ()
         if self.is_attached:
@@ -164,7 +167,7 @@ class RuleDialog(Modal[Approved | None]):
         self.query_one("#rule-choices", Static).update(Content("\n").join(self._rows()))
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
-        keys = f"ctrl+s approves, with a rule for {_SCOPES[self._scope]}   e edit   Esc back"
+        keys = f"ctrl+s approves, with a rule for {SCOPE_NAMES[self._scope]}   e edit   Esc back"
         self.query_one("#rule-keys", Static).update(legend(keys))
         self._note = ""
 
@@ -223,7 +226,7 @@ def _meaning(pattern: ArgumentPattern) -> str:
 
 def _where(scope: RuleScope, offer: RuleOffer) -> str:
     folder = path_of(offer.pending.facts.folder) if scope is RuleScope.FOLDER else ""
-    return f"{_SCOPES[scope]} {show_path(folder)}".rstrip()
+    return f"{SCOPE_NAMES[scope]} {show_path(folder)}".rstrip()
 
 
 def _subject(one: RecordedCall) -> str:

@@ -55,24 +55,24 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
 
 
 def _owner(reader: "SessionFollower") -> BannerText:
-    from chatops.runtime.ownership import RequestState
+    from chatops.runtime.ownership import LeaseRequestState
 
     lease = reader.lease
     if lease is None:
         return "No longer open elsewhere. Press F2 to take over.", "waiting"
     who = sanitize(f"pid {lease.holder.pid} on {lease.holder.host}", newlines=False)
     match reader.request_state:
-        case RequestState.HELD:
+        case LeaseRequestState.HELD:
             return f"Open elsewhere ({who}, since {reader.since()}): read-only here. F2 takes over.", "quiet"
-        case RequestState.REQUESTED:
+        case LeaseRequestState.REQUESTED:
             return f"Asked {who} to hand over …", "quiet"
-        case RequestState.ACCEPTED:
+        case LeaseRequestState.ACCEPTED:
             return (
                 f"{who} hands over when its running tool has finished. F2 stops the tool now; its outcome is then "
                 "unknown.",
                 "waiting",
             )
-        case RequestState.UNANSWERED:
+        case LeaseRequestState.UNANSWERED:
             return (
                 f"{who} does not answer. F2 takes over anyway; the outcome of a tool that runs there is then unknown.",
                 "waiting",

@@ -206,9 +206,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         )
 
     @property
-    def unkept(self) -> str:
+    def unsaved_text(self) -> str:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
-        return self._sending.unkept
+        return self._sending.unsaved_text
 
     # Opening the first session
 
@@ -265,7 +265,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     async def close(self) -> None:
         """Store the draft and close the session."""
         self.has_draft = self.opened and bool(self.composer.text)
-        self.unsent_text = "" if self.opened else self.unkept
+        self.unsent_text = "" if self.opened else self.unsaved_text
         await self._switcher.close()
 
     # Taking over a followed session

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.engine.workflow.state import RunFinished
-from chatops.runtime.ownership import RequestState
+from chatops.runtime.ownership import LeaseRequestState
 from chatops.tui.screens.messages import FollowedChanged
 from chatops.tui.screens.run import RunPresenter, RunState
 from chatops.tui.transcript.blocks import changes
@@ -71,7 +71,7 @@ class FollowerPresenter:
 
     def claim(self) -> bool:
         """Return True once after this process has obtained the lease: the caller opens the session here."""
-        if self._claimed or self.reader.request_state is not RequestState.GRANTED:
+        if self._claimed or self.reader.request_state is not LeaseRequestState.GRANTED:
             return False
         self._claimed = True
         return True

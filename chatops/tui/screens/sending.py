@@ -18,7 +18,7 @@ _NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 
 
 class Outbox:
-    """The messages that no session has yet, oldest first."""
+    """Messages to send once a session is open, oldest first."""
 
     def __init__(self, keep_unsent: Callable[[Sequence[str]], bool]) -> None:
         """Create an empty outbox.
@@ -82,7 +82,7 @@ class SendingPresenter:
         self.drafts.show(shown.host, shown.session, followed=shown.follows)
 
     @property
-    def unkept(self) -> str:
+    def unsaved_text(self) -> str:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         return "\n\n".join(text for text in (*self.outbox.texts, self._composer.full_text) if text)
 
@@ -111,7 +111,7 @@ class SendingPresenter:
     def return_all(self) -> None:
         """Put unsent messages back into the message field, before newer text."""
         if self.outbox.texts:
-            self._composer.set_text(self.unkept)
+            self._composer.set_text(self.unsaved_text)
             self.outbox.texts.clear()
 
     def give_back(self, text: str) -> None:

@@ -4,7 +4,6 @@ A call that did not run never looks as if it had. Its words say so, in addition 
 """
 
 import json
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
+from chatops.domain.decisions import deciding_login
 from chatops.domain.tools import CONTAINED_APPLY, Outcome, is_undo, tool_name
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
@@ -59,7 +59,6 @@ _CHANGES = frozenset({"content", "old", "new"})
 """Arguments that a diff shows."""
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves. The first one present is used."""
-_PRINCIPAL = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
 
 
 def card_lines(
@@ -401,5 +400,4 @@ def _decider(decided_by: str) -> str:
 
 def login(decided_by: str) -> str:
     """Return the login of the user who decided; empty if it was not a user."""
-    found = _PRINCIPAL.fullmatch(decided_by)
-    return one_line(found["login"]) if found else ""
+    return one_line(deciding_login(decided_by))

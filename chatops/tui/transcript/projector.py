@@ -85,11 +85,11 @@ from chatops.tui.transcript.blocks import (
 from chatops.tui.transcript.run_blocks import (
     RunTurn,
     attempt_end_block,
+    json_as_fields,
     refused_answer_block,
     run_end_block,
     run_turn_of,
     step_block,
-    with_fields_laid_out,
 )
 from chatops.tui.transcript.stored_blocks import (
     finished_card,
@@ -246,7 +246,7 @@ class Projector:
     def _thought_finished(self, event: ThoughtFinished) -> list[Op]:
         reasoning_id = f"{event.id}.reasoning"
         first_call = self._first_card(event.parent_id)
-        text = with_fields_laid_out(event.text) if self._turn in self._run_turns else event.text
+        text = json_as_fields(event.text) if self._turn in self._run_turns else event.text
         answer = AnswerBlock(id=event.id, text=text, incomplete=event.status is Status.ERROR)
         thought = ReasoningBlock(id=reasoning_id, text=event.reasoning)
         self._turn_answer = event.text or self._turn_answer

@@ -94,7 +94,7 @@ def run_end_block(run_id: str, result: str, detail: str) -> NoticeBlock:
     return replace(block, level="error") if result == RunResult.FAILED else block
 
 
-def with_fields_laid_out(text: str) -> str:
+def json_as_fields(text: str) -> str:
     """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
     if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
         return text

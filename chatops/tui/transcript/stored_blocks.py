@@ -44,10 +44,10 @@ from chatops.tui.transcript.blocks import (
 from chatops.tui.transcript.run_blocks import (
     RunTurn,
     attempt_end_block,
+    json_as_fields,
     refused_answer_block,
     step_block,
     unknown_run_turn,
-    with_fields_laid_out,
 )
 
 
@@ -116,7 +116,7 @@ def _reply(message: AssistantMessage, cards: Iterable[Block], *, in_run: bool) -
     if message.reasoning.strip():
         yield ReasoningBlock(id=f"{message.id}.reasoning", text=message.reasoning)
     if message.text.strip():
-        text = with_fields_laid_out(message.text) if in_run else message.text
+        text = json_as_fields(message.text) if in_run else message.text
         yield AnswerBlock(id=message.id, text=text, incomplete=message.incomplete)
     yield from cards
 

@@ -11,7 +11,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.runtime.follower import SessionFollower
-from chatops.runtime.ownership import RequestState
+from chatops.runtime.ownership import LeaseRequestState
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow
 from chatops.tui.dialogs.picker import Picker
@@ -55,8 +55,8 @@ class FakeReader(SessionFollower):
         return self.held
 
     @property
-    def request_state(self) -> RequestState:
-        return RequestState.HELD if self.held is not None else RequestState.FREE
+    def request_state(self) -> LeaseRequestState:
+        return LeaseRequestState.HELD if self.held is not None else LeaseRequestState.FREE
 
     def since(self) -> str:
         return "10:15"

@@ -29,7 +29,7 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import can_open, render_block
-from chatops.tui.transcript.run_blocks import run_turns_of, with_fields_laid_out
+from chatops.tui.transcript.run_blocks import json_as_fields, run_turns_of
 from tests.support.runs import RUN, Played, flow, step
 
 TESTS = CommandGate(name="tests", command="pytest -q")
@@ -195,10 +195,10 @@ def test_a_run_cancelled_halfway_shows_all_its_turns_as_steps() -> None:
 
 
 def test_a_json_answer_is_laid_out_and_other_text_is_not() -> None:
-    assert with_fields_laid_out('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
+    assert json_as_fields('{"success":true,"result":{"a":1}}') == "```\nsuccess: true\nresult:\n  a: 1\n```"
     for text in ("plain words", "{not json", '"text"', "[" * 100_000, '{"a": "' + "x" * 100_000 + '"}'):
-        assert with_fields_laid_out(text) == text
-    assert with_fields_laid_out('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
+        assert json_as_fields(text) == text
+    assert json_as_fields('{"a": "x\\n```\\nb"}') == "````\na:\n  x\n  ```\n  b\n````"
 
 
 def test_a_failure_with_a_notice_is_not_shown_again() -> None:
