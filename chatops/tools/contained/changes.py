@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from chatops.domain.canonical import digest
+from chatops.domain.tools import Outcome
 
 MAX_ENTRIES = 2_000
 """Most changes that can be applied at once."""
@@ -81,8 +82,10 @@ class Entry:
     path: str
     base: State
     new: State
+    runs_later: tuple[str, ...] = ()
+    """Programs that run or obey the path without being asked again, such as "make"."""
     marks: tuple[str, ...] = ()
-    """What a reader has to know beyond the change, such as "runs later: make"."""
+    """What else a reader has to know beyond the change, such as "made executable"."""
 
     @property
     def verb(self) -> str:
@@ -104,11 +107,12 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A call that ran in the copy: its tool, its words, and how it ended."""
+    """A call that ran in the copy: its tool, its words, its outcome, and how its program ended, if it ran one."""
 
     tool: str
     text: str
-    outcome: str
+    outcome: Outcome = Outcome.INTERRUPTED
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +146,7 @@ def from_json(found: Mapping[str, Any]) -> ChangeList:
         identity=(int(found["identity"][0]), int(found["identity"][1])),
         entries=tuple(_entry(one) for one in found["entries"]),
         left_out=tuple(LeftOut(**one) for one in found["left_out"]),
-        ran=tuple(Ran(**one) for one in found["ran"]),
+        ran=tuple(ran_from(one) for one in found["ran"]),
         hidden=tuple(found["hidden"]),
     )
 
@@ -152,8 +156,14 @@ def _entry(found: Mapping[str, Any]) -> Entry:
         path=str(found["path"]),
         base=state_from(found["base"]),
         new=state_from(found["new"]),
+        runs_later=tuple(found["runs_later"]),
         marks=tuple(found["marks"]),
     )
+
+
+def ran_from(found: Mapping[str, Any]) -> Ran:
+    """Return the call that was stored as these values."""
+    return Ran(**{**found, "outcome": Outcome(found["outcome"])})
 
 
 def state_from(found: Mapping[str, Any]) -> State:

@@ -224,12 +224,12 @@ class _Comparison:
         if new == base:
             return
         self.frozen += size + base.size
-        marks = [f"runs later: {what}" for what in _runs_later(path)]
+        runs_later, marks = tuple(_runs_later(path)), []
         if executable and not (was_file and base.mode & stat.S_IXUSR):
             marks.append("made executable")
-        if start == b"#!" and not marks:
+        if start == b"#!" and not (runs_later or marks):
             marks.append("a script")
-        self._add(Entry(path=path, base=base, new=new, marks=tuple(marks)), ignored="")
+        self._add(Entry(path=path, base=base, new=new, runs_later=runs_later, marks=tuple(marks)), ignored="")
 
     def _link(self, target: str, path: str, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
@@ -242,7 +242,10 @@ class _Comparison:
             self._leave(path, f"a folder was replaced by a link to {shown(target)}")
             return
         self.links[path] = target
-        self._add(Entry(path=path, base=base, new=new, marks=(f"link to {shown(target)}",)), ignored=ignored)
+        marks = (f"link to {shown(target)}",)
+        self._add(
+            Entry(path=path, base=base, new=new, runs_later=tuple(_runs_later(path)), marks=marks), ignored=ignored
+        )
 
     def _add(self, entry: Entry, *, ignored: str) -> None:
         if ignored:
@@ -346,8 +349,7 @@ def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries in the order in which a reader should look at them: what runs later and links come first."""
 
     def rank(entry: Entry) -> tuple[int, str]:
-        runs = any(mark.startswith("runs later") for mark in entry.marks)
         order = ("change", "mode", "add", "remove")
-        return (0 if runs else 1 if entry.marks else 2 + order.index(entry.verb), entry.path)
+        return (0 if entry.runs_later else 1 if entry.marks else 2 + order.index(entry.verb), entry.path)
 
     return tuple(sorted(entries, key=rank))

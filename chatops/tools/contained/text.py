@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from chatops.domain.errors import ToolFailedError
-from chatops.tools.contained.changes import ChangeList, Entry, Kind, State
+from chatops.domain.tools import Outcome
+from chatops.tools.contained.changes import ChangeList, Entry, Kind, Ran, State
 from chatops.tools.contained.folder import TurnFolder
 from chatops.tools.contained.freezing import shown, with_order
 from chatops.tools.diff import unified
@@ -19,8 +20,8 @@ _COMMAND = 300
 def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
     """Return one line with the counts."""
     verbs = [entry.verb for entry in changes.entries]
-    runs = sum(any(mark.startswith("runs later") for mark in entry.marks) for entry in changes.entries)
-    failed = sum(one.outcome != "success" for one in changes.ran)
+    runs = sum(bool(entry.runs_later) for entry in changes.entries)
+    failed = sum(one.outcome is not Outcome.SUCCESS for one in changes.ran)
     parts = (
         (verbs.count("change") + verbs.count("mode"), "changed"),
         (verbs.count("add"), "new"),
@@ -72,7 +73,7 @@ def review(
         notes += [f"  {path}" for path in changes.hidden] + [""]
     if changes.ran:
         notes += ["Ran in the copy:"]
-        notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {one.outcome}" for one in changes.ran] + [""]
+        notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
     return ContainedReview(
         head=f"{'Undoes: ' if undo else ''}{head(changes, conflicts)}",
         notes=tuple(notes),
@@ -99,8 +100,12 @@ def describe(seen: ContainedReview) -> str:
 
 def title(entry: Entry) -> str:
     """Return one line about a change: what happens, to which path, and its marks."""
-    marks = f"  [{'; '.join(entry.marks)}]" if entry.marks else ""
-    return f"{entry.verb} {shown(entry.path)}{marks}"
+    marks = "; ".join((*(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
+    return f"{entry.verb} {shown(entry.path)}{f'  [{marks}]' if marks else ''}"
+
+
+def _ended(one: Ran) -> str:
+    return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
 
 
 def change_lines(entry: Entry, folder: TurnFolder) -> Iterator[str]:

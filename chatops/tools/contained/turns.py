@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from chatops.tools.base import Reconciled, Tool, ToolContext
 from chatops.tools.confine import home_folders
 from chatops.tools.contained import applying
 from chatops.tools.contained.applying import Applied, NotAppliedError, undoable
-from chatops.tools.contained.changes import ChangeList, Ran, selected
+from chatops.tools.contained.changes import ChangeList, Ran, ran_from, selected
 from chatops.tools.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import freeze, frozen, shown
@@ -218,7 +218,7 @@ class _OnCopy:
         paths = ", ".join(path.removeprefix(f"{context.workspace}/") for path in facts.paths)
         text = facts.command or (paths if known.path else facts.arguments)
         changes = not self.spec.read_only
-        ran = Ran(tool=self.spec.name, text=text, outcome="interrupted")
+        ran = Ran(tool=self.spec.name, text=text, outcome=Outcome.INTERRUPTED)
         if changes:
             await in_thread(_record, folder, context, ran)
         if known.runs_anything:
@@ -232,12 +232,12 @@ class _OnCopy:
             result = await work
         except Exception:
             if changes:
-                await in_thread(_record, folder, context, replace(ran, outcome="failed"))
+                await in_thread(_record, folder, context, replace(ran, outcome=Outcome.FAILED))
             raise
         if changes:
             ended = result.facts.ending
-            code = f", {ended.how}" if ended is not None and ended.how else ""
-            await in_thread(_record, folder, context, replace(ran, outcome=f"{result.outcome}{code}"))
+            ran = replace(ran, outcome=result.outcome, ending=ended.how if ended is not None else "")
+            await in_thread(_record, folder, context, ran)
         return result
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
@@ -363,7 +363,7 @@ def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
 
 def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
     """Add a call, or its end, to those of the turn."""
-    line = json.dumps([context.call_id, ran.tool, ran.text, ran.outcome])
+    line = json.dumps([context.call_id, asdict(ran)])
     with (folder.path / "ran.jsonl").open("a", encoding="ascii") as file:
         file.write(f"{line}\n")
         file.flush()
@@ -372,10 +372,10 @@ def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
 
 def _recorded(folder: TurnFolder) -> tuple[Ran, ...]:
     found: dict[str, Ran] = {}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            number, tool, text, outcome = json.loads(line)
-            found[number] = Ran(tool=tool, text=text, outcome=outcome)
+            number, ran = json.loads(line)
+            found[number] = ran_from(ran)
     return tuple(found.values())
 
 
