@@ -115,7 +115,7 @@ def _explain(error: ChatopsError, arguments: "Namespace") -> int:
 
 
 def _our_fault(error: Exception) -> int:
-    """Ours: one sentence here, the traceback in the log or, with CHATOPS_DEBUG, on stderr."""
+    """Report our own error in one sentence; the traceback goes to the log or, with CHATOPS_DEBUG, to stderr."""
     import logging
 
     if os.environ.get("CHATOPS_DEBUG"):

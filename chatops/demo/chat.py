@@ -42,7 +42,7 @@ class Turn:
     may_not_call: bool
 
     def results(self) -> list[Result]:
-        """All results of this turn, in order."""
+        """Return all results of this turn, in order."""
         return [result for round_ in self.rounds for result in round_]
 
 

@@ -55,7 +55,7 @@ def revoke(rows: Connection, rule_id: str, *, now: float) -> bool:
 
 
 def in_force(rows: Connection, *, session_id: SessionId | None, uid: int | None, tool: str | None) -> list[RuleRow]:
-    """See `Store.rules`. A damaged rule answers nothing and is left out."""
+    """Return what `Store.rules` does. A damaged rule answers nothing and is left out."""
     found = rows.all(
         f"SELECT {_COLUMNS} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
         "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) ORDER BY id",

@@ -47,7 +47,7 @@ class Background:
         self._begin(self._warm_up(model), name="warm-up")
 
     def offer_models(self, chat: SessionView) -> None:
-        """If the demo answers, look for a key and for servers on this machine, and tell the user about them."""
+        """Look for a key and for servers on this machine if the demo answers, and notify the user of them."""
         if chat.snapshot().is_demo:
             self._begin(self._offer(chat), name="offer models")
 
