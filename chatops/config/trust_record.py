@@ -90,7 +90,7 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise _unusable(file, "others can write to it")
             record = _decoded(json.loads(opened.read(_MAX_RECORD)))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return empty
     except OSError as error:
         why = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
@@ -114,7 +114,7 @@ def revoke_trust(workspace: Path, *, folder: Path) -> bool:
     with locked(file):
         try:
             file.unlink()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise ConfigError(
