@@ -17,9 +17,11 @@ from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.contained import applying
 from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume
+from chatops.tools.contained.changes import Ran
 from chatops.tools.contained.copying import make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
-from chatops.tools.contained.freezing import freeze
+from chatops.tools.contained.freezing import freeze, frozen
+from chatops.tools.contained.text import head
 from chatops.tools.contained.turns import ContainedTurns
 from tests.tools.toolkit import context_for
 
@@ -532,3 +534,18 @@ def test_only_attributes_without_rights_are_kept(workspace: Path, turn: TurnFold
     (turn.copy / "src/a.py").write_text("a = 2\n")
     apply(turn, freeze(turn), None)
     assert file.read_text() == "a = 2\n" and os.listxattr(file) == ["user.note"]
+
+
+def test_what_runs_later_is_a_fact_also_of_a_link(turn: TurnFolder) -> None:
+    (turn.copy / "Makefile").symlink_to("src/a.py")
+    (turn.copy / "conftest.py").write_text("x = 1\n")
+    (turn.copy / "runs later").write_text("x\n")
+    ran = Ran(tool="shell_exec", text="make", outcome=Outcome.SUCCESS, ending="stopped")
+    changes = freeze(turn, ran=(ran, Ran(tool="file_write", text="a", outcome=Outcome.FAILED)))
+    assert {one.path: one.runs_later for one in changes.entries} == {
+        "Makefile": ("make",),
+        "conftest.py": ("pytest",),
+        "runs later": (),
+    }
+    assert frozen(turn) == changes
+    assert head(changes, {}) == "3 new · 2 run later · 2 calls · 1 of them failed"

@@ -1,54 +1,33 @@
-"""Tools of a contained turn: the built-in tools on the copy of the workspace, and the tool that applies its changes."""
+"""The contained turns in the data folder: their tools, their lists for the dialog, and what is kept of them."""
 
-import asyncio
 import contextlib
-import json
-import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from chatops.domain.canonical import canonical, parsed
+from chatops.domain.canonical import parsed
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import Verdict
-from chatops.domain.sandbox import NARROWEST, Mount
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import (
     CONTAINED_APPLY,
     CallFacts,
-    Outcome,
-    Problem,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
 )
-from chatops.domain.wording import plural
-from chatops.tools.base import Reconciled, Tool, ToolContext
+from chatops.tools.base import Tool, ToolContext
 from chatops.tools.confine import home_folders
 from chatops.tools.contained import applying
-from chatops.tools.contained.applying import Applied, NotAppliedError, undoable
-from chatops.tools.contained.changes import ChangeList, Ran, ran_from, selected
-from chatops.tools.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
+from chatops.tools.contained.apply_tool import ApplyTool, directed
+from chatops.tools.contained.applying import undoable
+from chatops.tools.contained.copying import make_copy
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
-from chatops.tools.contained.freezing import freeze, frozen, shown
+from chatops.tools.contained.freezing import frozen
+from chatops.tools.contained.on_copy import OnCopy
 from chatops.tools.contained.text import ContainedReview, describe, review
-from chatops.tools.contained.workspace import WorkspaceReplacedError
-from chatops.tools.repository import config_for_reading
 from chatops.tools.sandbox import confinement
-from chatops.tools.survey import Find, survey
-from chatops.tools.threads import in_thread
 
-MAX_GROWTH = 2 << 30
-"""Bytes by which the free disk may shrink while a command runs; a sixteenth of it where the disk is nearly full."""
-_LEAST_FREE = 0.05
-_LOOK_S = 0.1
-_MOST_NAMED = 20
 _KEPT_S = 30 * 86_400
 _KEPT_BYTES = 512 << 20
-_PATHS = ("path", "cwd")
-"""Arguments of built-in tools that name a path."""
 
 
 class ContainedTurns:
@@ -62,8 +41,8 @@ class ContainedTurns:
     def tool(self, name: str, tool: Tool | None) -> Tool | None:
         """Return the tool for a call in a contained turn: `tool` on the copy, or the one that applies the changes."""
         if tool is None:
-            return _ApplyTool(self._data) if name == CONTAINED_APPLY else None
-        return _OnCopy(tool, self)
+            return ApplyTool(self._data) if name == CONTAINED_APPLY else None
+        return OnCopy(tool, self.folder, self.copied)
 
     def folder(self, name: str) -> TurnFolder:
         """Return the folder of a contained turn."""
@@ -92,7 +71,7 @@ class ContainedTurns:
     def review(self, arguments: str) -> ContainedReview:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         folder, undo = self._asked(arguments)
-        changes = _directed(folder, frozen(folder), undo=undo)
+        changes = directed(folder, frozen(folder), undo=undo)
         return review(changes, applying.conflicts(changes), folder, undo=undo)
 
     def shown(self, facts: CallFacts) -> CallFacts:
@@ -106,7 +85,7 @@ class ContainedTurns:
     def paths(self, arguments: str) -> tuple[str, ...]:
         """Return the paths that a pending call of `CONTAINED_APPLY` would apply, without those in conflict."""
         folder, undo = self._asked(arguments)
-        changes = _directed(folder, frozen(folder), undo=undo)
+        changes = directed(folder, frozen(folder), undo=undo)
         conflicts = applying.conflicts(changes)
         return tuple(one.path for one in changes.entries if one.path not in conflicts)
 
@@ -185,315 +164,3 @@ def _is_over(folder: TurnFolder) -> bool:
     """Return True if the changes were applied and no application or undo has to be finished."""
     states = [journal.get("state") for name in ("apply", "undo") if (journal := folder.read(name)) is not None]
     return bool(states) and all(state == "done" for state in states)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnCopy:
-    """A built-in tool that works on the copy: its facts name the workspace, and its files are those of the copy."""
-
-    tool: Tool
-    turns: ContainedTurns
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self.tool.spec
-
-    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
-        """Inspect the call in the copy."""
-        try:
-            folder = await in_thread(self.turns.copied, context.contained, context)
-        except (ToolFailedError, OSError) as error:
-            text = f"The turn is contained, and the workspace could not be copied: {error}"
-            return CallFacts(arguments=call.arguments, refusal=text)
-        call = replace(call, arguments=_relative(call.arguments, context.workspace))
-        facts = await self.tool.inspect(call, self._inside(folder, context))
-        return _moved(facts, source=folder.copy, target=context.workspace)
-
-    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Run the call in the copy, and record it for the list at the end."""
-        folder = self.turns.folder(context.contained)
-        if not await in_thread(lambda: folder.exists):
-            raise ToolFailedError("The copy of the workspace is gone; nothing was run.")
-        known = self.spec.capabilities
-        paths = ", ".join(path.removeprefix(f"{context.workspace}/") for path in facts.paths)
-        text = facts.command or (paths if known.path else facts.arguments)
-        changes = not self.spec.read_only
-        ran = Ran(tool=self.spec.name, text=text, outcome=Outcome.INTERRUPTED)
-        if changes:
-            await in_thread(_record, folder, context, ran)
-        if known.runs_anything:
-            inner = replace(_commands(context), source=folder.copy)
-            inner = replace(inner, mounts=await in_thread(_mounts, folder, inner))
-            work = _within_disk(self.tool.run(facts, inner), folder.copy)
-        else:
-            inner = self._inside(folder, context)
-            work = self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
-        try:
-            result = await work
-        except Exception:
-            if changes:
-                await in_thread(_record, folder, context, replace(ran, outcome=Outcome.FAILED))
-            raise
-        if changes:
-            ended = result.facts.ending
-            ran = replace(ran, outcome=result.outcome, ending=ended.how if ended is not None else "")
-            await in_thread(_record, folder, context, ran)
-        return result
-
-    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """Not asked: an interrupted call in the copy is settled by the engine."""
-        return Reconciled(result=None)
-
-    def _inside(self, folder: TurnFolder, context: ToolContext) -> ToolContext:
-        copy = folder.copy
-        inside = [path.relative_to(context.workspace) for path in context.protected if _is_below(path, context)]
-        protected = (*context.protected, *(copy / path for path in inside))
-        return replace(_commands(context), workspace=copy, source=copy, original=context.workspace, protected=protected)
-
-
-async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> ToolResult:
-    """Run a command, and stop it if it fills the disk that holds `place`. Raises ToolFailedError then."""
-    task, before = asyncio.ensure_future(work), os.statvfs(place)
-    try:
-        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-            now = os.statvfs(place)
-            taken = (before.f_bavail - now.f_bavail) * before.f_frsize
-            # Some file systems have no fixed number of files.
-            files = now.f_favail / now.f_files if now.f_files else 1.0
-            nearly_full = min(now.f_bavail / max(1, now.f_blocks), files) < _LEAST_FREE
-            if taken > MAX_GROWTH or (nearly_full and taken > MAX_GROWTH // 16):
-                task.cancel()
-                await asyncio.wait({task})
-                shrunk = f"the free disk space shrank by {taken >> 20:,} MiB while it ran"
-                raise ToolFailedError(f"The command was stopped: {shrunk}.")
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait({task})
-        if task.cancelled():
-            raise
-    return task.result()
-
-
-def _is_below(path: Path, context: ToolContext) -> bool:
-    return path.is_relative_to(context.workspace)
-
-
-def _commands(context: ToolContext) -> ToolContext:
-    """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
-    return replace(context, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
-
-
-def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
-    """Return what a command sees of the original: its repository, and folders too large to copy, all read-only.
-
-    Nothing is shown that holds a socket, pipe or device, or files that may hold secrets.
-    """
-    workspace, mounts = context.workspace, []
-    for name in read_manifest(folder).shared:
-        if name == ".git":
-            continue
-        place = workspace / name
-        with contextlib.suppress(OSError):
-            found = survey(place, workspace=workspace, find=Find.SECRETS)
-            if place.resolve() == place and not (found.special or found.closed or found.secret):
-                mounts.append(_mount(place, place))
-    store = workspace / ".git"
-    with contextlib.suppress(OSError):
-        if store.is_dir() and not store.is_symlink() and not survey(store, workspace=workspace).special:
-            mounts.append(_mount(store, store))
-            covers = dict.fromkeys(GIT_EMPTY, _empty(folder))
-            for name in GIT_CONFIGS:
-                covers[name] = folder.path / f"git-{name}"
-                covers[name].write_text(config_for_reading(store / name), encoding="utf-8")
-            for name, source in covers.items():
-                if (store / name).exists() and not (store / name).is_symlink():
-                    mounts.append(_mount(source, store / name))
-    return tuple(mounts)
-
-
-def _empty(folder: TurnFolder) -> Path:
-    place = folder.path / "empty"
-    place.mkdir(exist_ok=True)
-    return place
-
-
-def _mount(source: Path, target: Path) -> Mount:
-    return Mount(source=str(source), target=str(target))
-
-
-def _relative(arguments: str, workspace: Path) -> str:
-    """Return arguments in which absolute paths of the workspace are relative to it, so that they name the copy."""
-    try:
-        given = parsed(arguments)
-    except ValueError:
-        return arguments
-    if not isinstance(given, Mapping):
-        return arguments
-    changed = {
-        name: os.path.relpath(value, workspace)
-        for name in _PATHS
-        if isinstance(value := given.get(name), str) and (value == str(workspace) or value.startswith(f"{workspace}/"))
-    }
-    return canonical({**given, **changed}) if changed else arguments
-
-
-def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
-    """Return facts with the paths below `source` as paths below `target`."""
-
-    def moved(text: str) -> str:
-        if text == str(source):
-            return str(target)
-        return f"{target}{text[len(str(source)) :]}" if text.startswith(f"{source}/") else text
-
-    def said(text: str) -> str:
-        return text.replace(str(source), str(target))
-
-    return replace(
-        facts,
-        cwd=moved(facts.cwd),
-        workspace=moved(facts.workspace),
-        paths=tuple(map(moved, facts.paths)),
-        hashes=tuple(map(moved, facts.hashes)),
-        refusal=said(facts.refusal),
-        caution=said(facts.caution),
-        reveals=said(facts.reveals),
-        problems=tuple(replace(one, message=said(one.message)) for one in facts.problems),
-    )
-
-
-def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
-    """Add a call, or its end, to those of the turn."""
-    line = json.dumps([context.call_id, asdict(ran)])
-    with (folder.path / "ran.jsonl").open("a", encoding="ascii") as file:
-        file.write(f"{line}\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _recorded(folder: TurnFolder) -> tuple[Ran, ...]:
-    found: dict[str, Ran] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            number, ran = json.loads(line)
-            found[number] = ran_from(ran)
-    return tuple(found.values())
-
-
-def _directed(folder: TurnFolder, changes: ChangeList, *, undo: bool) -> ChangeList:
-    """Return the frozen list, or the list of what undoing it would change."""
-    if not undo:
-        return changes
-    return replace(changes, entries=undoable(folder, changes), left_out=(), ran=(), hidden=())
-
-
-@dataclass(frozen=True, slots=True)
-class _ApplyTool:
-    """The tool behind the call that asks about the changes of a contained turn. Only the engine makes such a call."""
-
-    data: Path
-
-    @property
-    def spec(self) -> ToolSpec:
-        return ToolSpec(
-            name=CONTAINED_APPLY,
-            description="Apply the changes of a contained turn to the workspace.",
-            schema="{}",
-            verdict=Verdict.ASK,
-            reconcilable=True,
-            timeout_s=600.0,
-        )
-
-    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
-        """Freeze the changes, or read the frozen ones, and compare their bases with the workspace."""
-        return await in_thread(self._inspected, call.arguments, context)
-
-    def _inspected(self, arguments: str, context: ToolContext) -> CallFacts:
-        facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
-        folder, undo, only, number = self._given(arguments)
-        try:
-            listed = frozen(folder) if undo else freeze(folder, ran=_recorded(folder), number=number)
-            changes = _directed(folder, listed, undo=undo)
-            conflicts = applying.conflicts(changes)
-        except (ToolFailedError, OSError) as error:
-            return _faulty(facts, str(error))
-        if changes.workspace != str(context.workspace):
-            return _faulty(facts, f"The changes belong to another workspace: {shown(changes.workspace)}.")
-        if not changes.entries:
-            left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
-            why = "Nothing to undo." if undo else f"Nothing to apply: the contained turn changed nothing.{left}"
-            return _faulty(facts, why)
-        unknown = [path for path in only or () if path not in {one.path for one in changes.entries}]
-        if unknown:
-            return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
-        found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
-        # Those of `only` too: it is part of the arguments, and an approval binds the whole list.
-        able = selected(changes, None, conflicts)
-        return replace(
-            facts,
-            paths=tuple(str(context.workspace / one.path) for one in able),
-            hashes=(_bound(changes), *found),
-        )
-
-    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Apply the changes that were approved. Outcome INVALID: nothing was applied."""
-        return await in_thread(self._applied, facts, context)
-
-    def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        folder, undo, only, _ = self._given(facts.arguments)
-        try:
-            with locked(self.data, context.workspace):
-                changes = self._approved(facts, folder, undo=undo)
-                done = applying.apply(folder, changes, only, undo=undo)
-        except (NotAppliedError, WorkspaceReplacedError) as error:
-            return ToolResult(outcome=Outcome.INVALID, content=str(error))
-        return _told(done, undo=undo)
-
-    def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: bool) -> ChangeList:
-        """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
-        try:
-            changes = frozen(folder)
-        except ToolFailedError as error:
-            raise NotAppliedError(f"Nothing was applied: {error}") from error
-        if _bound(_directed(folder, changes, undo=undo)) not in facts.hashes:
-            raise NotAppliedError("Nothing was applied: the frozen list is not the one that was approved.")
-        return changes
-
-    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """Finish an application that had passed the point of no return; take back any other."""
-        return await in_thread(self._reconciled, facts, context)
-
-    def _reconciled(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        folder, undo, _, _ = self._given(facts.arguments)
-        try:
-            with locked(self.data, context.workspace):
-                done = applying.resume(folder, frozen(folder), undo=undo)
-        except (ToolFailedError, OSError) as error:
-            return Reconciled(result=None, found=str(error))
-        return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_told(done, undo=undo))
-
-    def _given(self, arguments: str) -> tuple[TurnFolder, bool, list[str] | None, int]:
-        given: Any = parsed(arguments)
-        folder = turn_folder(self.data, str(given["turn"]))
-        return folder, bool(given.get("undo")), given.get("only"), int(given.get("list", 1))
-
-
-def _bound(changes: ChangeList) -> str:
-    """Return the entry of `CallFacts.hashes` that binds an approval to these changes."""
-    return f"changes {changes.digest}"
-
-
-def _faulty(facts: CallFacts, text: str) -> CallFacts:
-    return replace(facts, problems=(Problem(path="", message=text),))
-
-
-def _told(done: Applied, *, undo: bool) -> ToolResult:
-    """Return the result for the user and the model."""
-    verb = "Took back" if undo else "Applied"
-    named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])
-    more = f" and {len(done.done) - _MOST_NAMED:,} more" if len(done.done) > _MOST_NAMED else ""
-    lines = [f"{verb} {plural(len(done.done), 'change')}{': ' if named else ''}{named}{more}."]
-    if done.left:
-        lines.append(f"Left {len(done.left):,}, in conflict:")
-        lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MOST_NAMED]]
-    outcome = Outcome.SUCCESS if not done.left else Outcome.FAILED
-    return ToolResult(outcome=outcome, content="\n".join(lines))
