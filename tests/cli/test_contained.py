@@ -180,6 +180,7 @@ def changed(workspace: Path) -> list[bool]:
     return [note, (workspace / "new.py").exists(), (workspace / "made.txt").exists()]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "point", [3, 12, *(pytest.param(point, marks=pytest.mark.more) for point in (1, 2, 4, 7, 8, 10, 14, 16, 18))]
 )

@@ -65,6 +65,7 @@ class Deployment:
         return int(json.loads(file.read_text())["version"]) if file.exists() else 0
 
 
+@pytest.mark.more
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "number"), POINTS)
 def test_a_deployment_killed_there_takes_place_once(

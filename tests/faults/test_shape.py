@@ -157,6 +157,7 @@ def test_one_call_is_made_as_it_was_meant(patient_pipe: Pipe) -> None:
     patient_pipe.assert_well()
 
 
+@pytest.mark.more
 @pytest.mark.fault("C04", "C09", "C15", "C16")
 def test_what_is_shown_of_one_call_is_what_runs_once_and_only_after_a_yes(seen: FaultyChat) -> None:
     shapes = [shape for shape in one_call("", {}) if shape[:3] in {"C04", "C09", "C15", "C16"}]

@@ -256,7 +256,7 @@ def lose_power(
 @pytest.mark.fault("D22")
 def test_a_cut_log_has_everything_that_lies_before_the_cut(tmp_path: Path, figure: Count) -> None:
     losses = Losses()
-    lose_power(tmp_path, losses, random.Random(SEED), commits=4, deep=400, behind=BEHIND, blocks=10)
+    lose_power(tmp_path, losses, random.Random(SEED), commits=4, deep=60, behind=60, blocks=4)
     losses.add_to(figure)
     assert losses.tried > 50
 

@@ -370,6 +370,7 @@ def test_the_edit_that_lands_between_check_and_swap_is_kept(
     assert not list(workspace.rglob(".chatops-*"))
 
 
+@pytest.mark.more
 def test_deep_and_closed_folders_are_removed(turn: TurnFolder) -> None:
     descriptor = os.open(turn.copy, os.O_RDONLY)
     for _ in range(3_000):

@@ -58,6 +58,7 @@ def unix_socket(workspace: Path) -> Iterator[Path]:
 PYTHON = "python3 -c '{}'"
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize(
     "command",
     [

@@ -101,6 +101,7 @@ async def test_a_tunnel_carries_both_directions(server: int) -> None:
     assert answer.endswith("hello")
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize(
     ("target", "hosts"),
     [
@@ -163,6 +164,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
     assert dialled == [(PUBLIC, 80)]
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     "request_",
     [

@@ -57,6 +57,7 @@ def test_every_colour_that_a_registry_may_name_has_its_shades() -> None:
     assert PALETTE.keys().isdisjoint({"red", "green", "amber"}), "they have a meaning"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("environ", "answer", "theme"),
     [

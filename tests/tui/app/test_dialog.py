@@ -339,6 +339,7 @@ async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
         assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("outcome", "source", "mark"),
     [

@@ -36,6 +36,7 @@ def compare(running: Stage, name: str) -> None:
     assert picture(running) == file.read_text(encoding="utf-8")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize(("width", "height"), SIZES)
 async def test_the_transcript_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
@@ -48,6 +49,7 @@ async def test_the_transcript_looks_as_in_its_picture(width: int, height: int, t
         compare(running, f"transcript-{theme}-{width}x{height}")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize(("width", "height"), SIZES)
 async def test_the_first_screen_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
