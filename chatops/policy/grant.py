@@ -203,8 +203,8 @@ NOT_ON_OFFER = "not on offer in this role"
 
 
 def rule_source(rule: RememberedRule) -> str:
-    """Return a remembered rule as the source of an answer: ``rule 12: this folder, as coder``."""
-    return f"rule {rule.id}: {scope_words(rule.scope, rule.role)}"
+    """Return a remembered rule as the source of an answer: ``rule 12 (this folder, as coder)``."""
+    return f"rule {rule.id} ({scope_words(rule.scope, rule.role)})"
 
 
 def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:

@@ -43,6 +43,9 @@ def command_cases() -> list[dict[str, Any]]:
     denied = [
         ("a second command", f"true; {_PWN}"),
         ("a shell in a shell", f"bash -c 'true; {_PWN}'"),
+        ("a shell with a cluster of options", f"bash -ce 'true; {_PWN}'"),
+        ("a shell with options after -c", f"bash -c -e 'true; {_PWN}'"),
+        ("the text of watch", f"timeout 2 watch '{_PWN}'"),
         ("a wrapper", f"env -u X timeout 5 {_PWN}"),
         ("find", "find . -maxdepth 0 -exec touch {OUT}/PWNED \\;"),
         ("a function", f"f() {{ {_PWN}; }}; f"),

@@ -13,7 +13,7 @@ def test_commands_list_explain_use_and_revoke_the_same_rules(chatops: CommandLin
     assert (row["id"], row["rule"], row["scope"], row["role"]) == ("1", "shell_exec:touch one", "folder", "coder")
     assert row["folder"] == str(chatops.workspace.resolve()) and row["uses"] == 0
     explain = ("policy", "explain", "--role", "coder", "shell_exec", '{"command": "touch one"}')
-    assert "answered by rule 1 of this folder" in chatops(*explain).out
+    assert "answered by rule 1 (this folder, as coder)" in chatops(*explain).out
     ran = chatops("--role", "coder", "-p", "run `touch one`", "--output-format", "json")
     assert ran.code == 0 and ran.json["calls"][0]["decided_by"].startswith("rule 1")
     log = chatops("audit", "list").out

@@ -57,7 +57,7 @@ async def test_a_rule_for_the_folder_answers_in_later_sessions_and_is_recorded(w
         assert not await asks(session)
         assert (workspace / "one").exists()
         (result,) = [one for one in session.snapshot().messages if isinstance(one, ToolMessage)]
-        assert result.decided_by == "rule 1: this folder, as coder"
+        assert result.decided_by == "rule 1 (this folder, as coder)"
         (row,) = app.store.rules()
         assert (row.uses, row.rule.uid, row.rule.source_call.rpartition(".")[2]) == (1, os.getuid(), "1")
         (entry,) = app.store.decisions(session_id=session.session_id)

@@ -642,7 +642,7 @@ async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest
         running.clock.pass_(1.0)
         await running.press("down")
         assert bold(running, "approve once") == ["a", "s", "r", "e"]
-        assert bold(running, "deny with a reason") == ["d", "D", "Esc"]
+        assert bold(running, "deny with a reason") == ["c", "d", "D", "Esc"]
         await running.press("D")
         assert bold(running, "Esc back") == ["Enter", "Esc"]
         await running.press("escape", "escape", "ctrl+r")
