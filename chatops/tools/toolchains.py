@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,13 +40,27 @@ def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
     found = _of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
     venv = virtual_environment(workspace, environ)
     if venv is None:
-        return found
-    shown = dict.fromkeys((venv, *filter(_may_be_shown, _base(venv)), *found.shown))
+        return replace(found, shown=_outermost(found.shown, workspace=workspace))
+    shown = dict.fromkeys((venv, *filter(_may_be_shown, _base(venv, workspace=workspace)), *found.shown))
     return Toolchains(
-        shown=tuple(shown),
+        shown=_outermost(tuple(shown), workspace=workspace),
         path=(str(venv / "bin"), *found.path),
         environment={**found.environment, "VIRTUAL_ENV": str(venv)},
     )
+
+
+def _outermost(places: tuple[Path, ...], *, workspace: Path) -> tuple[Path, ...]:
+    """Return the places that no other place, and no system folder, contains.
+
+    bwrap cannot mount on a link in a read-only folder. What lies in the workspace is mounted over it, on its own.
+    """
+    inside = {place: place.is_relative_to(workspace) for place in (*_SYSTEM, *places)}
+
+    def contained(place: Path) -> bool:
+        others = (other for other in inside if inside[other] is inside[place])
+        return any(place.is_relative_to(other) and (place != other or place in _SYSTEM) for other in others)
+
+    return tuple(place for place in places if not contained(place))
 
 
 @lru_cache(maxsize=16)
@@ -59,6 +73,8 @@ def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]
         folder = Path(entry)
         # A program in the workspace can be written by the model. Only its virtual environment counts.
         if not folder.is_absolute() or _in_any(folder, (*_SYSTEM, workspace)):
+            continue
+        if Path(os.path.realpath(folder)).is_relative_to(workspace):
             continue
         for name in _PROGRAMS:
             program = shutil.which(name, path=entry)
@@ -90,17 +106,26 @@ def _is_venv(place: Path) -> bool:
     return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and _may_be_shown(place)
 
 
-def _base(venv: Path) -> Iterator[Path]:
-    """Yield the installation that the interpreter of a virtual environment belongs to, and the links on the way."""
+def _base(venv: Path, *, workspace: Path) -> Iterator[Path]:
+    """Yield the installation that the interpreter of a virtual environment belongs to, and the links on the way.
+
+    A link that leads into the workspace is not followed: a command may have made what is there.
+    """
     link = venv / "bin" / "python"
     for _ in range(10):
         if not link.is_symlink():
             return
         link = link.parent / os.readlink(link)
-        root = link.parent.parent
-        if _is_python(root):
-            # Through the folder's own name too: a link such as ``cpython-3.12`` leads to an exact version.
-            yield from dict.fromkeys((Path(os.path.normpath(root)), Path(os.path.realpath(root))))
+        folder = Path(os.path.realpath(link.parent))
+        if folder.is_relative_to(workspace) and not folder.is_relative_to(venv):
+            return
+        root = folder.parent
+        if root != venv and _is_python(root) and not root.is_relative_to(workspace):
+            # Through the folder's own name too: a link such as ``cpython-3.12`` leads to an exact version. Without
+            # its ``..`` the name can lead elsewhere.
+            name = Path(os.path.normpath(link.parent)).parent
+            same = os.path.realpath(name) == str(root) and not name.is_relative_to(workspace)
+            yield from dict.fromkeys((name, root) if same else (root,))
 
 
 def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:

@@ -231,6 +231,28 @@ async def test_the_active_virtual_environment_is_visible(tmp_path: Path, monkeyp
     assert str(venv) in facts.sandbox
 
 
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("active", [False, True])
+async def test_the_virtual_environment_that_was_activated_for_another_folder_works(
+    own: bool, active: bool, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, other, workspace = home / "versions" / "3", home / "other" / ".venv", tmp_path / "ws"
+    workspace.mkdir()
+    like_python(base)
+    (other / "bin").mkdir(parents=True)
+    (other / "pyvenv.cfg").touch()
+    (other / "bin" / "python3").symlink_to(base / "bin" / "python")
+    (other / "bin" / "python").symlink_to("python3")
+    if own:
+        python_in(workspace / ".venv")
+    if active:
+        monkeypatch.setenv("VIRTUAL_ENV", str(other))
+    monkeypatch.setenv("PATH", f"{other / 'bin'}:{os.environ['PATH']}")
+    seen = await ran(workspace, "command -v python3")
+    assert str(workspace / ".venv" if own and not active else other) in seen
+    assert "success" in seen
+
+
 def linked_venv(ws: Path, out: Path) -> None:
     python_in(out / "venv")
     (ws / ".venv").symlink_to(out / "venv")
@@ -245,7 +267,36 @@ def link_to_secrets(ws: Path, out: Path) -> None:
     (ws / ".venv" / "bin" / "python").symlink_to(out / "secrets" / "bin" / "python")
 
 
-@pytest.mark.parametrize("made", [linked_venv, link_to_secrets])
+def like_python(root: Path) -> None:
+    for folder in (root / "bin", root / "lib" / "python3.11"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (root / "lib" / "python3.11" / "os.py").touch()
+    (root / "bin" / "python").write_text("#!/bin/sh\n")
+    (root / "bin" / "python").chmod(0o755)
+
+
+def up_through_a_link(ws: Path, out: Path) -> None:
+    # ``ws/link/../../…`` is the workspace for the kernel, and / once ``..`` is removed from the text.
+    private, up = out / "private", len(ws.parts)
+    private.mkdir(parents=True)
+    like_python(ws / private.relative_to("/"))
+    deep = ws.joinpath(*("d" * up))
+    deep.mkdir(parents=True)
+    (ws / "link").symlink_to(deep)
+    python_in(ws / ".venv")
+    (ws / ".venv" / "bin" / "python").unlink()
+    (ws / ".venv" / "bin" / "python").symlink_to(f"{ws}/link/{'../' * up}{private.relative_to('/')}/bin/python")
+
+
+def by_a_link_of_the_workspace(ws: Path, out: Path) -> None:
+    like_python(out / "private")
+    python_in(ws / ".venv")
+    (ws / ".venv" / "bin" / "python").unlink()
+    (ws / ".venv" / "bin" / "python").symlink_to("../../python")
+    (ws / "python").symlink_to(out / "private" / "bin" / "python")
+
+
+@pytest.mark.parametrize("made", [linked_venv, link_to_secrets, up_through_a_link, by_a_link_of_the_workspace])
 def test_a_link_in_the_workspace_makes_no_other_folder_visible(
     tmp_path: Path, made: Callable[[Path, Path], None]
 ) -> None:
