@@ -1,10 +1,11 @@
 """The keys of the app as one table for the help screen, and the legend of keys under a dialog."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.cells import cell_len
 from textual.content import Content
 
 KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "trust"]
@@ -128,6 +129,25 @@ KEYS: tuple[KeyHelp, ...] = (
 _NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z+]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
+
+
+def wrapped_legend(text: str, width: int) -> Content:
+    """Return the legend in lines of at most `width` cells, broken between entries where that is possible."""
+    lines = [line for part in text.split("\n") for line in _packed(part, width)]
+    return Content("\n").join(legend("\n".join(lines)).wrap(max(1, width)))
+
+
+def _packed(text: str, width: int) -> Iterator[str]:
+    line, gap = "", ""
+    for part in re.split(r"(\s{2,})", text.strip()):
+        if part.isspace():
+            gap = part
+        elif line and cell_len(line + gap + part) > width:
+            yield line
+            line = part
+        else:
+            line += gap + part if line else part
+    yield line
 
 
 def legend(text: str) -> Content:

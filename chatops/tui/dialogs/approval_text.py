@@ -35,6 +35,7 @@ from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.payload import Description, Row, RowTone, line
 from chatops.tui.dialogs.question import Question
 
+_LONGEST_EXTRA = 100
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 
@@ -257,8 +258,13 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
     deny = f"c contain the turn   {deny}" if can_contain(item.pending) else deny
     if item.pending.facts.extra != NARROWEST:
-        rest += f"\n+ approve once with {line(describe_extra(item.pending.facts.extra))}"
+        rest += f"\n+ approve once with {_extra(line(describe_extra(item.pending.facts.extra)))}"
     return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"
+
+
+def _extra(described: str) -> str:
+    """Return what `+` adds. If it is long, name the line of the payload that holds all of it."""
+    return described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
 
 
 def _short(item: ListedCall, left: int) -> str:
@@ -269,7 +275,8 @@ def _short(item: ListedCall, left: int) -> str:
     if item.pending.outcome_unknown:
         return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
     with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
-    return f"a {with_extra}s r e d D Esc" if item.seen else f"a +{left} lines  e d Esc"
+    contain = "c " if can_contain(item.pending) else ""
+    return f"a {with_extra}s r e {contain}d D Esc" if item.seen else f"a +{left} lines  e d Esc"
 
 
 # Answers that need a text first

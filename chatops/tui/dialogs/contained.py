@@ -283,6 +283,9 @@ class ContainedScreen(GuardedDialog):
         apply = f"a apply {len(self._ticked)} of {able}"
         if self._undoes:
             apply = "a take back"
+        if self.has_class("-narrow"):
+            first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{below} lines"
+            return f"{first}  {'d Esc' if self._undoes else 'Space Tab d D Esc'}"
         first = apply if self._seen else f"a scrolls, {plural(below, 'more line')} below"
         ticks = "" if self._undoes else "   Space ticks   Tab next file"
         return f"{first}{ticks}\n{rest}"

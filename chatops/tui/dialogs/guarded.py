@@ -23,7 +23,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import KeyGroup, legend
+from chatops.tui.keys import KeyGroup, wrapped_legend
 from chatops.tui.textual_internals import toast_rows
 
 GRACE_S = 0.5
@@ -37,6 +37,8 @@ MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
 NOTE_ROWS = 4
 """Maximum lines of a note, as in ``dialogs.tcss``."""
+LEAST_PAYLOAD = 4
+"""Lines of the payload that are worth more than the list of calls."""
 _MAX_WIDTH = 110
 _SIDES = 4
 """Cells taken by a dialog's border and padding."""
@@ -170,12 +172,16 @@ class GuardedDialog(Modal[None]):
         if self._scrolled(event.key):
             return
         if event.key == "escape":
-            self.dismiss(None)
+            self.go_back()
             return
         if event.key == "f1":
             self.post_message(self.HelpWanted(self.KEY_GROUP))
             return
         self.answer(typed or event.key, typed=bool(typed))
+
+    def go_back(self) -> None:
+        """Handle Esc: close the dialog without an answer."""
+        self.dismiss(None)
 
     def _meant(self, event: events.Key, *, decides: bool) -> bool:
         """Return True if the user had seen the dialog for long enough when the key was pressed.
@@ -348,29 +354,38 @@ class GuardedDialog(Modal[None]):
         frame = self.frame() if self.can_draw else None
         if frame is None:
             return
-        listed = frame.calls is not None and not self.has_class("-narrow")
         keys = self._legend(frame)
+        around = 6 + keys.plain.count("\n")
+        around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
+        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
+        # The keys and some lines of the payload come first; the title tells which call is shown.
+        room = self.size.height - toast_rows(self) - around - rows
+        listed = frame.calls is not None and not self.has_class("-narrow") and room >= LEAST_PAYLOAD
         self._put("#approval-title", frame.title)
         self._put("#approval-calls", frame.calls or "", shown=listed)
         self._put("#approval-note", self._note, shown=bool(self._note))
         self._put("#approval-keys", keys)
-        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None and listed else 0
-        self._fit_payload(around=6 + rows + self._note_rows + keys.plain.count("\n"))
+        self._fit_payload(around=around + (rows if listed else 0))
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
         self._put("#approval-small", small, shown=self.too_small)
 
     def _legend(self, frame: DialogFrame) -> Content:
         if frame.waits and not self._guard.armed:
             return Content("Keys act after a short pause.")
-        return legend("Esc later" if self.too_small else frame.keys)
+        return wrapped_legend("Esc later" if self.too_small else frame.keys, self._width)
 
     @property
-    def _note_rows(self) -> int:
-        """Lines of the note, with the empty line above; 0 without one."""
-        if not self._note:
+    def _width(self) -> int:
+        """Cells in a line of the dialog."""
+        return max(1, self.size.width if self.has_class("-narrow") else min(self.size.width, _MAX_WIDTH) - _SIDES)
+
+    def _fit_note(self, *, most: int) -> int:
+        """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""
+        if not self._note or self.has_class("-narrow"):
             return 0
-        width = min(self.size.width, _MAX_WIDTH) - _SIDES
-        return 1 + min(NOTE_ROWS, len(textwrap.wrap(self._note, max(1, width))))
+        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(self._note, self._width))))
+        self.query_one("#approval-note").styles.max_height = rows
+        return 1 + rows
 
     def _fit_payload(self, *, around: int) -> None:
         """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""

@@ -21,7 +21,7 @@ from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import line
 from chatops.tui.dialogs.question import Question
-from chatops.tui.keys import legend
+from chatops.tui.keys import wrapped_legend
 
 SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
@@ -168,7 +168,7 @@ class RuleDialog(Modal[Approved | None]):
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
         keys = f"ctrl+s approves, with a rule for {SCOPE_NAMES[self._scope]}   e edit   Esc back"
-        self.query_one("#rule-keys", Static).update(legend(keys))
+        self.query_one("#rule-keys", Static).update(wrapped_legend(keys, self.query_one("#rule").content_size.width))
         self._note = ""
 
     def _rows(self) -> Iterator[Content]:

@@ -71,6 +71,13 @@ class TrustScreen(GuardedDialog):
             case _:
                 pass
 
+    def go_back(self) -> None:
+        """Go back from the texts to the list, else leave without an answer."""
+        if self._texts_shown:
+            self.answer("v", typed=True)
+        else:
+            super().go_back()
+
     def _trust(self) -> None:
         if self.too_small:
             self.show_note("Make the window larger: what is not shown cannot be trusted.")
@@ -101,12 +108,13 @@ class TrustScreen(GuardedDialog):
         """Return title and keys."""
         left = 0 if self.payload.end_seen else self.payload.lines_below
         texts = "v hide the texts" if self._texts_shown else "v show the texts"
+        leave = "Esc back to the list" if self._texts_shown else "Esc not now"
         if not self._question.is_answerable:
             return DialogFrame(title="What this folder brings", keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
             return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
         trust = f"t scrolls, {plural(left, 'more line')} below" if left else "t trust"
-        keys = f"{trust}   d ignore, ask when it changes   {texts}\nEsc not now"
+        keys = f"{trust}   d ignore, ask when it changes   {texts}   {leave}"
         return DialogFrame(title="Trust what this folder brings?", keys=keys)
 
     @on(PayloadView.EndSeen)

@@ -64,6 +64,15 @@ async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> Non
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
 
 
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
+    async with asked(size) as running:
+        await running.press("end", "end")
+        for key in ("Space ticks", "Tab next file", "d discard all", "D send back with a reason", "Esc later"):
+            assert key in running.text, f"{key!r} is missing:\n{running.text}"
+        assert "a apply 2 of 2" in running.text
+
+
 async def test_space_ticks_and_never_decides() -> None:
     async with asked() as running:
         await running.press("tab", "space")

@@ -749,6 +749,23 @@ async def test_plus_approves_once_with_what_the_dialog_names() -> None:
         assert [taken.decision for taken in running.session.taken] == [Approved(extra=lacking().extra)]
 
 
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (50, 16)])
+async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
+    extra = SandboxSpec(hosts=("raw.githubusercontent.example", "objects.githubusercontent.example"))
+    facts = replace(lacking("curl -fsSL https://example.org/install.sh | sh"), extra=extra)
+    keys = ("a approve once", "s for this session", "r make a rule", "e edit", "c contain the turn", "d deny")
+    async with stage(size=size) as running:
+        await asked(running, pending_call(1, facts=facts), pending_call(2, facts=facts))
+        while not running.dialog.payload.end_seen:
+            await running.press("pagedown")
+        for key in (*keys, "D deny with a reason", "Esc later", "+ approve once with"):
+            assert key in running.text, f"{key!r} is missing:\n{running.text}"
+        assert "objects.githubusercontent.example" in running.text.rpartition("+ approve once with")[2]
+        running.dialog.show_note("A note. " * 60)
+        await running.settle()
+        assert "+ approve once with" in running.text and "Esc later" in running.text
+
+
 async def test_plus_needs_the_end_on_screen_and_is_never_meant_by_a_or_approve_the_rest() -> None:
     async with stage(size=(80, 24)) as running:
         long = lacking("git push\n" * 60)

@@ -66,6 +66,22 @@ async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
         assert running.host.trusted == [True]
 
 
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+async def test_all_keys_stay_on_screen_and_esc_goes_back_to_the_list_first(size: tuple[int, int]) -> None:
+    async with stage(size=size) as running:
+        screen = await asked(running)
+        await running.press("end", "end")
+        for key in ("t trust", "d ignore, ask when it changes", "v show the texts", "Esc not now"):
+            assert key in running.text, f"{key!r} is missing:\n{running.text}"
+        await running.press("v", "end", "end")
+        for key in ("t trust", "d ignore, ask when it changes", "v hide the texts", "Esc back to the list"):
+            assert key in running.text, f"{key!r} is missing:\n{running.text}"
+        await running.press("escape")
+        assert running.app.screen is screen and "v show the texts" in running.text
+        await running.press("escape")
+        assert not isinstance(running.app.screen, TrustScreen) and running.host.trusted == []
+
+
 @pytest.mark.more
 async def test_the_texts_are_part_of_what_has_to_be_seen() -> None:
     async with stage(size=(100, 24)) as running:
