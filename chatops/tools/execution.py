@@ -213,9 +213,7 @@ async def run_confined(
         causes = [f"not reachable from the sandbox: {', '.join(run.refused[:_MOST_NAMED])}"]
         needs = SandboxSpec(hosts=run.refused[:_MOST_OFFERED]) if ended.code else NARROWEST
     failures.learn(facts, context, needs=needs)
-    if run.left:
-        names = ", ".join(f".git/{name}" for name in run.left)
-        causes.append(f"changed or locked outside meanwhile, so left as they are: {names}")
+    causes += run.left
     cause = "; ".join(filter(None, causes))
     return _result(run, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
 

@@ -18,6 +18,10 @@ After the command `finish` puts the changed files of `_STATE` into the real ``.g
 else that the command made in the stage (``commondir``, new hooks, a todo list with ``exec`` lines) is dropped with
 it. A file that somebody else has changed in the meantime is left alone, and the result says so.
 
+``objects``, ``refs`` and ``logs`` could lead the user's next git command to a file outside: by a symlink, or by a
+symbolic reference with ``..`` in it. `finish` removes these. If one is there before the command, or one of the three
+is no folder, the command gets no access: what a killed run left is refused by the next one.
+
 A linked worktree has a file ``.git`` that names its folder in the main repository. The file can be written by a
 model, so it counts only if that folder names this workspace in turn. A submodule's file does not count: its
 repository is not shown.
@@ -34,7 +38,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.domain.sandbox import GitAccess
+from chatops.tools.covers import SandboxSetupError
 from chatops.tools.mount_point import is_mount_point
+from chatops.tools.output import visible
 
 _STATE = (
     "HEAD",
@@ -53,7 +59,13 @@ _STATE = (
 )
 """Files of ``.git`` that a commit, merge or fetch changes. None of them can start a program."""
 _SHARED = ("objects", "refs", "logs")
-_HEAD = re.compile(rb"ref: refs/[^\x00-\x20~^:?*\[\\]+\n?|[0-9a-f]{40}(?:[0-9a-f]{24})?\n?")
+_REFERENCE = re.compile(
+    rb"ref: refs(?:/(?!\.)(?:(?!\.\.|@\{|\.lock(?:/|\n?\Z))[^\x00-\x20\x7f~^:?*\[\\/])+)+(?<!\.)\n?"
+)
+"""A symbolic reference whose name is valid, see ``git check-ref-format``. Git follows others, also out of ``.git``."""
+_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\n?")
+_LONGEST_REFERENCE = 4_096
+_MOST_NAMED = 5
 _MOST = 512_000_000
 """Bytes of a file that is copied."""
 _LONGEST_POINTER = 4_096
@@ -70,6 +82,21 @@ class Repository:
     def outside(self) -> bool:
         """True for a linked worktree, whose repository lies elsewhere."""
         return self.folder != self.common
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folders that a command with access `commit` writes directly."""
+        folders = dict.fromkeys((self.folder, self.common))
+        return tuple(folder / name for folder in folders for name in _SHARED if os.path.lexists(folder / name))
+
+    def leading_elsewhere(self, *, remove: bool) -> str:
+        """Name what in `places` leads out of the repository, or cannot be examined; with `remove`, remove it."""
+        found = [path for place in self.places for path in _led_elsewhere(place, remove=remove)]
+        return _listed([self.named(path) for path in found])
+
+    def named(self, path: Path) -> str:
+        """Return the name of a path of the repository for a message."""
+        return f".git/{path.relative_to(self.common)}"
 
 
 def find_repository(workspace: Path) -> Repository | None:
@@ -124,15 +151,31 @@ class Stage:
     """State of the copies."""
 
     def finish(self) -> tuple[str, ...]:
-        """Take changed files over into the real repository. Return the names of those that could not be."""
-        left = []
+        """Remove links, and take changed files over into the real repository. Return what was not, as clauses."""
+        found = self.repository.leading_elsewhere(remove=True)
+        notes = [f"removed from the repository, as it leads elsewhere: {found}"] if found else []
+        left, refused = [], []
         for name in _STATE:
             now = _state(self.folder / name)
             if now == self.copied.get(name):
                 continue
-            if not self._taken_over(name, removed=now is None):
-                left.append(name)
-        return tuple(left)
+            if self._fault(name):
+                refused.append(f".git/{name}")
+            elif not self._taken_over(name, removed=now is None):
+                left.append(f".git/{name}")
+        if refused:
+            notes.append(f"not valid, so not taken over: {_listed(refused)}")
+        if left:
+            notes.append(f"changed or locked outside meanwhile, so left as they are: {_listed(left)}")
+        return tuple(notes)
+
+    def _fault(self, name: str) -> bool:
+        """Return True if a reference of the stage may lead the next git command elsewhere."""
+        if name == "HEAD":
+            data = _begin(self.folder / name)
+            head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
+            return not head and _ID.fullmatch(data) is None
+        return (name.endswith("_HEAD") or name == "AUTO_MERGE") and _begin(self.folder / name).startswith(b"ref:")
 
     def _taken_over(self, name: str, *, removed: bool) -> bool:
         real = self.repository.folder / name
@@ -145,7 +188,7 @@ class Stage:
         try:
             with open(descriptor, "wb") as file:
                 data = b"" if removed else _read(self.folder / name)
-                if _state(real) != self.before.get(name) or (name == "HEAD" and _HEAD.fullmatch(data) is None):
+                if _state(real) != self.before.get(name):
                     return False
                 file.write(data)
             if removed:
@@ -169,11 +212,12 @@ class Stage:
 def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage | None]:
     """Make a stage for a command with access `commit` and remove it at the end; None if it needs none.
 
-    Raises OSError if the files cannot be copied.
+    Raises OSError if the files cannot be copied, SandboxSetupError if the repository leads elsewhere.
     """
     if repository is None or access != "commit":
         yield None
         return
+    _prepare(repository)
     folder = Path(tempfile.mkdtemp(prefix="chatops-git-"))
     try:
         stage = Stage(repository=repository, folder=folder)
@@ -190,6 +234,99 @@ def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage |
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _prepare(repository: Repository) -> None:
+    """Make the folders that git has not made yet: what is not there cannot be mounted.
+
+    Raises OSError, and SandboxSetupError if something in the repository leads elsewhere.
+    """
+    for place in repository.places:
+        if not stat.S_ISDIR(os.lstat(place).st_mode):
+            raise SandboxSetupError(f"{repository.named(place)} is a link, or no folder, so no command may commit")
+    for folder in dict.fromkeys((repository.folder, repository.common)):
+        (folder / "logs").mkdir(exist_ok=True)
+    with _folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
+        os.mkdir("info", dir_fd=objects)
+    if found := repository.leading_elsewhere(remove=False):
+        raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
+
+
+def _led_elsewhere(place: Path, *, remove: bool) -> list[Path]:
+    """Return the symlinks, and the symbolic references of no valid name, below a folder of the repository.
+
+    No link is followed. A folder that cannot be examined counts too. With `remove` they are removed.
+    """
+    found: list[Path] = []
+    waiting = ["."]
+    try:
+        with _folder(place) as root:
+            start = os.readlink(f"/proc/self/fd/{root}")
+            while waiting:
+                below = waiting.pop()
+                try:
+                    with _folder(below, root) as folder:
+                        # Somebody may have replaced a folder on the way by a link meanwhile.
+                        if os.readlink(f"/proc/self/fd/{folder}") != os.path.normpath(os.path.join(start, below)):
+                            raise OSError
+                        names, leading = _entries(folder, references=place.name == "refs", remove=remove)
+                        waiting += [os.path.join(below, name) for name in names]
+                        found += [place / below / name for name in leading]
+                except OSError:
+                    found.append(place / below)
+    except OSError:
+        found.append(place)
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def _folder(path: Path | str, at: int | None = None) -> Iterator[int]:
+    """Open a folder as a place, without a link at its end. Raises OSError."""
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: int, *, references: bool, remove: bool) -> tuple[list[str], list[str]]:
+    """Return the names of the subfolders of an open folder, and of what leads elsewhere. Raises OSError."""
+    if remove and not os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK):
+        os.chmod(f"/proc/self/fd/{folder}", 0o755)
+    folders, leading = [], []
+    with os.scandir(f"/proc/self/fd/{folder}") as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif entry.is_symlink() or (references and _leads_elsewhere(entry.name, folder)):
+                leading.append(entry.name)
+    if remove:
+        for name in leading:
+            os.unlink(name, dir_fd=folder)
+    return folders, leading
+
+
+def _leads_elsewhere(name: str, folder: int) -> bool:
+    """Return True if a loose reference is symbolic and not valid, or cannot be read."""
+    data = _begin(name, folder)
+    return data == b"\xff" or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
+
+
+def _begin(path: Path | str, folder: int | None = None) -> bytes:
+    """Return the content of a reference, cut if it is longer than one; b"\xff" if it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        with open(descriptor, "rb") as file:
+            return file.read(_LONGEST_REFERENCE)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return b"\xff"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(visible(name) for name in names[:_MOST_NAMED]) + more
+
+
 def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -> list[str]:
     """Return the arguments of bwrap that give a command this access."""
     folder, common = repository.folder, repository.common
@@ -198,9 +335,6 @@ def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -
         return [bind, str(common), str(common)] if repository.outside or access != "writable" else []
     args = ["--ro-bind", str(common), str(common)] if repository.outside else []
     args += ["--bind", str(stage.folder), str(folder)]
-    # Where git has not made them yet: what is not there cannot be mounted.
-    for place in (folder / "logs", common / "logs", common / "objects" / "info"):
-        place.mkdir(exist_ok=True)
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False):
             args += ["--bind" if entry.name in _SHARED else "--ro-bind", entry.path, entry.path]

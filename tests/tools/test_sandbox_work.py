@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.tools.confine import home_folders
 from chatops.tools.git_access import find_repository, staged
@@ -29,6 +30,10 @@ async def ran(workspace: Path, command: str, spec: SandboxSpec = COMMIT) -> str:
 
 def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def status(folder: Path, *words: str) -> int:
+    return subprocess.run(["git", *words], cwd=folder, check=False, capture_output=True).returncode
 
 
 @pytest.fixture
@@ -114,6 +119,70 @@ async def test_a_command_that_may_commit_changes_no_settings_of_git(repository: 
     assert protected() == before
     assert (repository / ".git" / "index").is_file() or "index" in command
     assert not (repository / ".git" / "index").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("rm .git/logs/HEAD; ln -s {out}/rc .git/logs/HEAD", "logs/HEAD"),
+        ("rm -rf .git/refs/heads; ln -s {out} .git/refs/heads", "refs/heads"),
+        ("mv .git/objects/pack .git/objects/pk; ln -s {out} .git/objects/pack", "objects/pack"),
+        ("mkdir .git/refs/heads/d; ln -s {out} .git/refs/heads/d/e; chmod 0 .git/refs/heads/d", "refs/heads/d/e"),
+        ("printf 'ref: refs/heads/../../../../out/W\\n' > .git/refs/heads/main", "refs/heads/main"),
+        ("ln -s {out}/rc .git/logs/x; kill -9 $$", "logs/x"),
+        ("printf 'ref: refs/heads/../../../../out/W\\n' > .git/HEAD", ".git/HEAD"),
+        ("printf 'ref: refs/heads/../../../../../out/rc\\n' > .git/HEAD", ".git/HEAD"),
+        ("printf 'ref: refs/heads/../../../../out/W\\n' > .git/ORIG_HEAD", ".git/ORIG_HEAD"),
+    ],
+)
+async def test_nothing_in_the_repository_leads_the_next_git_outside(
+    repository: Path, tmp_path: Path, command: str, named: str
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "rc").write_text("mine\n")
+    assert named in await ran(repository, command.format(out=out))
+    store = repository / ".git"
+    assert not [path for path in store.rglob("*") if path.is_symlink()]
+    for words in ("commit -q --allow-empty -m x", "branch y", "reset -q HEAD"):
+        status(repository, *words.split())
+    assert [path.read_text() for path in out.iterdir()] == ["mine\n"]
+
+
+@pytest.mark.parametrize("place", ["objects", "refs", "logs", "objects/info", "refs/heads", "logs/HEAD"])
+async def test_a_repository_that_leads_elsewhere_gives_no_access_to_commit(
+    repository: Path, tmp_path: Path, place: str
+) -> None:
+    out, store = tmp_path / "out", repository / ".git"
+    (store / place).rename(out)
+    before = sorted(out.rglob("*"))
+    (store / place).symlink_to(out)
+    with pytest.raises(ToolFailedError, match=rf"commit.*\.git/{place}|\.git/{place} .*commit"):
+        await ran(repository, "echo ran > ran")
+    assert not (repository / "ran").exists()
+    assert sorted(out.rglob("*")) == before
+    assert "success" in await ran(repository, "echo ran > ran", SandboxSpec())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a..b", "a//b", "a.lock", "a.lock/b", ".a", "a/.b", "a/", "a.", "a@{b", "a b", "a~", "../tags/a", "../../a", ""],
+)
+@pytest.mark.more
+async def test_only_a_valid_branch_becomes_head(repository: Path, name: str) -> None:
+    assert status(repository, "check-ref-format", f"refs/heads/{name}")
+    await ran(repository, f"printf 'ref: refs/heads/{name}\\n' > .git/HEAD")
+    assert (repository / ".git" / "HEAD").read_text() == "ref: refs/heads/main\n"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", ["a.b", "a/b-c", "größe", "a.locked", "a@b", "@", "a.lock.b", "{a}"])
+async def test_each_valid_branch_becomes_head(repository: Path, name: str) -> None:
+    assert not status(repository, "check-ref-format", f"refs/heads/{name}")
+    assert "success" in await ran(
+        repository, f"git checkout -q --orphan '{name}' || git symbolic-ref HEAD refs/heads/{name}"
+    )
+    assert (repository / ".git" / "HEAD").read_text() == f"ref: refs/heads/{name}\n"
 
 
 async def test_a_file_that_the_user_changes_meanwhile_is_left_alone(repository: Path) -> None:
