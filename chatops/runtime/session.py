@@ -2,9 +2,6 @@
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 
-Messages that are submitted during a turn or a workflow run are queued in the store and sent one at a time after it, in
-the order of typing. A message leaves the queue in the commit that starts its turn, so it is sent exactly once.
-
 Other settings apply to the current turn from its next model call on. What they take away is gone at once.
 """
 
@@ -12,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Decision, RuleScope
 from chatops.domain.errors import (
     AlreadyDecidedError,
@@ -20,18 +16,18 @@ from chatops.domain.errors import (
     ConfigError,
     NotSavedError,
     SessionBusyError,
-    UnreadableError,
 )
-from chatops.domain.events import Notice, Published, RoleSwitched, TurnFinished, TurnStarted, TurnStatus
+from chatops.domain.events import Notice, RoleSwitched
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, SummaryMessage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import CancelTurn, ContainTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.view import in_flight, may_be_retried, turn_status
+from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, holds, resolve
+from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
     RegistryNews,
@@ -48,9 +44,6 @@ from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo, Store
-
-_HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
-"""Turn results that hold the queue until the user continues."""
 
 
 async def open_session(
@@ -114,17 +107,11 @@ class Session(SessionView):
         self._runner = self._turns.runner
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
-        self._queue: tuple[str, ...] = ()
-        """The queued messages as stored, oldest first."""
-        self._queue_held = False
-        """True after an interrupted or failed turn: nothing is sent until the user sends, resumes or retries."""
-        self._queue_waits = False
-        """True if the next message is sent as soon as the store can be written again."""
+        self._queue = MessageQueue(self._turns, services, self._bus)
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[SessionSettings, Grant] | None = None
         """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
-        self._bus.subscribe(self._on_event)
 
     # State
 
@@ -164,8 +151,8 @@ class Session(SessionView):
         return replace(
             seen,
             contained=seen.contained or self._turns.contain_next,
-            queued=self._queue,
-            queue_held=self._queue_held and not self._turns.unfinished,
+            queued=self._queue.messages,
+            queue_held=self._queue.held and not self._turns.unfinished,
             registry=self._registry_notice,
             concern=self.unsaved or self._turns.store_notice,
         )
@@ -204,25 +191,10 @@ class Session(SessionView):
         self._turns.store_notice = ""
         async with self._turns.submitting:
             try:
-                return await self._submit(await self._turns.stored(), text, draft or _no_draft)
+                return await self._queue.submit(await self._turns.stored(), text, draft or no_draft)
             except NotSavedError as error:
                 self._runner.report_unsaved(error)
                 raise
-
-    async def _submit(self, info: SessionInfo, text: str, draft: Callable[[], ComposerDraft | None]) -> bool:
-        blocked = bool(self._turns.workflow) or self._turns.unfinished
-        if blocked or self._queue:
-            with suppress(NotSavedError):
-                await self._reload_queue(info)
-        if not blocked and not (self._queue and self._services.attended):
-            await self._turns.start(info, text, draft=draft)
-            return True
-        await self._services.worker(self._services.store.queue_message, info.id, text, draft=draft())
-        self._queue = (*self._queue, text)
-        if not blocked:
-            self._queue_held = False
-            await self._start_queued()
-        return False
 
     async def take_queued(self, *, into: str) -> str:
         """Remove the newest message from the queue and store it as setting `into`. Empty if nothing is queued.
@@ -230,45 +202,12 @@ class Session(SessionView):
         Raises ConflictError once another process owns the session, and StoreError.
         """
         self._turns.check_owned()
-        async with self._turns.submitting:
-            info = self._turns.info
-            if info is None:
-                return ""
-            text = await self._services.worker(self._services.store.take_queued_message, info.id, into=into)
-            await self._reload_queue(info)
-            return text or ""
+        return await self._queue.take(into=into)
 
     async def resume_queue(self) -> None:
         """Send the queued messages, even after a turn that failed or was interrupted."""
-        self._queue_held = False
-        await self._send_queued()
-
-    async def _send_queued(self) -> None:
-        """Start the next turn with the oldest message, unless the queue is held."""
-        async with self._turns.submitting:
-            await self._start_queued()
-
-    async def _start_queued(self) -> None:
-        """Start the next turn. A message that cannot be sent stays queued, with a notice."""
-        self._queue_waits = False
-        turns = self._turns
-        if turns.workflow or not self._services.attended or turns.info is None or turns.unfinished:
-            return
-        try:
-            await self._reload_queue(turns.info)
-            if self._queue and not self._queue_held:
-                reach("sending_kept")
-                await turns.start(turns.info, self._queue[0], draft=_no_draft, queued=True)
-                self._queue = self._queue[1:]
-        except NotSavedError as error:
-            self._queue_waits = True
-            self._runner.report_unsaved(error)
-        except ChatopsError as error:
-            self._queue_held = True
-            self.notify(f"A queued message could not be sent: {error}", advice=error.advice)
-
-    async def _reload_queue(self, info: SessionInfo) -> None:
-        self._queue = await self._services.worker(self._services.store.queued_messages, info.id)
+        self._queue.held = False
+        await self._queue.send()
 
     # The turn
 
@@ -296,7 +235,7 @@ class Session(SessionView):
         state = self.state
         if not self.pending and not self._turns.workflow:
             # Also if the turn ends, or the next one is about to start, while the key press is being handled.
-            self._queue_held = True
+            self._queue.held = True
         if state is None or not in_flight(state):
             return False
         return await self._cancel_turn()
@@ -334,7 +273,7 @@ class Session(SessionView):
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
         if await self._runner.retry_unsaved():
             return True
-        self._queue_held = False
+        self._queue.held = False
         self._turns.grant = self._turns.settings.grant(self._services.rights)
         return await self._runner.take(RetryTurn(grant=self._turns.grant))
 
@@ -343,7 +282,7 @@ class Session(SessionView):
         self._publish_deferred()
         state = self.state
         if state is None or isinstance(state.phase, Finished):
-            await self._send_queued()
+            await self._queue.send()
         else:
             await self._turns.resume(state)
 
@@ -545,10 +484,7 @@ class Session(SessionView):
         """
         await self._turns.load()
         if (info := self._turns.info) is not None:
-            await self._reload_queue(info)
-            # The queue of an earlier process is held if the last turn held it.
-            store, worker = self._services.store, self._services.worker
-            self._queue_held = bool(self._queue) and await worker(_last_turn_holds, store, info)
+            await self._queue.load(info)
 
     async def aclose(self) -> None:
         """Stop all work and release the session. Pending calls stay pending."""
@@ -567,19 +503,6 @@ class Session(SessionView):
         """Show a notice about the store until the user continues."""
         self._turns.store_notice = text
 
-    def _on_event(self, published: Published) -> None:
-        match published.event:
-            case TurnStarted():
-                self._queue_held = False
-            case TurnFinished(result=result) if result in _HOLDING:
-                self._queue_held = True
-            case TurnFinished():
-                self._turns.spawn(self._send_queued())
-            case Notice() if self._queue_waits and self._runner.blocked_by is None:
-                self._turns.spawn(self._send_queued())
-            case _:
-                pass
-
     # For `runtime.workflow`, while a run determines the turns
 
     def bind_to_run(self, workflow: str, settings: SessionSettings) -> None:
@@ -591,7 +514,7 @@ class Session(SessionView):
         """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
         self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
-        await self._send_queued()
+        await self._queue.send()
 
     async def begin(self, settings: SessionSettings, make: MakeStep) -> None:
         """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
@@ -620,20 +543,6 @@ def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) ->
             if not (pin and chosen):
                 notices.append(f"{error} The role's own {kind} is used until it exists again; /{kind} chooses another.")
     return settings, notices
-
-
-def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
-    if info.last_turn is None:
-        return False
-    try:
-        return turn_status(store.load_turn(info.last_turn)) in _HOLDING
-    except UnreadableError:
-        # Not known how it ended, so the user decides.
-        return True
-
-
-def _no_draft() -> None:
-    """Leave the stored draft as it is."""
 
 
 def _refused_approval(store: Store) -> NotSavedError:
