@@ -8,16 +8,19 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.policy.effects import Need, NeedKind, effects
-from chatops.policy.sandbox import covers_host, limited_by, widened
+from chatops.policy.sandbox import covers_host, host_problem, limited_by, widened
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets
+from chatops.tools.confine import home_folders, home_secrets, opened_file
 from chatops.tools.sandbox import Confinement, confinement, is_visible
 
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
 _WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
+_MOST_CONFIG = 100_000
+"""Bytes of the settings of git that are read."""
 _OPEN = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
 """Places that the sandbox has for itself."""
 
@@ -34,7 +37,8 @@ def with_lacks(
         return facts
     spec = context.sandbox
     lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
-    lacks = [lack for lack in dict.fromkeys(lacks) if widened(spec, lack.needs) != spec]
+    lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
+    lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)
     given = limited_by(context.ceiling, wanted)
     extra = _more(given, than=spec)
@@ -42,6 +46,12 @@ def with_lacks(
         return replace(facts, lacks=tuple(lacks))
     shown = confinement(given, workspace=context.workspace, best=best)
     return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=shown.description)
+
+
+def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
+    """Leave out hosts that are not one host: they stem from words of a command, and a pattern means many."""
+    exact = (host for host in needs.hosts if "*" not in host and not host_problem(host))
+    return replace(needs, hosts=tuple(exact))
 
 
 def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
@@ -81,7 +91,7 @@ def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolCo
         case NeedKind.NETWORK if not spec.network and not bubblewrap:
             yield Lack(by=need.by, needs=SandboxSpec(network=True))
         case NeedKind.NETWORK if not spec.network:
-            hosts = need.hosts or (_remote_hosts(context.workspace) if need.by.startswith("git ") else ())
+            hosts = need.hosts or (_remote_hosts(context) if need.by.startswith("git ") else ())
             missing = tuple(host for host in hosts if not any(covers_host(one, host) for one in spec.hosts))
             if missing:
                 yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
@@ -92,11 +102,12 @@ def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolCo
             pass
 
 
-def _remote_hosts(workspace: Path) -> tuple[str, ...]:
+def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
     """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
     try:
-        text = (workspace / ".git" / "config").read_text(encoding="utf-8", errors="replace")[:100_000]
-    except OSError:
+        with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
+            text = os.read(descriptor, _MOST_CONFIG).decode("utf-8", "replace")
+    except (OSError, ToolFailedError):
         return ()
     remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]
     return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
@@ -115,14 +126,15 @@ def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolConte
         for place in places
         if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
     )
-    return tuple(dict.fromkeys(str(_environment(place)) for place in hidden))
+    folders = (_environment(place, context=context) for place in hidden)
+    return tuple(dict.fromkeys(str(folder) for folder in folders if not _holds_more(folder, context=context)))
 
 
-def _environment(program: Path) -> Path:
+def _environment(program: Path, *, context: ToolContext) -> Path:
     """Return the virtual environment or installation that contains `program`, otherwise its folder."""
     folder = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
     # Not the whole home folder for a program in ~/bin.
-    return program.parent if any(home.is_relative_to(folder) for home in home_folders()) else folder
+    return program.parent if _holds_more(folder, context=context) else folder
 
 
 def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolContext) -> str:
@@ -131,8 +143,11 @@ def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolC
     if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_OPEN, *spec.write)):
         return ""
     folder = path.parent
+    return str(folder) if folder.is_dir() and not _holds_more(folder, context=context) else ""
+
+
+def _holds_more(folder: Path, *, context: ToolContext) -> bool:
+    """Return True if `folder` holds what no command gets with it: the workspace, a home folder, credentials."""
     kept = (*context.protected, *home_secrets())
-    # Never a folder that holds what no command may touch: the root, a home folder, credentials.
     holds = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in kept)
-    holds = holds or any(home.is_relative_to(folder) for home in home_folders())
-    return str(folder) if folder.is_dir() and not holds and not context.workspace.is_relative_to(folder) else ""
+    return holds or any(place.is_relative_to(folder) for place in (context.workspace, *home_folders()))

@@ -138,7 +138,9 @@ def sensitive(path: Path, *, workspace: Path) -> bool:
 def holds_credentials(config: Path) -> bool:
     """Return True if a repository's settings contain a password; without one every command may read them."""
     try:
-        with config.open("rb") as file:
+        with open(os.open(config, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return True
             return _CREDENTIAL.search(file.read(_MOST_READ)) is not None
     except OSError:
         return True

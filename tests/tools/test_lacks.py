@@ -1,6 +1,8 @@
 """What a command will lack in its sandbox, told by its words before it runs, and what the user can give it."""
 
+import asyncio
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,3 +102,46 @@ async def test_a_call_without_a_sandbox_lacks_nothing(repository: Path) -> None:
     assert (await facts_of("git push", repository, best=SandboxLevel.NONE)).lacks == ()
     weaker = await facts_of("git push", repository, best=SandboxLevel.LANDLOCK)
     assert weaker.extra in (SandboxSpec(network=True), NARROWEST), "no proxy, and .git is writable"
+
+
+@pytest.mark.parametrize("command", ["git fetch", "cat .git/config"])
+async def test_settings_of_git_that_are_a_pipe_do_not_stop_the_inspection(command: str, repository: Path) -> None:
+    config = repository / ".git" / "config"
+    config.unlink()
+    os.mkfifo(config)
+    try:
+        async with asyncio.timeout(60):
+            assert (await facts_of(command, repository)).extra.hosts == ()
+    finally:
+        os.close(os.open(config, os.O_RDWR | os.O_NONBLOCK))
+
+
+async def test_settings_of_git_are_read_through_no_link(repository: Path) -> None:
+    config = repository / ".git" / "config"
+    config.symlink_to(config.rename(repository / "other"))
+    assert (await facts_of("git fetch", repository)).extra == SandboxSpec(git="commit", network=True)
+
+
+@pytest.mark.parametrize("place", ["tool", ".ssh/tool", "bin/tool"])
+async def test_a_link_of_the_workspace_offers_no_folder_with_more_in_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, workspace = tmp_path / "home", tmp_path / "ws"
+    workspace.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    tool = home / place
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    (workspace / "run").symlink_to(tool)
+    (workspace / "beside").symlink_to(shutil.copy(tool, tmp_path / "beside"))
+    assert (await facts_of("./run", workspace)).extra.read == ((str(home / "bin"),) if "bin" in place else ())
+    assert (await facts_of("./beside", workspace)).extra == NARROWEST
+
+
+@pytest.mark.parametrize(
+    "host", ["*.example.org", "*", "ev\u202eil.org", "a\u200b.org", "a\x1b]0;x\x07.org", "127.0.0.1"]
+)
+async def test_only_the_name_of_one_host_is_offered(host: str, tmp_path: Path) -> None:
+    found = await facts_of(f"curl 'http://{host}/x' https://a.example/b", tmp_path)
+    assert found.extra == SandboxSpec(hosts=("a.example",))
