@@ -53,7 +53,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Fault(StrEnum):
+class ReadFault(StrEnum):
     """Why a file is never read."""
 
     LINK = "it is a symbolic link"
@@ -197,7 +197,7 @@ class _Reader:
         path = f"{prefix}{name}"
         try:
             if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                yield Item(kind=kind, path=path, problem=Fault.LINK)
+                yield Item(kind=kind, path=path, problem=ReadFault.LINK)
                 return
             with _opened(name, within=parent) as folder:
                 status = os.fstat(folder)
@@ -248,7 +248,7 @@ class _Reader:
             why = error.strerror or "unknown error"
             return Item(kind=kind, path=path, problem=f"it cannot be read ({why})")
         except _NotReadError as error:
-            if kind is ItemKind.WORKFLOW and error.fault is Fault.NOT_PLAIN:
+            if kind is ItemKind.WORKFLOW and error.fault is ReadFault.NOT_PLAIN:
                 return None
             return Item(kind=kind, path=path, problem=str(error))
         if data is None:
@@ -277,10 +277,10 @@ class _Reader:
                 return None
             data = file.read(min(most, self._left) + 1)
         if len(data) > most:
-            raise _NotReadError(Fault.TOO_LARGE, f"it is larger than {most:,} bytes")
+            raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {most:,} bytes")
         if len(data) > self._left:
             raise _NotReadError(
-                Fault.TOO_LARGE, f"it and the files before it are larger than {MAX_TOTAL_BYTES:,} bytes"
+                ReadFault.TOO_LARGE, f"it and the files before it are larger than {MAX_TOTAL_BYTES:,} bytes"
             )
         self._left -= len(data)
         return data
@@ -289,18 +289,18 @@ class _Reader:
 class _NotReadError(Exception):
     """The file is one that is never read."""
 
-    def __init__(self, fault: Fault, text: str = "") -> None:
+    def __init__(self, fault: ReadFault, text: str = "") -> None:
         super().__init__(text or fault.value)
         self.fault = fault
 
 
 def _check(status: os.stat_result, most: int) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise _NotReadError(Fault.LINK)
+        raise _NotReadError(ReadFault.LINK)
     if not stat.S_ISREG(status.st_mode):
-        raise _NotReadError(Fault.NOT_PLAIN)
+        raise _NotReadError(ReadFault.NOT_PLAIN)
     if status.st_size > most:
-        raise _NotReadError(Fault.TOO_LARGE, f"it is larger than {most:,} bytes")
+        raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {most:,} bytes")
 
 
 def _not_text(data: bytes) -> str:

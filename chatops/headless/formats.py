@@ -75,7 +75,7 @@ class Reporter(Protocol):
 class TextReport:
     """The answer on stdout, once it is complete; progress on stderr."""
 
-    def __init__(self, screen: Screen, progress: "Progress | None") -> None:
+    def __init__(self, screen: Screen, progress: "ProgressPrinter | None") -> None:
         self._screen = screen
         self._progress = progress
 
@@ -162,7 +162,7 @@ def reporter(
 
     `summary`: print the result without progress. `turn` returns the current turn of a run.
     """
-    progress = None if summary else Progress(screen, turn=turn)
+    progress = None if summary else ProgressPrinter(screen, turn=turn)
     match kind:
         case OutputFormat.TEXT:
             return TextReport(screen, progress)
@@ -173,7 +173,7 @@ def reporter(
     assert_never(kind)
 
 
-class Progress:
+class ProgressPrinter:
     """Prints tools, decisions and notices as they happen, one line each.
 
     For a run also where it is: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``.

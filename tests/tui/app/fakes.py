@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from chatops.config.trust import ItemState, Listed, TrustQuestion
-from chatops.config.workspace_files import Fault, Item, ItemKind
+from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.domain.decisions import Decision, Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
@@ -531,7 +531,7 @@ def brought() -> TrustQuestion:
     text = Item(kind=ItemKind.NOTES, path="AGENTS.md", size=len(notes), digest="63df52fea0736c25" * 4, data=notes)
     rules = Item(kind=ItemKind.REGISTRY, path="model_registry.json", size=345, digest="fae0395a3c6458a2" * 4)
     tool = Item(kind=ItemKind.TOOL, path=".chatops/tools/a\x1b[2J\u202eb.py", size=9, digest="cc42155088fca573" * 4)
-    link = Item(kind=ItemKind.SERVERS, path=".mcp.json", problem=Fault.LINK)
+    link = Item(kind=ItemKind.SERVERS, path=".mcp.json", problem=ReadFault.LINK)
     refused = "model_registry.json, line 3, column 2, key models: a workspace cannot set this, so it has no effect."
     return TrustQuestion(
         folder="7:1:/home/me/project",
