@@ -31,6 +31,8 @@ EPILOG = (
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one sentence and a next step, with exit code 2."""
 
+    _takes_prompt = False
+    """True if ``-p`` is among the arguments, which takes its prompt as the next one."""
     last_word: str | None = None
     """The optional argument that comes last, if there is one."""
     actions: "argparse._SubParsersAction[Parser] | None" = None
@@ -48,6 +50,7 @@ class Parser(argparse.ArgumentParser):
 
         argparse before 3.13 takes an optional positional argument for absent at the first flag, and leaves it over.
         """
+        self._takes_prompt = not {*(args or ())}.isdisjoint({"-p", "--print"})
         known, rest = super().parse_known_args(self._spelled_out(args), namespace)
         if self.last_word and rest and getattr(known, self.last_word) is None:
             words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
@@ -77,7 +80,9 @@ class Parser(argparse.ArgumentParser):
             near = get_close_matches(found[1], known, n=1, cutoff=0.6)
             hint = f" Did you mean {self.prog} {near[0]}?" if near else ""
             message = f"there is no command {found[1]!r}.{hint}"
-            if not near and self.prog == "chatops":
+            if self.prog == "chatops" and self._takes_prompt:
+                message = "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT."
+            elif not near and self.prog == "chatops":
                 message += " To send a message without the screen: chatops -p PROMPT."
             elif not near:
                 message += f" There are: {', '.join(known)}."
@@ -267,7 +272,8 @@ class _Group:
     def _rights(self) -> None:
         roles = self._group("roles", "what each role may do, for you, here")
         self._listing(roles, "list", "all roles")
-        self._listing(roles, "show", "one role: models, tools, prompt layers").add_argument("role", metavar="ROLE")
+        show = self._listing(roles, "show", "one role: models, tools, prompt layers")
+        show.add_last_word("role", metavar="ROLE", help="without it: the default role")
         tools = self._group("tools", "the tools there are")
         listing = self._listing(tools, "list", "tools with their verdicts")
         listing.add_argument("--role", metavar="ROLE", help="as this role has them", default=argparse.SUPPRESS)

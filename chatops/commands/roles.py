@@ -63,7 +63,7 @@ def _list(opened: App, output: str) -> int:
 
 
 async def _show(opened: App, arguments: Namespace) -> int:
-    name = arguments.role
+    name = arguments.role or opened.loaded.registry.default_role
     check_role(opened, name)
     grant = opened.grant_for(name)
     session = await opened.open_session(None, attended=False)

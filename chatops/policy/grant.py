@@ -165,7 +165,7 @@ class Grant:
             if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
                 continue
             if reason := why_not(rule, self._capabilities(tool), facts, scopes=self.rule_scopes):
-                unanswered.append(f"rule {rule.id} does not answer: {reason}")
+                unanswered.append(f"rule {rule.id} does not apply: {reason}")
             else:
                 return Judgement(
                     verdict=Verdict.ALLOW, reason=deciding.reason, answered_by=rule_source(rule), rule=rule

@@ -108,6 +108,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.themes = Themes(self, environ=os.environ, colours=self._traits.colours)
         """The theme in use and the colours of roles."""
         self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
+        self._shown_above: set[str] = set()
+        """Notices that were shown above the message field, which need no toast over a later dialog."""
         self._settings_problem = problem
         if theme and theme not in self.themes.names:
             self._settings_problem = f"settings.yaml: there is no theme {theme}. /theme lists them."
@@ -234,10 +236,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._chat.action_help(message.key_group)
 
     def shows_notices(self, notices: Sequence[Notification]) -> bool:
-        """Show each notice once: above the message field, or as a toast if another screen is on top."""
+        """Show each notice once: above the message field, or as a toast if it comes while another screen is on top."""
         above = bool(self.screen_stack) and self.screen is self._chat
-        self._chat.show_notices(notices if above else [])
-        return above
+        if above:
+            self._shown_above = {notice.identity for notice in notices}
+        old = [notice for notice in notices if notice.identity in self._shown_above]
+        self._chat.show_notices(old)
+        return len(old) == len(notices)
 
     # Terminal
 

@@ -276,3 +276,15 @@ def test_other_shells_get_a_script_too(shell: str, chatops: CommandLine) -> None
     ran = chatops("completions", shell)
     assert ran.code == 0
     assert "approvals" in ran.out
+
+
+def test_a_prompt_that_does_not_follow_p_is_explained_as_such(chatops: CommandLine) -> None:
+    ran = chatops("-p", "--role", "coder", "text")
+    assert ran.code == 2
+    assert "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT." in ran.err
+
+
+def test_roles_show_without_a_role_shows_the_default_one(chatops: CommandLine) -> None:
+    for arguments in (("roles", "show"), ("roles", "show", "--output-format", "json")):
+        ran = chatops(*arguments)
+        assert ran.code == 0 and "assistant" in ran.out

@@ -125,7 +125,7 @@ def test_a_rule_that_does_not_answer_is_named_with_the_reason(held: Grant, facts
     assert grant().judge("shell_exec", command("pytest -q"), remembered=[made]).rule == made
     judged = held.judge("shell_exec", facts, remembered=[made])
     assert judged.verdict is Verdict.ASK and judged.rule is None
-    assert "rule 5 does not answer: " in judged.why and why in judged.why
+    assert "rule 5 does not apply: " in judged.why and why in judged.why
     assert any(why in line for line in explain(held, "shell_exec", facts, remembered=[made]))
 
 

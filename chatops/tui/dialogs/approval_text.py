@@ -118,7 +118,8 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
         yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
     if pending.why:
-        yield Row(label="asks because", text=line(pending.why))
+        edited = pending.reason is AskReason.EDITED
+        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why))
     if not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
 
@@ -293,8 +294,13 @@ def arguments_question(pending: PendingCall) -> Question[Decision]:
     def check(text: str) -> Decision:
         try:
             value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"Not JSON yet: {error}") from None
+        except json.JSONDecodeError as error:
+            message = (
+                f"Line {error.lineno}, column {error.colno} is not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}."
+            )
+            raise ValueError(message) from None
+        except (ValueError, RecursionError):
+            raise ValueError("This JSON cannot be used: a number is too long, or it is nested too deeply.") from None
         if not isinstance(value, dict):
             raise ValueError("Arguments are a JSON object: { … }.")
         return Edited(arguments=text)

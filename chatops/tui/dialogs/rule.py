@@ -215,7 +215,7 @@ def _choice(text: str, *, chosen: bool) -> Content:
 def _meaning(pattern: ArgumentPattern) -> str:
     match pattern:
         case ArgvPattern(words=words) if words[-1] == STAR:
-            return "(further harmless words)"
+            return "(and any further words that do no harm)"
         case ExactArguments() | ArgvPattern():
             return "(exactly this)"
         case AnyArguments():

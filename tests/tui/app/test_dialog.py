@@ -324,7 +324,7 @@ async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
         assert isinstance(running.app.screen, Question)
         await running.answer("{broken", "ctrl+s")
         assert running.session.taken == [], "what is no JSON is not sent"
-        assert "Not JSON" in running.text
+        assert "is not valid JSON: " in running.text and "char 0" not in running.text
         await running.answer('{"command": "git status -s"}', "ctrl+s")
         decision = running.session.taken[0].decision
         assert isinstance(decision, Edited)
@@ -588,7 +588,7 @@ async def test_a_notice_is_shown_once_and_covers_nothing_below_a_dialog() -> Non
         assert [line for line in running.text.splitlines() if "xxx" in line] == before
         assert running.text.count("All is well.") == 1
         await asked(running, pending_call())
-        assert running.text.count("All is well.") == 1
+        assert next(line for line in running.text.splitlines() if "xxx" in line) == before[0], "it covers no row"
         await running.press("escape")
         assert running.text.count("All is well.") == 1
 
@@ -792,3 +792,17 @@ async def test_the_keys_of_a_yes_or_no_never_decide(unknown: bool) -> None:
             assert running.session.taken == [], key
         await running.press("R" if unknown else "a")
         assert [taken.decision for taken in running.session.taken] == [Approved()]
+
+
+async def test_an_old_notice_is_not_shown_over_a_dialog_and_a_new_one_looks_unlike_a_message() -> None:
+    async with stage(size=(80, 24)) as running:
+        running.app.chat.run_command("/retry")
+        await running.settle()
+        assert "There is no failed turn to retry." in running.text
+        await asked(running, pending_call())
+        assert "There is no failed turn to retry." not in running.text.split("\n", 3)[0]
+        running.app.notify("A new notice.", markup=False, timeout=60)
+        await running.settle()
+        await running.settle()
+        shown = next(row for row in running.text.splitlines() if "A new notice." in row)
+        assert "▌" not in shown and shown.startswith("║")
