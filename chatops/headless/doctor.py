@@ -172,8 +172,8 @@ def _origin(source: KeySource) -> str:
     return "keyring" if source.keyring else "written in the registry; an environment variable is safer"
 
 
-def sandbox_checks(*, require: SandboxLevel) -> list[Check]:
-    """Check what approved commands can reach."""
+def sandbox_checks(*, require: SandboxLevel, fault: str) -> list[Check]:
+    """Check what approved commands can reach. `fault`: see `tools.execution.setup_fault`."""
     found, landlock = probe(), landlock_fault()
     if found.program:
         level, text = found.level, f"bubblewrap, level {found.level.word} ({found.program})"
@@ -184,6 +184,10 @@ def sandbox_checks(*, require: SandboxLevel) -> list[Check]:
     if level < require:
         advice = f"The registry requires level {require.word}, so commands are refused."
         return [Check(name="sandbox", grade=Grade.FAIL, text=f"{text}.", advice=advice)]
+    if fault:
+        text = f"{text}, but it cannot be set up in this folder: {fault.rstrip('.')}."
+        advice = "Commands fail until this is mended, or ask to run unsandboxed."
+        return [Check(name="sandbox", grade=Grade.FAIL, text=text, advice=advice)]
     if level is SandboxLevel.HARD:
         return [Check(name="sandbox", grade=Grade.OK, text=text)]
     advice = "Approved commands run with all your rights; install bubblewrap to confine them."

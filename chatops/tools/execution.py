@@ -40,6 +40,7 @@ MAX_TEXT = 100_000
 _MARGIN_S = 1.0
 """Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
+_TRIAL_S = 30.0
 _REASON = 160
 _MOST_NAMED = 3
 _MOST_OFFERED = 8
@@ -73,6 +74,10 @@ class SandboxFailures:
     def record(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
         """Record that the sandbox could not be set up for this call."""
         self._failures[self._key(facts, context)] = reason
+
+    def reason(self, facts: CallFacts, context: ToolContext) -> str:
+        """Return why the sandbox could not be set up for this call; empty if it could."""
+        return self._failures.get(self._key(facts, context), "")
 
     def forget(self, facts: CallFacts, context: ToolContext) -> None:
         """Forget the failure of a call that runs now, so that the next one tries the sandbox again."""
@@ -216,6 +221,25 @@ async def run_confined(
     causes += run.left
     cause = "; ".join(filter(None, causes))
     return _result(run, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+
+
+async def setup_fault(context: ToolContext) -> str:
+    """Return why no command can be run in bubblewrap, as a clause; empty if one can, or if bubblewrap does not work.
+
+    Runs ``true`` in the workspace, as a tool would.
+    """
+    failures = SandboxFailures()
+    facts = CallFacts(arguments="", command="true", cwd=str(context.workspace))
+    level = await in_thread(failures.level, facts.command, cwd=context.workspace, context=context)
+    if not level.program or level.refusal:
+        return ""
+    facts = replace(facts, sandbox=level.description)
+    argv = ("/usr/bin/true",)
+    try:
+        await run_confined(argv, facts=facts, context=context, failures=failures, seconds=_TRIAL_S, masked=False)
+    except ToolFailedError as error:
+        return failures.reason(facts, context) or str(error).rstrip(".")
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.ids import CallId, SessionId
 from chatops.headless.doctor import (
     Check,
     Grade,
@@ -21,6 +22,8 @@ from chatops.models.discover import list_models
 from chatops.models.keys import read_key
 from chatops.models.trial import try_calling
 from chatops.policy.registry import KeySource, ModelSpec
+from chatops.tools.base import ToolContext
+from chatops.tools.execution import setup_fault
 from chatops.wiring.app import App
 
 
@@ -46,10 +49,23 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         *await asyncio.to_thread(_concerns, app),
         *await asyncio.to_thread(_workflows, app),
         *models_found,
-        *await asyncio.to_thread(sandbox_checks, require=app.sandbox().require),
+        *await _sandbox(app),
         *terminal_checks(os.environ),
         *await asyncio.to_thread(store_checks, app.paths.store),
     ]
+
+
+async def _sandbox(app: App) -> list[Check]:
+    limits = app.sandbox()
+    context = ToolContext(
+        workspace=app.workspace,
+        session_id=SessionId("doctor"),
+        call_id=CallId("doctor.1.1"),
+        protected=app.protected_paths(),
+        sandbox=limits,
+    )
+    fault = await setup_fault(context)
+    return await asyncio.to_thread(sandbox_checks, require=limits.require, fault=fault)
 
 
 async def _calling(app: App, spec: ModelSpec, *, known: Collection[str]) -> list[Check]:

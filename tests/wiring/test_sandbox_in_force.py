@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -10,6 +11,7 @@ from chatops.domain.tools import CallFacts, ToolCall
 from chatops.wiring.app import App
 from chatops.wiring.doctor import look
 from tests.support.no_sandbox import without_sandbox
+from tests.tools.running import needs_sandbox
 from tests.wiring.conftest import Bench
 
 
@@ -43,3 +45,22 @@ def test_a_registry_edited_while_the_app_runs_counts_for_the_next_call(
     assert inspected(app, command="true").refusal == ""
     bench.write(sandbox={"require": "bubblewrap"})
     assert "require a sandbox" in inspected(app, command="true").refusal
+
+
+@needs_sandbox
+def test_doctor_tries_the_sandbox_in_the_folder_where_commands_run(bench: Bench) -> None:
+    bench.write()
+    app = bench.app()
+
+    def grade() -> tuple[str, str]:
+        (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
+        return found.grade, found.text
+
+    before = set(app.workspace.iterdir())
+    assert grade()[0] == "ok"
+    assert set(app.workspace.iterdir()) == before
+    for number in range(1_001):
+        os.mkfifo(app.workspace / f"pipe{number}")
+    found, text = grade()
+    assert found == "fail"
+    assert "more than 1,000 sockets, pipes and devices" in text
