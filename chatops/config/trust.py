@@ -1,4 +1,4 @@
-"""What the user trusts of the things that a workspace brings, kept outside the workspace.
+"""Trust in the files of a workspace: the user's answers, kept outside the workspace.
 
 Theory of operation
 
@@ -81,7 +81,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustQuestion:
-    """What a workspace brings, exactly as it is shown to the user who is asked about it."""
+    """Question about the files of a workspace, exactly as it is shown to the user."""
 
     folder: str
     """Identity of the folder."""
@@ -114,7 +114,7 @@ class TrustQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedWorkspace:
-    """What is in force of the things that a workspace brings."""
+    """Trusted content of a workspace that is in force."""
 
     notes: tuple[Item, ...] = ()
     workflows: tuple[Item, ...] = ()
@@ -123,7 +123,7 @@ class TrustedWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read at one time, and what follows from it."""
+    """Files and record as read at one time, and the content in force because of them."""
 
     found: WorkspaceFiles
     question: TrustQuestion
@@ -153,7 +153,7 @@ class WorkspaceTrust:
 
     @property
     def in_force(self) -> TrustedWorkspace:
-        """What is trusted of it."""
+        """The trusted content."""
         return self._current.in_force
 
     def reread_record(self) -> bool:

@@ -62,7 +62,7 @@ class ReadFault(StrEnum):
 
 
 class ItemKind(StrEnum):
-    """What a file is for."""
+    """Purpose of a file."""
 
     NOTES = "notes"
     REGISTRY = "registry"
@@ -78,7 +78,7 @@ class ItemKind(StrEnum):
 
     @property
     def effect(self) -> str:
-        """What trusting such a file does."""
+        """Effect of trusting such a file, in words."""
         match self:
             case ItemKind.NOTES:
                 return "becomes part of the prompt, as data"

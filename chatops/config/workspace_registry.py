@@ -25,7 +25,7 @@ _ADVICE = "A workspace can only narrow: tools, rules and max_rounds of a role, v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowingRegistry:
-    """What a workspace's registry takes away."""
+    """Restrictions that a workspace's registry adds."""
 
     registry: Registry
     """Holds roles with tools, rules and rounds, verdicts of tools, and rounds. Everything else is as by default."""

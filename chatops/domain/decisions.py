@@ -94,7 +94,7 @@ def deciding_login(decided_by: str) -> str:
 
 
 class RuleScope(StrEnum):
-    """Where a remembered rule answers. Every scope is limited to one role and one user."""
+    """Reach of a remembered rule. Every scope is limited to one role and one user."""
 
     SESSION = "session"
     FOLDER = "folder"

@@ -144,7 +144,7 @@ class SummaryMessage:
 
     @property
     def notice(self) -> str:
-        """What the summary replaces, as a sentence for the transcript."""
+        """The effect of the summary, as a sentence for the transcript."""
         if not self.text:
             return "The model gets all messages above again."
         return f"The model gets a summary of the {self.replaces} messages above. /compact undo takes it back."

@@ -41,7 +41,7 @@ class SandboxNote:
 
 
 GitAccess = Literal["protect", "commit", "writable"]
-"""What a command may write in ``.git``: nothing; what a commit changes; everything, including hooks and config."""
+"""Write access to ``.git``: none; the files that a commit changes; all, including hooks and config."""
 GIT_ACCESS: tuple[GitAccess, ...] = ("protect", "commit", "writable")
 """From the narrowest to the widest."""
 

@@ -287,7 +287,7 @@ class CallFacts:
     extra: SandboxSpec = NARROWEST
     """Limits that the user can give this one call in addition; `NARROWEST`: none."""
     extra_sandbox: str = ""
-    """What `sandbox` would be with `extra`."""
+    """The text of `sandbox` if the call got `extra`."""
     needs_user: str = ""
     """Reason why only a decision of the user on this very call permits it, whatever rules say."""
     contained: str = ""

@@ -131,7 +131,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposerDraft:
-    """What is left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
+    """Text left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
 
     setting: str
     text: str

@@ -287,7 +287,7 @@ class Counters:
 
 
 class ContainmentKind(StrEnum):
-    """What the user decides on: applying the changes of the turn, or taking back those of an earlier one."""
+    """Kind of the decision: applying the changes of the turn, or taking back those of an earlier one."""
 
     APPLY = "apply"
     UNDO = "undo"

@@ -120,7 +120,7 @@ class _Replay:
 
     def __init__(self, fixed: int, *, limit: int) -> None:
         self.messages: tuple[Message, ...] = ()
-        """What was replayed. The next request for the last of them is still to come."""
+        """The messages replayed so far. The next request for the last of them is still to come."""
         self.kept: list[Message] = []
         self.total = fixed
         self.before = 0

@@ -1,4 +1,4 @@
-"""What a shell command does, as far as its words tell: programs, files written, hosts, dangers, needs.
+"""Effects of a shell command, as far as its words tell: programs, files written, hosts, dangers, needs.
 
 The dialog shows it, the sandbox learns from it what a call will lack, and restricting rules match every program in it.
 It never permits anything: a program can always do more than its words say.
@@ -90,7 +90,7 @@ class Danger(StrEnum):
 
 
 class NeedKind(StrEnum):
-    """What a program needs and a sandbox may withhold."""
+    """Need of a program that a sandbox may withhold."""
 
     NETWORK = "network"
     COMMIT = "commit"
@@ -121,7 +121,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a command does. All names in the order in which they first occur, each once."""
+    """Effects of a command. All names in the order in which they first occur, each once."""
 
     programs: tuple[str, ...] = ()
     argvs: tuple[tuple[str, ...], ...] = ()

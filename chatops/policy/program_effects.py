@@ -1,4 +1,4 @@
-"""What well-known programs write, delete, contact, need and load, from their manual pages.
+"""Effects of well-known programs (what they write, delete, contact, need and load), from their manual pages.
 
 The dialog shows it before an approval. A program that is missing here is shown by its words alone, so a gap in a table
 hides nothing and permits nothing.

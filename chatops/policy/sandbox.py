@@ -65,7 +65,7 @@ class SandboxChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLayers:
-    """What each layer says; see the module."""
+    """The limits that each layer sets; see the module."""
 
     registry: SandboxSpec = NARROWEST
     command_line: SandboxSpec = NARROWEST

@@ -1,4 +1,4 @@
-"""What the user can choose when a decision on a call is to make a rule.
+"""Choices for a user who makes a rule with the decision on a call.
 
 `RuleOffer` holds the patterns from narrow to wide, says why a scope is not possible, and replays a rule over the
 session's recorded calls, so that the user sees what it would have allowed before making it. It decides nothing: the
@@ -47,7 +47,7 @@ class RuleOffer:
 
     pending: PendingCall
     grant: Grant
-    """What the role of the call may do now."""
+    """The grant of the call's role now."""
 
     def patterns(self) -> list[ArgumentPattern]:
         """Return the patterns to choose from, from narrow to wide; those that cannot be shown as they are not.

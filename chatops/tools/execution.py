@@ -57,7 +57,7 @@ class SandboxFailures:
     best: SandboxLevel = SandboxLevel.HARD
     _failures: dict[_Command, str] = field(default_factory=dict)
     _lacks: dict[_Command, SandboxSpec] = field(default_factory=dict)
-    """What commands probably lacked when they failed."""
+    """Limits that commands probably failed at, by command."""
 
     def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
         """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""

@@ -1,4 +1,4 @@
-"""What a command will probably lack in its sandbox: by its words before it runs, and by how it failed before."""
+"""Predict what a command lacks in its sandbox: by its words before it runs, and by how it failed before."""
 
 import os
 import re

@@ -49,7 +49,7 @@ class RuleItem:
     id: str
     rule: str
     about: str
-    """Where it answers, and when it was made and used."""
+    """Its reach, and when it was made and used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +294,7 @@ class FirstSession:
     pending_elsewhere: str = ""
     """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
     trust: "TrustQuestion | None" = None
-    """What the workspace brings, if the user has to be asked about it."""
+    """Question about the files of the workspace, if there is one."""
     choose_session: bool = False
     """True to show the session picker first (``chatops -r`` without an id)."""
 

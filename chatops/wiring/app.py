@@ -88,7 +88,7 @@ class App:
         self.user = current_user()
         self._registry = RegistryWatch(load_registry(path=options.registry, paths=self.paths, env=os.environ))
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
-        """What the user trusts of the things that the workspace brings."""
+        """Trust in the files of the workspace."""
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None

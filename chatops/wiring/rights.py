@@ -72,7 +72,7 @@ class Limits:
     approvals: tuple[str, ...] = ()
     summary: bool = False
     sandbox: SandboxSpec = NARROWEST
-    """What commands may see and write in addition (``--add-dir``)."""
+    """Further folders that commands may see and write (``--add-dir``)."""
 
 
 class RegistryRights:

@@ -85,7 +85,7 @@ class Entry:
     runs_later: tuple[str, ...] = ()
     """Programs that run or obey the path without being asked again, such as "make"."""
     marks: tuple[str, ...] = ()
-    """What else a reader has to know beyond the change, such as "made executable"."""
+    """Remark beyond the change itself, such as "made executable"."""
 
     @property
     def verb(self) -> str:

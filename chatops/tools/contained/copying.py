@@ -64,7 +64,7 @@ class Copied:
 
 @dataclass(slots=True, kw_only=True)
 class Manifest:
-    """What was copied, by path relative to the workspace."""
+    """The copied entries, by path relative to the workspace."""
 
     workspace: str
     identity: tuple[int, int]

@@ -54,7 +54,7 @@ class ContainedReview:
     notes: tuple[str, ...]
     """Lines about what is left out, what was hidden, and what ran."""
     changes: tuple[Change, ...]
-    """What runs later and links first."""
+    """The changes; those that run later and links come first."""
 
 
 def review(

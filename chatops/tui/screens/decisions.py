@@ -36,7 +36,7 @@ class DecisionDialogs:
         self._review: ReviewScreen | None = None
         self._trust: TrustScreen | None = None
         self.trust_question: TrustQuestion | None = None
-        """What to ask about the folder as soon as nothing else is being asked; None once that was asked."""
+        """Question about the folder, to be asked once no other is open; None once it was asked."""
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
         self._postponed_review: AwaitingReview | None = None

@@ -46,7 +46,7 @@ class TranscriptPresenter:
             self._transcript = transcript
 
     def restyle(self) -> None:
-        """Draw everything anew, because the colours have changed."""
+        """Redraw everything, because the colours have changed."""
         if self._transcript is not None:
             self._transcript.restyle()
 

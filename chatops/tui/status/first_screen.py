@@ -30,7 +30,7 @@ _MOST_OPEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFacts:
-    """What the first screen says besides the session's own state."""
+    """Content of the first screen besides the session's own state."""
 
     role: str
     tools: Sequence[str] = ()

@@ -34,7 +34,7 @@ class _Row:
     text: str
     number: int = 0
     marks: tuple[tuple[int, int], ...] = field(default=())
-    """Where the words begin and end that differ from the line that it replaces, or is replaced by."""
+    """Bounds of the words that differ from the line that it replaces, or is replaced by."""
 
 
 def diff_lines(

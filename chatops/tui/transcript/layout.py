@@ -197,7 +197,7 @@ class BlockLayout:
         self.sum_of(*self._fold_around(index))
 
     def _fold_around(self, index: int) -> tuple[int, int]:
-        """Fold the reads around an entry anew, after it has changed. Return the first and last one that may change."""
+        """Fold the reads around an entry again after it has changed. Return the first and last one that may change."""
         first, end = index, min(index + 1, len(self.entries))
         while first > 0 and isinstance(self.entries[first - 1].block, ToolCardBlock):
             first -= 1
