@@ -309,8 +309,16 @@ async def _run(
         try:
             ended = await _ended(command, seconds=seconds, context=context)
         finally:
-            left = stage.finish() if stage is not None else ()
+            left = _finished(stage) if stage is not None else ()
     return _Run(command=command, ended=ended, refused=tuple(proxy.refused) if proxy is not None else (), left=left)
+
+
+def _finished(stage: Stage) -> tuple[str, ...]:
+    """Return what was not taken over from the stage: the command has run, so its result is not lost to an error."""
+    try:
+        return stage.finish()
+    except OSError as error:
+        return (f"changes of the files in .git may not have been taken over: {error.strerror}",)
 
 
 async def _ended(command: Command, *, seconds: float, context: ToolContext) -> Ended:

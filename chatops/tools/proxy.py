@@ -53,6 +53,9 @@ _HEAD_S = 30.0
 _CONNECT_S = 20.0
 _PIECE = 65_536
 _MOST_RECORDED = 100
+_MOST_CONNECTIONS = 64
+"""At a time; further ones wait. Each takes two descriptors of the app, which a command could use up otherwise."""
+_AGAIN_S = 0.2
 _REQUEST = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -105,8 +108,11 @@ class Proxy:
             yield
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError):
+            try:
                 await task
+            except (asyncio.CancelledError, OSError) as error:
+                # The command has run; only its way out had failed.
+                log.debug("the proxy ended: %s", type(error).__name__)
 
     async def _serve(self, channel: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -124,21 +130,32 @@ class Proxy:
         if not descriptors:
             return
         connections: set[asyncio.Task[None]] = set()
+        free = asyncio.Semaphore(_MOST_CONNECTIONS)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            connections.discard(task)
+            free.release()
+
         with socket.socket(fileno=descriptors[0]) as listener:
             listener.setblocking(False)
             try:
                 while True:
-                    accepted, _ = await loop.sock_accept(listener)
+                    await free.acquire()
+                    accepted = await _accepted(listener)
                     task = asyncio.create_task(self._connection(accepted))
                     connections.add(task)
-                    task.add_done_callback(connections.discard)
+                    task.add_done_callback(ended)
             finally:
                 for task in connections:
                     task.cancel()
                 await asyncio.gather(*connections, return_exceptions=True)
 
     async def _connection(self, accepted: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=accepted, limit=_MOST_HEAD)
+        try:
+            reader, writer = await asyncio.open_connection(sock=accepted, limit=_MOST_HEAD)
+        except BaseException:
+            accepted.close()
+            raise
         try:
             await self.handle(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
@@ -313,6 +330,16 @@ async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None
         sending.cancel()
         with suppress(asyncio.CancelledError):
             await sending
+
+
+async def _accepted(listener: socket.socket) -> socket.socket:
+    """Accept the next connection, later if this process has no descriptor left for it."""
+    while True:
+        try:
+            return (await asyncio.get_running_loop().sock_accept(listener))[0]
+        except OSError as error:
+            log.debug("a connection through the proxy was not accepted: %s", type(error).__name__)
+            await asyncio.sleep(_AGAIN_S)
 
 
 def _settle(ready: "asyncio.Future[None]") -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -309,6 +310,26 @@ def test_a_push_to_a_named_remote_succeeds(tmp_path: Path) -> None:
             running.kill()
     log = subprocess.run(["git", "-C", str(bare), "log", "--format=%s", "main"], capture_output=True, text=True)
     assert log.stdout == "first\n"
+
+
+async def test_more_connections_than_the_proxy_takes_wait_for_one_to_end() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        ours, theirs = socket.socketpair()
+        socket.send_fds(theirs, [b"x"], [listener.fileno()])
+        async with Proxy(hosts=()).serving(ours):
+            address = listener.getsockname()
+            clients = [await asyncio.open_connection(*address) for _ in range(65)]
+            clients[64][1].write(b"nonsense\r\n\r\n")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await clients[64][0].read()
+            clients[0][1].write(b"nonsense\r\n\r\n")
+            for number in (0, 64):
+                assert b"400" in await clients[number][0].read()
+            for _, writer in clients:
+                writer.close()
+        ours.close()
+        theirs.close()
 
 
 @needs_sandbox
