@@ -58,6 +58,8 @@ def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
 def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) -> list[str]:
     """Keep settings from being written, and cover `hidden`, paths of this machine, below `roots` and the workspace."""
     source = view.source
+    if (source / SETTINGS_FOLDER).is_symlink():
+        raise SandboxSetupError(f"{SETTINGS_FOLDER} is a link, which a command could replace")
     args = empty_or_read_only(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
     for path in hidden:
         inside = path.is_relative_to(view.workspace)
@@ -69,8 +71,11 @@ def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) ->
 
 def covered(
     view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
     """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
+
+    Return the arguments that keep the repositories below the workspace read-only, and those of the covers. The first
+    make the folders on the way writable, so they come before any other mount there.
 
     A read-only bind does not keep a command from talking through a socket, pipe or device. `listed` are folders that
     are searched for them, `system` those that are too large for that.
@@ -79,12 +84,15 @@ def covered(
     skipped = frozenset((*hidden, *(view.source / path for path in inside)))
     find = Find.SECRETS if masked else Find.NOTHING
     args: list[str] = []
+    below: list[str] = []
     for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
         try:
             found = survey(root, workspace=view.source, find=find, skipped=skipped)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
+        if root == view.source:
+            below = _read_only_repositories(view, found.repositories)
         for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root, view=view)
     for path in _listening(system):
@@ -92,6 +100,23 @@ def covered(
     if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
+    return below, args
+
+
+def _read_only_repositories(view: View, found: tuple[Path, ...]) -> list[str]:
+    """Keep each ``.git`` below the top of the workspace as it is.
+
+    Git at the top follows that of a submodule, and runs programs that its settings name. The folders on the way are
+    mounted too, as a mount cannot be renamed: a command could put another folder in the place of one.
+    """
+    store = view.source / ".git"
+    inner = [path for path in found if not path.is_relative_to(store)]
+    parents = {parent for path in inner for parent in path.parents if parent.is_relative_to(view.source)}
+    if len(inner) + len(parents) > _MOST_COVERED:
+        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} repositories in what it shows")
+    args = []
+    for path in sorted((*inner, *(parents - {view.source}))):
+        args += ["--ro-bind" if path.name == ".git" else "--bind", str(path), str(view.shown(path))]
     return args
 
 

@@ -24,10 +24,10 @@ from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools.base import ToolContext
 from chatops.tools.causes import likely_cause
-from chatops.tools.confine import locate, with_place, world_problem
+from chatops.tools.confine import SETTINGS_FOLDER, locate, with_place, world_problem
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.git_access import Stage, staged
-from chatops.tools.mount_point import MOUNTED, mount_point
+from chatops.tools.mount_point import BARE_HEAD, MOUNTED, can_become_bare, mount_point
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
@@ -303,8 +303,10 @@ async def _run(
             channel=channel,
         )
         for name in MOUNTED:
-            if name != ".git" or limits.git != "writable":
-                stack.enter_context(mount_point((context.source or context.workspace) / name))
+            place = context.source or context.workspace
+            needed = name == SETTINGS_FOLDER or limits.git != "writable"
+            if needed and (name != BARE_HEAD or can_become_bare(place)):
+                stack.enter_context(mount_point(place / name))
         failures.forget(facts, context)
         try:
             ended = await _ended(command, seconds=seconds, context=context)

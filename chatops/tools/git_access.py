@@ -41,6 +41,7 @@ from chatops.domain.sandbox import GitAccess
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.mount_point import is_mount_point
 from chatops.tools.output import visible
+from chatops.tools.repository import WorkTree, tracked
 
 _STATE = (
     "HEAD",
@@ -64,6 +65,7 @@ _REFERENCE = re.compile(
 )
 """A symbolic reference whose name is valid, see ``git check-ref-format``. Git follows others, also out of ``.git``."""
 _ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\n?")
+_SUBMODULE = 0o160000
 _LONGEST_REFERENCE = 4_096
 _MOST_NAMED = 5
 _MOST = 512_000_000
@@ -164,13 +166,15 @@ class Stage:
             elif not self._taken_over(name, removed=now is None):
                 left.append(f".git/{name}")
         if refused:
-            notes.append(f"not valid, so not taken over: {_listed(refused)}")
+            notes.append(f"not valid or with a new submodule, so not taken over: {_listed(refused)}")
         if left:
             notes.append(f"changed or locked outside meanwhile, so left as they are: {_listed(left)}")
         return tuple(notes)
 
     def _fault(self, name: str) -> bool:
         """Return True if a reference of the stage may lead the next git command elsewhere."""
+        if name == "index":
+            return self._brings_folders()
         if name == "HEAD":
             data = _begin(self.folder / name)
             head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
@@ -206,6 +210,27 @@ class Stage:
             if not renamed:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(lock)
+
+    def _brings_folders(self) -> bool:
+        """Return True if the index of the stage names a folder, such as a submodule, that the real one does not.
+
+        Git follows the settings of submodules. An offset table (IEOT) can lead it to other entries than are read here.
+        """
+        ours, real = self.folder / "index", self.repository.folder / "index"
+        if _state(ours) is None:
+            return False
+        try:
+            new, old = (_folders_of(index.parent, self.repository) for index in (ours, real))
+            table = b"IEOT" in _read(ours) and (_state(real) is None or b"IEOT" not in _read(real))
+        except (OSError, ValueError, IndexError):
+            return True
+        return bool(new - old) or table
+
+
+def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
+    """Return the folders that an index names. Raises OSError, ValueError or IndexError."""
+    entries = tracked(WorkTree(tree=place, git_dir=place, common_dir=repository.common))
+    return frozenset(entry.path for entry in entries if entry.mode in (_SUBMODULE, stat.S_IFDIR))
 
 
 @contextlib.contextmanager

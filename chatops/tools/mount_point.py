@@ -15,7 +15,9 @@ from pathlib import Path
 
 from chatops.tools.confine import SETTINGS_FOLDER
 
-MOUNTED = (SETTINGS_FOLDER, ".git")
+BARE_HEAD = "HEAD"
+"""Without a ``.git``, git takes a folder with ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one)."""
+MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
 """Names of the folders."""
 _MOUNT_POINT = stat.S_ISVTX | 0o555
 """Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
@@ -76,6 +78,11 @@ def remove_mount_point(folder: Path) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def can_become_bare(folder: Path) -> bool:
+    """Return True if `folder` has no ``.git`` of its own."""
+    return is_mount_point(folder / ".git") or not os.path.lexists(folder / ".git")
 
 
 def is_mount_point(folder: Path) -> bool:

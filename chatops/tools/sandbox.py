@@ -22,7 +22,7 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 - an empty folder over each home folder, unless it is the workspace or lies in it
 - the paths of `read`, and with network the folders of the name service, read-only; those of `write`
 - the workspace, writable; read-only for a rule with ``"workspace": "read"`` (`Exposure.READ_ONLY`)
-- ``.git`` read-only (`git`: protect), ``.chatops`` read-only
+- ``.git`` read-only (`git`: protect), also of repositories below; ``.chatops`` read-only
 - empty covers over what a command must not reach
 
 Covers. See `covers`.
@@ -62,6 +62,7 @@ from chatops.tools.confine import home_folders, home_secrets
 from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded
 from chatops.tools.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.tools.git_config import config_place, filtered_config
+from chatops.tools.mount_point import BARE_HEAD, can_become_bare
 from chatops.tools.process import DATA, Command
 from chatops.tools.proxy import PORT
 from chatops.tools.supervisor import MAX_FILE
@@ -288,6 +289,7 @@ def sandboxed_command(
     for name, value in environment.items():
         rest += ["--setenv", name, value]
     read_only = context.exposure is Exposure.READ_ONLY
+    below, covers = covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
     outer = (
         confined.program,
         *_isolation(confined.level, share_network=spec.network or channel is not None),
@@ -300,10 +302,11 @@ def sandboxed_command(
         str(view.source),
         str(workspace),
         *_repository(view, repository, "protect" if read_only else spec.git, stage),
+        *([] if read_only or spec.git == "writable" else below),
         *_shown(confined.toolchains, workspace=workspace, write=write),
         *guarded(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
         *further(view, context.mounts),
-        *covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked),
+        *covers,
         *_git_config(config, workspace=workspace),
         *rest,
         "--",
@@ -361,7 +364,11 @@ def _repository(view: View, repository: Repository | None, access: GitAccess, st
     args = git_mounts(repository, access, stage) if repository is not None else []
     if access == "writable" or store.is_symlink() or (repository is not None and not repository.outside):
         return args
-    return [*args, *empty_or_read_only(store, shown=view.shown(store))]
+    args += empty_or_read_only(store, shown=view.shown(store))
+    if repository is None and can_become_bare(view.source):
+        head = view.source / BARE_HEAD
+        args += empty_or_read_only(head, shown=view.shown(head))
+    return args
 
 
 def _git_config(config: bytes, *, workspace: Path) -> list[str]:

@@ -44,6 +44,8 @@ class FoundPaths:
     """Folders that cannot be listed."""
     secret: tuple[Path, ...] = ()
     """Files and folders that `file_read` refuses or asks about."""
+    repositories: tuple[Path, ...] = ()
+    """Each ``.git``, file or folder, but no link."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class _Walk:
     special: list[Path] = field(default_factory=list)
     closed: list[Path] = field(default_factory=list)
     secret: list[Path] = field(default_factory=list)
+    repositories: list[Path] = field(default_factory=list)
     entries: int = 0
     names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """By device and inode: the number of links, and the paths that were found."""
@@ -75,6 +78,8 @@ class _Walk:
                         if Find.LINKS in self.find and (secrets or self._leads_out(path)):
                             self.secret.append(path)
                         continue
+                    if entry.name == ".git":
+                        self.repositories.append(path)
                     below = (*parts, fold(entry.name)) if secrets else parts
                     if secrets and is_secret(below[-1:]):
                         self.secret.append(path)
@@ -122,7 +127,10 @@ def survey(
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
     outside = [path for number, names in walk.names.values() if len(names) < number for path in names]
     return FoundPaths(
-        special=tuple(walk.special), closed=tuple(walk.closed), secret=tuple(sorted((*walk.secret, *outside)))
+        special=tuple(walk.special),
+        closed=tuple(walk.closed),
+        secret=tuple(sorted((*walk.secret, *outside))),
+        repositories=tuple(sorted(walk.repositories)),
     )
 
 

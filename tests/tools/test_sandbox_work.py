@@ -36,6 +36,10 @@ def status(folder: Path, *words: str) -> int:
     return subprocess.run(["git", *words], cwd=folder, check=False, capture_output=True).returncode
 
 
+def subprocess_shell(folder: Path, command: str) -> None:
+    subprocess.run(command, shell=True, cwd=folder, check=True, capture_output=True)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "home"
@@ -183,6 +187,80 @@ async def test_each_valid_branch_becomes_head(repository: Path, name: str) -> No
         repository, f"git checkout -q --orphan '{name}' || git symbolic-ref HEAD refs/heads/{name}"
     )
     assert (repository / ".git" / "HEAD").read_text() == f"ref: refs/heads/{name}\n"
+
+
+INNER = "git init -q {0} && git -C {0} -c user.name=a -c user.email=b@c commit -q --allow-empty -m x"
+EVIL = "core.fsmonitor 'touch {out}/ran; false'"
+
+
+@pytest.mark.parametrize(
+    "indexed", ["git add src", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),src"]
+)
+@pytest.mark.parametrize("before", ["", "rm {index}", "git update-index --index-version 4"])
+async def test_a_new_repository_does_not_become_a_submodule(
+    repository: Path, tmp_path: Path, indexed: str, before: str
+) -> None:
+    subprocess_shell(repository, before.format(index=".git/index"))
+    out = tmp_path / "out"
+    out.mkdir()
+    command = f"{INNER.format('src')} && git -C src config {EVIL.format(out=out)}; {indexed}"
+    assert "submodule" in await ran(repository, command)
+    assert "src" not in git(repository, "ls-files").split()
+    git(repository, "status")
+    assert not list(out.iterdir())
+
+
+@pytest.fixture
+def with_submodule(repository: Path, tmp_path: Path) -> Path:
+    subprocess_shell(tmp_path, INNER.format("origin"))
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "origin"), "d/sub")
+    git(repository, "commit", "-qm", "sub")
+    return repository
+
+
+@pytest.mark.parametrize("spec", [COMMIT, SandboxSpec()], ids=["commit", "protect"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "echo 'gitdir: ../../evil' > d/sub/.git",
+        "rm -f d/sub/.git; mv evil d/sub/.git",
+        "mv d/sub old; mkdir d/sub; echo 'gitdir: ../../evil' > d/sub/.git",
+        "mv d old; mkdir -p d/sub; echo 'gitdir: ../../evil' > d/sub/.git",
+    ],
+)
+async def test_the_repository_of_a_submodule_stays(
+    with_submodule: Path, tmp_path: Path, change: str, spec: SandboxSpec
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    evil = f"cp -r .git/modules/d/sub evil; git config -f evil/config {EVIL}"
+    evil += "; git config -f evil/config core.worktree ../d/sub"
+    await ran(with_submodule, f"{evil.format(out=out)}; {change}; echo x > d/sub/new", spec)
+    assert (with_submodule / "evil").is_dir()
+    assert (with_submodule / "d" / "sub" / "new").is_file()
+    git(with_submodule, "status")
+    assert not list(out.iterdir())
+
+
+async def test_a_folder_without_a_repository_does_not_become_a_bare_one(tmp_path: Path, home: Path) -> None:
+    workspace, out = tmp_path / "plain", tmp_path / "out"
+    workspace.mkdir()
+    out.mkdir()
+    bare = "git init -q --bare b; mv b/objects b/refs b/config .; rm -rf HEAD; cp b/HEAD HEAD; mv b/HEAD ."
+    await ran(workspace, f"{bare}; git config -f config core.bare false; git config -f config {EVIL.format(out=out)}")
+    assert (workspace / "objects").is_dir()
+    assert not (workspace / "HEAD").exists()
+    assert status(workspace, "-c", "core.worktree=.", "status")
+    assert not list(out.iterdir())
+
+
+async def test_settings_behind_a_link_give_no_sandbox(tmp_path: Path, home: Path) -> None:
+    workspace = tmp_path / "plain"
+    workspace.mkdir()
+    (workspace / ".chatops").symlink_to("elsewhere")
+    with pytest.raises(ToolFailedError, match=r"\.chatops is a link"):
+        await ran(workspace, "rm .chatops; mkdir .chatops", SandboxSpec())
+    assert (workspace / ".chatops").is_symlink()
 
 
 async def test_a_file_that_the_user_changes_meanwhile_is_left_alone(repository: Path) -> None:
