@@ -86,10 +86,14 @@ def resolve(layers: SandboxLayers) -> SandboxSpec:
     return limited_by(layers.site, replace(spec, env=env, require=max(spec.require, layers.role)))
 
 
+CHOICES = {"git": GIT_ACCESS, "network": ("on", "off"), "require": tuple(level.word for level in SandboxLevel)}
+"""The settings with a fixed choice of values."""
+
+
 def parse_change(text: str) -> SandboxChange:
     """Read ``git commit``, ``hosts +example.org``, ``network on``. Raises ConfigError."""
     key, _, value = (part.strip() for part in text.strip().partition(" "))
-    known = {"git": GIT_ACCESS, "network": ("on", "off"), "require": tuple(level.word for level in SandboxLevel)}
+    known = CHOICES
     if key in known and value in known[key]:
         return SandboxChange(key=key, value=value)
     if key not in (*known, *_LISTS):

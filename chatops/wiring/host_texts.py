@@ -78,12 +78,14 @@ class HostTexts:
 
         settings = session.settings
         layers = self._app.rights.sandbox_layers(settings)
-        found = confinement(session.grant().sandbox or NARROWEST, workspace=self._app.workspace)
+        spec = session.grant().sandbox or NARROWEST
+        found = confinement(spec, workspace=self._app.workspace)
+        protected = ".chatops and .git" if spec.git == "protect" else ".chatops"
         lines = [
             f"Level {found.level.word}: {found.description}",
             *([found.refusal] if found.refusal else []),
             "",
-            "Writable   the workspace, but not .chatops",
+            f"Writable   the workspace, but not {protected}",
             "",
             "Beyond the default:",
         ]
@@ -92,6 +94,7 @@ class HostTexts:
         lines += [f"  {change}" for change in settings.sandbox] or ["  nothing"]
         if layers.site is not None:
             lines += ["", "The site registry limits all of it."]
+        lines += ["", "To change it: /sandbox git commit, /sandbox hosts +NAME, /sandbox reset."]
         return "\n".join(lines)
 
     def _tools(self, session: SessionView) -> str:

@@ -272,15 +272,22 @@ class RegistryRights:
         spec = find_role(settings.role, registries=with_workflow_role(self._registries(), workflow))
         return self._layers(spec, settings, tools_on_offer=bool(self.grant(settings).tools))
 
-    def withheld(self, role: str) -> tuple[str, ...]:
-        """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role."""
+    def withheld(self, role: str, *, also_absent: bool = True) -> tuple[str, ...]:
+        """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role.
+
+        `also_absent` is False to leave out the tools that are offered to no role here.
+        """
+        absent = self._absent()
+        found = find_role(role, registries=self._registries())
+        if not also_absent and found.tools is not None:
+            found = replace(found, tools=tuple(tool for tool in found.tools if tool not in absent))
         registries = self._registries()
         return withheld_tools(
-            find_role(role, registries=registries),
+            found,
             grant=self.grant(SessionSettings(role)),
             registries=registries,
             specs=self._specs(""),
-            absent=self._absent(),
+            absent=absent,
         )
 
     def timeout_of(self, tool: ToolSpec) -> float:

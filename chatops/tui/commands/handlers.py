@@ -272,8 +272,9 @@ async def sandbox(context: Context, argument: str) -> Replies:
         return await _text(context, "Sandbox", topic="sandbox", argument=argument)
     change = None if argument == "reset" else parse_change(argument)
     await context.session.owned("Nothing has changed").change_sandbox(change)
-    what = "The sandbox is again as your registry says." if change is None else f"Sandbox for this session: {change}."
-    return (Notify(f"{what} What this adds counts from your next message on."),)
+    if change is None:
+        return (Notify("The sandbox is again as your registry says."),)
+    return (Notify(f"Sandbox for this session: {change}. What this adds counts from your next message on."),)
 
 
 async def trust(context: Context, argument: str) -> Replies:

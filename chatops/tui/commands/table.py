@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import compaction, handlers, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
@@ -25,6 +26,30 @@ class SlashCommand:
     offers: Offers | None = None
 
 
+async def _sandbox_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the settings of the sandbox, and the values of those that have a fixed choice."""
+    match before[1:]:
+        case ():
+            lists = ("hosts", "read", "write", "env")
+            adding = [Completion(insert=f"{key} +", text=key, note="+NAME adds, -NAME removes") for key in lists]
+            chosen = [Completion(insert=f"{key} ", text=key, note=", ".join(CHOICES[key])) for key in CHOICES]
+            return [*chosen, *adding, Completion(insert="reset", text="reset", note="as the registry says")]
+        case (key,) if key in CHOICES:
+            return [Completion(insert=value, text=value) for value in CHOICES[key]]
+        case _:
+            return []
+
+
+async def _contain_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the ways to end a containment."""
+    if before[1:]:
+        return []
+    return [
+        Completion(insert="off", text="off", note="contain no more turns"),
+        Completion(insert="undo", text="undo", note="take back the changes applied last"),
+    ]
+
+
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="help", help="keys and commands", run=handlers.show_help),
     SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role),
@@ -43,6 +68,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[git|network|hosts|read|write|env|require VALUE | reset]",
         help="what commands see, write and reach; change it for this session: /sandbox hosts +example.org",
         run=handlers.sandbox,
+        offers=_sandbox_offers,
     ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
@@ -56,6 +82,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[off | undo]",
         help="work on a copy and ask once about all changes; take them back",
         run=handlers.contain,
+        offers=_contain_offers,
     ),
     SlashCommand(name="rename", args="TITLE", help="rename this session", run=handlers.rename),
     SlashCommand(name="fork", help="continue in a copy of this session", run=handlers.fork),

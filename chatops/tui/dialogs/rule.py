@@ -33,6 +33,10 @@ _WORDS_ONLY = "The rule covers the words. The files that they run may hold somet
 _NOTHING_RECORDED = "No other call of this session would have been allowed."
 
 
+_MAX_WIDTH, _SIDES = 110, 4
+"""Cells: the widest dialog, as in ``dialogs.tcss``, and its border and padding."""
+
+
 class RuleDialog(Modal[Approved | None]):
     """Lets the user choose pattern and scope. The result is the decision, None after Esc.
 
@@ -85,6 +89,7 @@ class RuleDialog(Modal[Approved | None]):
     def on_resize(self) -> None:
         """Limit the height of the choices, which scroll, so that note and keys stay on screen."""
         self.query_one("#rule-body").styles.max_height = max(2, self.size.height - _AROUND)
+        self._draw()
 
     def on_key(self, event: events.Key) -> None:
         """Move with arrow keys and Tab, edit with e, decide with ctrl+s, leave with Esc."""
@@ -168,7 +173,7 @@ class RuleDialog(Modal[Approved | None]):
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
         keys = f"ctrl+s approves, with a rule for {SCOPE_NAMES[self._scope]}   e edit   Esc back"
-        self.query_one("#rule-keys", Static).update(wrapped_legend(keys, self.query_one("#rule").content_size.width))
+        self.query_one("#rule-keys", Static).update(wrapped_legend(keys, min(self.app.size.width, _MAX_WIDTH) - _SIDES))
         self._note = ""
 
     def _rows(self) -> Iterator[Content]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _LEAST_HEIGHT, _ROOMY_HEIGHT = 18, 28
 """Lines of the window from which on the screen is shown, and from which on in full."""
 _WIDEST = 100
-_DEMO = ("list .", "read README.md", "search import then run `git status`")
-_MODEL = ("what does this project do?", "which parts have no tests?", "explain the last commit")
+_READABLE = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
+_NO_TIP = "what can you help me with?"
 _MOST_OPEN = 3
 
 
@@ -101,11 +101,29 @@ def first_lines(
     role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (cut(tools, most=room), muted))
     lines += [_apart(role, switch, width), Content("")]
     tips: dict[int, str] = {}
-    for number, tip in enumerate((_DEMO if snapshot.is_demo else _MODEL)[: 3 if roomy else 2]):
+    for number, tip in enumerate(_tips(snapshot, facts.tools)[: 3 if roomy else 2]):
         tips[len(lines)] = tip
         lines.append(Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip))
     lines += [Content(""), *_open(facts.open[: _MOST_OPEN if roomy else 1], width)]
     return lines, tips
+
+
+def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
+    """Return messages that the tools of the role can answer in this workspace."""
+    readable = next((name for name in _READABLE if os.path.isfile(os.path.join(snapshot.workspace, name))), "")
+    in_git = os.path.exists(os.path.join(snapshot.workspace, ".git"))
+    demo = {
+        "list .": "file_list" in tools,
+        f"read {readable}": "file_read" in tools and bool(readable),
+        "run `git status`": "shell_exec" in tools and in_git,
+        "search import": "file_search" in tools,
+    }
+    model = {
+        "what does this project do?": "file_read" in tools,
+        "which parts have no tests?": "file_search" in tools,
+        "explain the last commit": "shell_exec" in tools and in_git,
+    }
+    return [tip for tip, works in (demo if snapshot.is_demo else model).items() if works] or [_NO_TIP]
 
 
 def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:

@@ -766,6 +766,14 @@ async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) 
         assert "+ approve once with" in running.text and "Esc later" in running.text
 
 
+async def test_the_keys_of_the_rule_dialog_stay_on_screen_in_a_small_window() -> None:
+    async with stage(size=(60, 20)) as running:
+        await asked(running, pending_call())
+        await running.press("end", "end", "r")
+        for key in ("ctrl+s approves, with a rule for this session", "e edit", "Esc back"):
+            assert key in running.text, f"{key!r} is missing:\n{running.text}"
+
+
 async def test_plus_needs_the_end_on_screen_and_is_never_meant_by_a_or_approve_the_rest() -> None:
     async with stage(size=(80, 24)) as running:
         long = lacking("git push\n" * 60)

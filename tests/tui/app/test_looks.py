@@ -13,6 +13,7 @@ import pytest
 
 from chatops.domain.events import TurnStatus
 from chatops.tui.host import SessionRow
+from chatops.tui.status.first_screen import FirstFacts, first_lines
 from tests.tui.app.fakes import FakeHost, FakeSession
 from tests.tui.app.looks import messages
 from tests.tui.app.support_app import Stage, stage
@@ -96,3 +97,17 @@ async def test_role_and_frame_change_together() -> None:
         await running.settle()
         assert "─ researcher ─" in running.text
         assert running.app.chat.composer.styles.border_top != before
+
+
+def test_the_first_screen_suggests_what_the_role_can_do_here(tmp_path: Path) -> None:
+    def tips(*tools: str) -> list[str]:
+        facts = FirstFacts(role="assistant", tools=tools)
+        now = replace(FakeSession().snapshot(), workspace=str(tmp_path), is_demo=True)
+        return [*first_lines(now, facts, colour="", width=80, roomy=True)[1].values()]
+
+    assert tips("file_list", "file_read", "file_search", "shell_exec") == ["list .", "search import"]
+    (tmp_path / "README.rst").touch()
+    (tmp_path / ".git").mkdir()
+    assert tips("file_list", "file_read") == ["list .", "read README.rst"]
+    assert tips("shell_exec") == ["run `git status`"]
+    assert tips() == ["what can you help me with?"]
