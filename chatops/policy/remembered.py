@@ -101,7 +101,7 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
 def why_not_here(rule: RememberedRule, *, folder: str, scopes: Collection[RuleScope]) -> str:
     """Return why `rule` answers no call in a folder of this identity; empty if it may."""
     if rule.scope not in scopes:
-        return f"the registry switches off rules of scope {rule.scope.value}"
+        return f"the registry switches off rules for {SCOPE_NAMES[rule.scope]}"
     if rule.scope is RuleScope.FOLDER and (not rule.folder or rule.folder != folder):
         return "it was made in another folder, or the folder was replaced since"
     return ""

@@ -88,7 +88,9 @@ def doctor_text(app: App) -> str:
 
 def _concerns(app: App) -> list[Check]:
     try:
-        return [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
+        found = [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
+        lacks = app.rights.withheld(app.loaded.registry.default_role)
+        return [*found, *(Check(name="tools", grade=Grade.OK, text=sentence) for sentence in lacks)]
     except ChatopsError:
         # Without a store there is no default model to doubt. The store has a check of its own.
         return []

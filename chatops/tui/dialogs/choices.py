@@ -79,7 +79,7 @@ def rule_picker(rules: Sequence[RuleItem]) -> Picker:
         Choice(key=one.id, text=f"{one.id:>3}  {one.rule}", find=f"{one.rule} {one.about}", preview=one.about)
         for one in rules
     ]
-    return Picker("Revoke a rule", choices=choices, empty="No rule is remembered.")
+    return Picker("Revoke a rule", choices=choices, empty="No rule matches." if rules else "No rule is remembered.")
 
 
 def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:

@@ -5,14 +5,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from chatops.domain.events import AskReason
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.tools import CallFacts, Interruption
-from chatops.tui.commands.completion import complete_command, complete_file, query_at
+from chatops.tui.commands.completion import complete_command, complete_file, offers_of, query_at
 from chatops.tui.commands.files import workspace_files
+from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import COMMANDS, help_text
 from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval_text import describe
@@ -205,6 +207,19 @@ def test_the_difference_names_gains_and_losses() -> None:
     after = RoleRow(name="b", model="m", tools=("file_read", "web_search"))
     assert difference(before, after) == "+ web_search − shell_exec"
     assert difference(after, after) == "the same tools"
+
+
+async def test_sandbox_and_contain_complete_their_arguments() -> None:
+    context = cast(Context, None)
+    for before, expected in (
+        (("sandbox",), ["git", "network", "require", "hosts", "read", "write", "env", "reset"]),
+        (("sandbox", "network"), ["on", "off"]),
+        (("sandbox", "hosts"), []),
+        (("contain",), ["off", "undo"]),
+        (("contain", "off"), []),
+    ):
+        offers = offers_of(before)
+        assert offers is not None and [one.text for one in await offers(context, before)] == expected
 
 
 def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:

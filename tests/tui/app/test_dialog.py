@@ -419,9 +419,9 @@ async def test_where_no_rule_can_be_made_s_and_r_say_why_and_approve_nothing() -
         running.session.rule_scopes = ()
         await asked(running, pending_call())
         await running.press("s")
-        assert "Not for the session: the registry switches off rules of scope session." in running.text
+        assert "Not for the session: the registry switches off rules for this session." in running.text
         await running.press("r")
-        assert "No rule is possible: the registry switches off rules of scope session." in running.text
+        assert "No rule is possible: the registry switches off rules for this session." in running.text
         assert running.session.taken == []
 
 
