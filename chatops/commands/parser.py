@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
         argparse before 3.13 takes an optional positional argument for absent at the first flag, and leaves it over.
         """
-        self._takes_prompt = not {*(args or ())}.isdisjoint({"-p", "--print"})
+        self._takes_prompt = not {*(sys.argv[1:] if args is None else args)}.isdisjoint({"-p", "--print"})
         known, rest = super().parse_known_args(self._spelled_out(args), namespace)
         if self.last_word and rest and getattr(known, self.last_word) is None:
             words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
