@@ -155,6 +155,7 @@ class SessionFollower(SessionView):
 
     def stop(self) -> None:
         """Stop following: this process has opened the session."""
+        self.is_closed = True
         self._following.cancel()
         self._changed = lambda: None
 

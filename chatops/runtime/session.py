@@ -488,6 +488,7 @@ class Session(SessionView):
 
     async def aclose(self) -> None:
         """Stop all work and release the session. Pending calls stay pending."""
+        self.is_closed = True
         await self._turns.aclose()
 
     def notify_later(self, text: str) -> None:

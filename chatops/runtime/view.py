@@ -141,6 +141,8 @@ class SessionView(ABC):
         self._services = services
         self._loop = asyncio.get_running_loop()
         self._bus = EventBus()
+        self.is_closed = False
+        """True once `aclose` was called."""
 
     @property
     @abstractmethod

@@ -92,8 +92,8 @@ class App:
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self._open: WeakSet[SessionView] = WeakSet()
-        """Open sessions. One that its UI has dropped disappears with it; the lease task keeps an owned one alive."""
+        self._open: set[SessionView] = set()
+        """Open sessions; those that were closed are removed when the next one is opened."""
         self._changing = Lock()
         """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
         self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
@@ -333,7 +333,8 @@ class App:
 
     def _keep(self, session: "SessionView") -> None:
         with self._changing:
-            self._open.add(session)
+            # Kept alive until it is closed: only then is its lease released.
+            self._open = {one for one in self._open if not one.is_closed} | {session}
 
     def _sessions(self) -> "tuple[SessionView, ...]":
         with self._changing:

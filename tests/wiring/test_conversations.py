@@ -40,6 +40,8 @@ async def test_a_conversation_that_is_driven_stays_until_the_app_is_closed(bench
 
 
 class Listening:
+    is_closed = False
+
     def notify_soon(self, text: str) -> None:
         """Not of interest."""
 
