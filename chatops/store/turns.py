@@ -55,6 +55,7 @@ from chatops.store.codec import (
     fingerprint,
 )
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
+from chatops.store.rules import turn_number
 from chatops.store.turn_rules import carries_nothing, intents, title_from
 
 _RELOAD = "Load the session again: another chatops has continued it."
@@ -104,11 +105,13 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         rows.upsert("settings", "key", key=step.draft.setting, value=step.draft.text)
     decisions.follow(rows, step, now=now)
     rows.run(
-        "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, title = ?, message_count = message_count + ?, "
-        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
+        "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, turn_counter = max(turn_counter, ?), title = ?, "
+        "message_count = message_count + ?, activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? "
+        "WHERE id = ?",
         new_head,
         None if isinstance(state.phase, Finished) else state.turn_id,
         state.turn_id,
+        turn_number(state.turn_id),
         title or title_from(step.messages),
         len(step.messages),
         now,
