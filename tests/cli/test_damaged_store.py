@@ -115,7 +115,7 @@ ODD_SCHEMAS = {
     "a column is missing": ("ALTER TABLE posted DROP COLUMN decision", "column posted.decision is missing"),
     "a later column is missing": ("ALTER TABLE leases DROP COLUMN since", "column leases.since is missing"),
     "half a migration": ("PRAGMA user_version = 2", "column leases.heard belongs to a later version than 2"),
-    "a whole migration": ("PRAGMA user_version = 1", "table runs belongs to a later version than 1"),
+    "a whole migration": ("PRAGMA user_version = 1", "belongs to a later version than 1"),
 }
 
 

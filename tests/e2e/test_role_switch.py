@@ -37,13 +37,13 @@ def test_the_next_request_has_the_other_role_s_prompt_and_tools(installation: In
             terminal.wait_for("Answer to the first question.")
             switch(terminal, "coder")
             terminal.ready("coder")
-            divider = terminal.wait_for("+ shell_exec")
+            divider = terminal.wait_for("researcher → coder")
             terminal.say("the second question")
             terminal.wait_for("Answer to the second question.")
             terminal.kill9()
         with installation.open("-c") as terminal:
             terminal.ready("coder")
-            assert lines_with(terminal.wait_for("Answer to the second"), ["researcher → coder", "+ shell_exec"])
+            assert lines_with(terminal.wait_for("Answer to the second"), ["researcher → coder", "shell_exec"])
         first, second = server.requests
         assert server.violations == []
     assert sorted(first.tool_names) == sorted(ALLOWED_TO_RESEARCHER)
@@ -57,7 +57,7 @@ def test_the_next_request_has_the_other_role_s_prompt_and_tools(installation: In
         {"role": "assistant", "content": "Answer to the first question."},
     ]
     (line,) = lines_with(divider, ["researcher → coder"])
-    for change in ("+ shell_exec", "+ file_edit", "+ file_search", "− web_fetch"):
+    for change in ("+ file_search, file_edit, shell_exec", "− web_fetch"):
         assert change in line
     assert "file_read" not in line
 
