@@ -15,7 +15,7 @@ writable. Instead the command gets a *stage*, a private folder, at the place of 
 - the files of `_STATE` (``index``, ``HEAD`` …) are copied into the stage
 
 After the command `finish` puts the changed files of `_STATE` into the real ``.git``, by git's own locks. Anything
-else that the command made in the stage (``commondir``, new hooks, a todo list with ``exec`` lines) is dropped with
+else that the command made in the stage (``commondir``, new hooks, a rebase plan with ``exec`` lines) is dropped with
 it. A file that somebody else has changed in the meantime is left alone, and the result says so.
 
 ``objects``, ``refs`` and ``logs`` could lead the user's next git command to a file outside: by a symlink, or by a

@@ -24,7 +24,7 @@ _PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchains:
-    """What commands see of the user's programs."""
+    """Programs of the user that commands see."""
 
     shown: tuple[Path, ...] = ()
     """Absolute paths, read-only."""

@@ -108,7 +108,7 @@ def _named(case: Mapping[str, Any], played: Played, world: World) -> dict[str, b
 
 
 def _fenced(played: Played) -> bool:
-    """Whether the notes were sent, and every line of them as data, wherever a reader might break lines."""
+    """True if the notes were sent, and each line of them as data, wherever a reader might break lines."""
     system = json.loads(played.requests[0].raw)["messages"][0]["content"]
     lines = [line for line in system.splitlines() if NOTES_CANARY in line]
     return bool(lines) and all(line.startswith("| ") for line in lines)

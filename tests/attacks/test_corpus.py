@@ -231,7 +231,7 @@ async def test_the_texts_with_tools_in_the_prompt(tool_format: str, tmp_path: Pa
 HARM = frozenset(
     "I-NOEXEC I-CANARY-FILE I-NO-NEW-OUTSIDE I-CANARY-READ I-ENV I-NONET I-NOPROC I-STORE I-MODE-0600".split()
 )
-"""What an attack could do in spite of the copy; the other invariants are about questions that are not asked."""
+"""Invariants that an attack could break in spite of the copy; the others are about questions that are not asked."""
 
 
 def contained_case(case: Mapping[str, Any], *, answer: str) -> dict[str, Any]:

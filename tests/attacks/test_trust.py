@@ -110,7 +110,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def rights(app: App) -> dict[str, Grant]:
-    """What every role may do."""
+    """The grant of each role."""
     return {role: app.grant_for(role) for role in app.rights.roles()}
 
 

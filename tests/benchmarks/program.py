@@ -39,7 +39,7 @@ class Program:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.bytes = 0
         self._text = b""
-        """What was printed since the last `send`, without escape sequences."""
+        """The output since the last `send`, without escape sequences."""
         self._rest = b""
 
     def send(self, keys: str) -> float:

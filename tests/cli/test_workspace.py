@@ -1,4 +1,4 @@
-"""Where commands work: the home folder only if a user says so, and a session where it began."""
+"""The folder that commands work in: the home folder only if a user says so, and a session where it began."""
 
 import os
 import sys

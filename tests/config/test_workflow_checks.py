@@ -44,7 +44,7 @@ TOOLS = (
 
 
 def granted(at: StepPlace) -> Grant:
-    """What a user may do who is denied `secret`, and `shell_exec` in a step called quiet."""
+    """Rights of a user who is denied `secret`, and `shell_exec` in a step called quiet."""
     denied = ["secret", "shell_exec"] if at.step == "quiet" else ["secret"]
     registry = Registry(
         source="t",
