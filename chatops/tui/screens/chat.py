@@ -1,15 +1,15 @@
 """The chat screen: turns keys into calls of the session and its events into drawing, nothing else.
 
 It owns the message field, the transcript and the status line. A presenter holds what concerns one of them: drawing,
-sending, dialogs, a workflow run, a followed session. Presenters never call the chat screen. They return values, or post
-one of those in `messages`. Commands return replies, which `_perform` carries out.
+sending, commands, status, dialogs, a workflow run, a followed session. Presenters do not know the chat screen. They
+return values, post one of those in `messages`, or call a function that they were given.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, assert_never
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -20,37 +20,22 @@ from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.commands.dispatch import is_command, run_command
-from chatops.tui.commands.replies import (
-    Choose,
-    Context,
-    Copy,
-    Notify,
-    Replies,
-    Reply,
-    ScreenAction,
-    Send,
-    ShowSession,
-    ShowStep,
-    ShowText,
-    Then,
-    UseTheme,
-    Write,
-    sentence,
-)
+from chatops.tui.commands.dispatch import is_command
+from chatops.tui.commands.replies import Choose, Context, Replies, ScreenAction, ShowStep, sentence
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup, legend
-from chatops.tui.screens.banner import most_urgent
+from chatops.tui.screens.commands import NOTICE_S, CommandPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
+from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.banner import Banner, Notices, QueuedMessages
-from chatops.tui.status.first_screen import FirstFacts, FirstScreen, first_facts
+from chatops.tui.status.first_screen import FirstScreen
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import LateClickHook
 from chatops.tui.themes import Themes
@@ -60,7 +45,7 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
-    from chatops.tui.host import FirstSession, Host, SessionRow
+    from chatops.tui.host import FirstSession, Host
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
@@ -71,8 +56,6 @@ WARM_UP_S = 0.5
 """Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
 HELD_S = 0.03
 """Seconds after sending a message until the next frame at the latest."""
-_FRAMED_FROM = 18
-"""Lines of the window from which on the message field has a frame."""
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 
@@ -109,14 +92,29 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             dialogs=self._dialogs,
             start=lambda work: self._start(work, group="run"),
         )
+        self._status = StatusPresenter(self, self.composer, themes=themes, sending=self._sending)
+        self._commands = CommandPresenter(
+            self,
+            themes=themes,
+            sending=self._sending,
+            context=lambda: self.context,
+            shown=lambda: self._shown,
+            start=lambda work: self._start(work, group="picked"),
+            submit=self._submit,
+            show_session=self.change_session,
+            actions={
+                ScreenAction.HELP: self.action_help,
+                ScreenAction.TAKE_OVER: self.action_take_over,
+                ScreenAction.DECIDE: self.open_pending,
+                ScreenAction.STEPS: self.action_steps,
+                ScreenAction.TRUST: partial(self._start, self._ask_trust, group="trust", exclusive=True),
+                ScreenAction.QUIT: self._quit,
+            },
+        )
         self._completer: Completer | None = None
         self._update_due = False
         self._failed = False
         """True if no session could be opened."""
-        self._pending_elsewhere = ""
-        """Notice about pending calls of other sessions, as found at the start."""
-        self._first_facts: FirstFacts | None = None
-        self._open_sessions: Sequence[SessionRow] = ()
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
         self.has_draft = False
@@ -139,23 +137,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
         self.query_one(StatusLine).say("opening the session")
-        self._frame_composer()
+        self._status.fit(self._shown)
         self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh_soon())
 
     def on_resize(self) -> None:
         """Frame the message field, and show the first screen, only where there is room."""
-        self._frame_composer()
-        self._show_first_screen()
-
-    def _frame_composer(self) -> None:
-        framed = self.size.height >= _FRAMED_FROM
-        if self._shown is None:
-            self.composer.frame("", "", colour="", framed=framed)
-            return
-        now = self._shown.session.snapshot()
-        model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
-        colour = self._themes.role_colours.get(now.role, "")
-        self.composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
+        self._status.fit(self._shown)
 
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
@@ -226,7 +213,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._drawing.restyle()
         self._switcher.show(opened.session, opened.host)
         self._sending.drafts.recall()
-        self._pending_elsewhere = opened.pending_elsewhere
+        self._status.pending_elsewhere = opened.pending_elsewhere
         self._dialogs.trust_question = opened.trust
         self.update_now()
         for notice in (*opened.notices, *opened.session.snapshot().notices):
@@ -242,7 +229,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         else:
             self._show_pending_if_asked()
         if not opened.session.snapshot().messages and not opened.choose_session:
-            self._start(partial(self._find_open_sessions, opened.host), group="first screen")
+            self._start(partial(self._status.find_open_sessions, opened.host), group="first screen")
 
     def failed_to_open(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
@@ -256,7 +243,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
-        self._pending_elsewhere = ""
+        self._status.pending_elsewhere = ""
         try:
             await self._switcher.change(opening)
         finally:
@@ -316,44 +303,13 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             return
         if self._switcher.replace_lost():
             return
-        from chatops.domain.events import TurnStatus
-
-        snapshot, own = shown.session.snapshot(), shown.own_run
-        running = snapshot.status is TurnStatus.RUNNING and not shown.follows
-        colour = self._themes.role_colours.get(snapshot.role, "")
-        self.query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
-        self._frame_composer()
-        self._show_first_screen()
+        snapshot = shown.session.snapshot()
+        self._status.update(shown, dialog=self._dialogs.any_open)
         self._list_sent()
         self._drawing.draw_permitted(snapshot)
         if shown.any_run is not None:
             shown.any_run.update()
-        failed = snapshot.status is TurnStatus.FAILED and not shown.follows
-        failed = failed and not (own is not None and own.owns_last_turn)
-        troubled = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
-        self.composer.retry_offered = failed or troubled
-        dialog = self._dialogs.any_open
-        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self._pending_elsewhere)
-        self.query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         self._dialogs.offer(snapshot)
-
-    def _show_first_screen(self) -> None:
-        """Show what can be done here until the first message is there."""
-        first, shown = self.query_one(FirstScreen), self._shown
-        now = shown.session.snapshot() if shown is not None else None
-        begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
-        if begun or now is None or shown is None or shown.any_run is not None or shown.follows:
-            first.hide()
-            return
-        if self._first_facts is None or self._first_facts.role != now.role:
-            self._first_facts = first_facts(shown.host, now.role, self._open_sessions)
-        colours = self._themes.role_colours
-        first.show(now, self._first_facts, colours=colours, width=self.size.width, height=self.size.height)
-
-    async def _find_open_sessions(self, host: "Host") -> None:
-        self._open_sessions = await host.sessions()
-        self._first_facts = None
-        self.refresh_soon()
 
     @on(FirstScreen.TipChosen)
     def take_tip(self, message: FirstScreen.TipChosen) -> None:
@@ -388,7 +344,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if not is_command(text):
             return partial(self._send, text)
         self.context.host.remember(text)
-        return partial(self._command, text)
+        return partial(self._commands.run, text)
 
     async def _send(self, text: str) -> None:
         # A user who sends a message wants to see the reply.
@@ -431,75 +387,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def run_command(self, text: str) -> None:
         """Run a slash command chosen elsewhere, as in the palette."""
-        self._start(partial(self._command, text), group="submit")
-
-    async def _command(self, text: str) -> None:
-        if not await self._perform(await run_command(self.context, text)):
-            self._sending.give_back(text)
-
-    async def _perform(self, replies: Replies) -> bool:
-        """Carry out the replies of a command. Return False if nothing was done, or could be done."""
-        try:
-            for reply in replies:
-                if reply is ScreenAction.GIVE_BACK:
-                    return False
-                await self._perform_one(reply)
-        except ChatopsError as error:
-            self.show_notice(sentence(error))
-            return False
-        return True
-
-    async def _perform_one(self, reply: Reply) -> None:
-        match reply:
-            case Notify():
-                self.show_notice(reply.text)
-            case ShowText():
-                self._show_text(reply.title, reply.text)
-            case ShowSession():
-                await self.change_session(reply.open())
-            case ShowStep():
-                self._show_step(reply.index)
-            case UseTheme():
-                self._themes.use(reply.name)
-                await self.context.host.save_theme(reply.name)
-            case Copy():
-                self.app.copy_to_clipboard(reply.text)
-            case Write():
-                self._sending.write(reply.text)
-            case Send():
-                await self._submit(reply.text)()
-            case Then():
-                await self._perform(await reply.handler(self.context, reply.argument))
-            case Choose():
-                self._choose(reply)
-            case ScreenAction():
-                self._do(reply)
-            case _:
-                assert_never(reply)
-
-    def _do(self, what: ScreenAction) -> None:
-        actions: dict[ScreenAction, Callable[[], None]] = {
-            ScreenAction.HELP: self.action_help,
-            ScreenAction.TAKE_OVER: self.action_take_over,
-            ScreenAction.DECIDE: self.open_pending,
-            ScreenAction.STEPS: self.action_steps,
-            ScreenAction.TRUST: partial(self._start, self._ask_trust, group="trust", exclusive=True),
-            ScreenAction.QUIT: self._quit,
-        }
-        actions[what]()
+        self._start(partial(self._commands.run, text), group="submit")
 
     def _quit(self) -> None:
         self.app.run_worker(self.app.action_quit(), group="quit")
-
-    def _choose(self, reply: Choose) -> None:
-        async def chosen(key: str) -> None:
-            await self._perform(await reply.chosen(self.context, key))
-
-        def closed(key: str | None) -> None:
-            if key is not None and key != reply.current:
-                self._start(partial(chosen, key), group="picked")
-
-        self.app.push_screen(reply.picker, closed)
 
     def _start(self, work: Callable[[], Awaitable[None]], *, group: str, exclusive: bool = False) -> None:
         """Run `work` in the background, then update the screen. A ChatopsError becomes a notice."""
@@ -517,38 +408,33 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     # What is shown over the screen
 
     def show_notice(self, text: str) -> None:
-        """Show a notice for 6 seconds."""
-        self.app.notify(sanitize(text), markup=False, timeout=6)
+        """Show a notice for `NOTICE_S` seconds."""
+        self.app.notify(sanitize(text), markup=False, timeout=NOTICE_S)
 
     def show_notices(self, notices: Sequence[Notification]) -> None:
         """Show the notices above the message field, where they cover nothing."""
         if self.is_attached:
             self.query_one(Notices).show(notices)
 
-    def _show_text(self, title: str, text: str) -> None:
-        from chatops.tui.dialogs.text import TextScreen
-
-        self.app.push_screen(TextScreen(title, text=text))
-
     def action_help(self, first: KeyGroup = "message") -> None:
         """Show keys and commands (F1), those of the group `first` before the others."""
         from chatops.tui.commands.table import help_text
 
-        self._show_text("Help", help_text(first=first))
+        self._commands.show_text("Help", help_text(first=first))
 
     def action_roles(self) -> None:
         """Choose a role (ctrl+r)."""
         if self.opened and self.is_active:
-            self._start(partial(self._command, "/role"), group="picker", exclusive=True)
+            self._start(partial(self._commands.run, "/role"), group="picker", exclusive=True)
 
     def action_history(self) -> None:
         """Choose among the texts that were sent before (alt+r)."""
         if self.opened and self.is_active:
-            self._start(partial(self._command, "/history"), group="picker", exclusive=True)
+            self._start(partial(self._commands.run, "/history"), group="picker", exclusive=True)
 
     def open_sessions(self) -> None:
         """Let the user choose a session."""
-        self._start(partial(self._command, "/sessions"), group="sessions", exclusive=True)
+        self._start(partial(self._commands.run, "/sessions"), group="sessions", exclusive=True)
 
     def action_fold_panel(self) -> None:
         """Fold the run's panel to one line, or open it (ctrl+t)."""
@@ -562,11 +448,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             return (ShowStep(int(key)),)
 
         if (run := self._any_run) is not None and self.is_active:
-            self._choose(Choose(run.step_picker(), chosen))
-
-    def _show_step(self, index: int) -> None:
-        if (run := self._any_run) is not None:
-            self._show_text(*run.step_text(index))
+            self._commands.choose(Choose(run.step_picker(), chosen))
 
     @property
     def _any_run(self) -> "RunPresenter | None":
@@ -584,7 +466,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     async def _decide_next(self) -> None:
         from chatops.tui.commands.handlers import decide_next
 
-        await self._perform(await decide_next(self.context, here=self._dialogs.has_pending))
+        await self._commands.perform(await decide_next(self.context, here=self._dialogs.has_pending))
 
     def _show_pending_if_asked(self) -> None:
         """Act on ctrl+g that was pressed while the session was being opened."""
@@ -675,7 +557,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
         """Show the output of the clicked step."""
         message.stop()
-        self._show_step(message.step)
+        self._commands.show_step(message.step)
 
     def on_workflow_panel_clicked(self, message: "WorkflowPanel.Clicked") -> None:
         """Fold or open the panel after a click outside its steps."""

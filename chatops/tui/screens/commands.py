@@ -1,0 +1,142 @@
+"""Runs slash commands and carries out their replies."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
+
+from textual.screen import Screen
+
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
+from chatops.tui.commands.dispatch import run_command
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    Copy,
+    Notify,
+    Replies,
+    Reply,
+    ScreenAction,
+    Send,
+    ShowSession,
+    ShowStep,
+    ShowText,
+    Then,
+    UseTheme,
+    Write,
+    sentence,
+)
+from chatops.tui.screens.sending import SendingPresenter
+from chatops.tui.screens.shown import Shown
+from chatops.tui.themes import Themes
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+
+NOTICE_S = 6
+"""Seconds that a notice is shown."""
+Work = Callable[[], Awaitable[None]]
+
+
+class CommandPresenter:
+    """Runs commands with the context of the moment. What only the chat screen can do is passed to it as functions."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        *,
+        themes: Themes,
+        sending: SendingPresenter,
+        context: Callable[[], Context],
+        shown: Callable[[], Shown | None],
+        start: Callable[[Work], None],
+        submit: Callable[[str], Work],
+        show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
+        actions: Mapping[ScreenAction, Callable[[], None]],
+    ) -> None:
+        """Create the presenter.
+
+        `start` runs work in the background, and a ChatopsError becomes a notice. `submit` returns what sends a message.
+        `actions` holds a function for each action except `GIVE_BACK`.
+        """
+        self._screen = screen
+        self._themes = themes
+        self._sending = sending
+        self._context = context
+        self._shown = shown
+        self._start = start
+        self._submit = submit
+        self._show_session = show_session
+        self._actions = actions
+
+    async def run(self, text: str) -> None:
+        """Run a command. Its text goes back into the message field if nothing was done."""
+        if not await self.perform(await run_command(self._context(), text)):
+            self._sending.give_back(text)
+
+    async def perform(self, replies: Replies) -> bool:
+        """Carry out the replies of a command. Return False if nothing was done, or could be done."""
+        try:
+            for reply in replies:
+                if reply is ScreenAction.GIVE_BACK:
+                    return False
+                await self._perform_one(reply)
+        except ChatopsError as error:
+            self._notify(sentence(error))
+            return False
+        return True
+
+    async def _perform_one(self, reply: Reply) -> None:
+        match reply:
+            case Notify():
+                self._notify(reply.text)
+            case ShowText():
+                self.show_text(reply.title, reply.text)
+            case ShowSession():
+                await self._show_session(reply.open())
+            case ShowStep():
+                self.show_step(reply.index)
+            case UseTheme():
+                self._themes.use(reply.name)
+                await self._context().host.save_theme(reply.name)
+            case Copy():
+                self._screen.app.copy_to_clipboard(reply.text)
+            case Write():
+                self._sending.write(reply.text)
+            case Send():
+                await self._submit(reply.text)()
+            case Then():
+                await self.perform(await reply.handler(self._context(), reply.argument))
+            case Choose():
+                self.choose(reply)
+            case ScreenAction():
+                self._actions[reply]()
+            case _:
+                assert_never(reply)
+
+    def choose(self, reply: Choose) -> None:
+        """Let the user choose, then carry out what the choice replies."""
+
+        async def chosen(key: str) -> None:
+            await self.perform(await reply.chosen(self._context(), key))
+
+        def closed(key: str | None) -> None:
+            if key is not None and key != reply.current:
+                self._start(partial(chosen, key))
+
+        self._screen.app.push_screen(reply.picker, closed)
+
+    def show_text(self, title: str, text: str) -> None:
+        """Show a text to read."""
+        from chatops.tui.dialogs.text import TextScreen
+
+        self._screen.app.push_screen(TextScreen(title, text=text))
+
+    def show_step(self, index: int) -> None:
+        """Show the output of a step of the session's run."""
+        shown = self._shown()
+        if shown is not None and shown.any_run is not None:
+            self.show_text(*shown.any_run.step_text(index))
+
+    def _notify(self, text: str) -> None:
+        self._screen.app.notify(sanitize(text), markup=False, timeout=NOTICE_S)

@@ -1,0 +1,86 @@
+"""Keeps what stands around the transcript up to date: status line, banner, composer's frame, first screen."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.domain.sanitize import sanitize
+from chatops.tui.composer.composer import Composer
+from chatops.tui.screens.banner import most_urgent
+from chatops.tui.screens.sending import SendingPresenter
+from chatops.tui.screens.shown import Shown
+from chatops.tui.status.banner import Banner
+from chatops.tui.status.first_screen import FirstFacts, FirstScreen, first_facts
+from chatops.tui.status.status_line import StatusLine
+from chatops.tui.themes import Themes
+
+if TYPE_CHECKING:
+    from chatops.tui.host import Host, SessionRow
+
+_FRAMED_FROM = 18
+"""Lines of the window from which on the message field has a frame."""
+
+
+class StatusPresenter:
+    """Shows the state of the session, and of the sessions beside it."""
+
+    def __init__(self, screen: Screen[Any], composer: Composer, *, themes: Themes, sending: SendingPresenter) -> None:
+        """Create it for the chat screen and its message field."""
+        self._screen = screen
+        self._composer = composer
+        self._themes = themes
+        self._sending = sending
+        self.pending_elsewhere = ""
+        """Notice about pending calls of other sessions, as found at the start."""
+        self._first_facts: FirstFacts | None = None
+        self._open_sessions: Sequence[SessionRow] = ()
+
+    def update(self, shown: Shown, *, dialog: bool) -> None:
+        """Show the session's current state. `dialog` is True while a dialog is open."""
+        from chatops.domain.events import TurnStatus
+
+        snapshot, own, query_one = shown.session.snapshot(), shown.own_run, self._screen.query_one
+        running = snapshot.status is TurnStatus.RUNNING and not shown.follows
+        colour = self._themes.role_colours.get(snapshot.role, "")
+        query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
+        self.fit(shown)
+        failed = snapshot.status is TurnStatus.FAILED and not shown.follows
+        failed = failed and not (own is not None and own.owns_last_turn)
+        blocked = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
+        self._composer.retry_offered = failed or blocked
+        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self.pending_elsewhere)
+        query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
+
+    def fit(self, shown: Shown | None) -> None:
+        """Frame the message field, and show the first screen, only where there is room."""
+        self._frame_composer(shown)
+        self._show_first_screen(shown)
+
+    def _frame_composer(self, shown: Shown | None) -> None:
+        framed = self._screen.size.height >= _FRAMED_FROM
+        if shown is None:
+            self._composer.frame("", "", colour="", framed=framed)
+            return
+        now = shown.session.snapshot()
+        model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
+        colour = self._themes.role_colours.get(now.role, "")
+        self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
+
+    def _show_first_screen(self, shown: Shown | None) -> None:
+        """Show what can be done here until the first message is there."""
+        first = self._screen.query_one(FirstScreen)
+        now = shown.session.snapshot() if shown is not None else None
+        begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
+        if begun or now is None or shown is None or shown.any_run is not None or shown.follows:
+            first.hide()
+            return
+        if self._first_facts is None or self._first_facts.role != now.role:
+            self._first_facts = first_facts(shown.host, now.role, self._open_sessions)
+        colours, size = self._themes.role_colours, self._screen.size
+        first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)
+
+    async def find_open_sessions(self, host: "Host") -> None:
+        """Find the sessions that the first screen names."""
+        self._open_sessions = await host.sessions()
+        self._first_facts = None
