@@ -29,6 +29,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _FOREIGN = ("CHATOPS_", "OPENAI_", "GEMINI_", "ANTHROPIC_", "BRAVE_", "TAVILY_", "WOLFRAM_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_CLIPBOARDS = ("TMUX", "WAYLAND_DISPLAY", "DISPLAY")
 _FOR_TESTS = frozenset({"CHATOPS_AIMOCK"})
 
 
@@ -53,7 +54,7 @@ def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     What a test starts imports this checkout, wherever the tests were started and whatever else is installed.
     """
     for name in list(os.environ):
-        if name in _PROXIES or (name.startswith(_FOREIGN) and name not in _FOR_TESTS):
+        if name in (*_PROXIES, *_CLIPBOARDS) or (name.startswith(_FOREIGN) and name not in _FOR_TESTS):
             monkeypatch.delenv(name)
     home = tmp_path_factory.mktemp("home", numbered=True)
     monkeypatch.setenv("CHATOPS_HOME", str(home))

@@ -22,6 +22,7 @@ from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
+from chatops.tui.clipboard import copy
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
@@ -40,7 +41,6 @@ COLLECT_AFTER_S = 2.0
 """Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
-COPIED = "Copied, if this terminal lets programs do that."
 
 
 class _Palette(ErrorBoundary, LateClickHook, PaletteHooks):
@@ -171,8 +171,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if selected := self._selected_text():
             # Quitting takes two presses in a row without a selection, so this one never counts as the first.
             self._interrupted_at = None
-            self.copy_to_clipboard(selected)
-            self.notify(COPIED, markup=False)
+            copy(self, selected)
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S

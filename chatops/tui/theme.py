@@ -36,6 +36,8 @@ class Symbols:
     folded: str
     unfolded: str
     selected: str
+    """Beside the first line of the selected block; `selected_more` stands beside the others."""
+    selected_more: str
     rule: str
     bar: str
     bullet: str
@@ -56,7 +58,8 @@ UNICODE = Symbols(
     unknown="‼",
     folded="▸",
     unfolded="▾",
-    selected="▌",
+    selected="❯",
+    selected_more="┃",
     rule="─",
     bar="│",
     bullet="•",
@@ -76,7 +79,8 @@ ASCII = Symbols(
     unknown="!",
     folded=">",
     unfolded="v",
-    selected="|",
+    selected=">",
+    selected_more=">",
     rule="-",
     bar="|",
     bullet="*",

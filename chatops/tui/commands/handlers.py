@@ -4,13 +4,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
-from chatops.domain.messages import AssistantMessage
 from chatops.domain.wording import plural
 from chatops.policy.sandbox import parse_change
 from chatops.tui.commands.replies import (
     Choose,
     Context,
-    Copy,
     Notify,
     Replies,
     ScreenAction,
@@ -22,8 +20,6 @@ from chatops.tui.host import TextTopic
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-
-_COPIED = "Copied the last answer, if this terminal lets programs do that."
 
 
 async def show_help(context: Context, argument: str) -> Replies:
@@ -213,15 +209,6 @@ async def export(context: Context, argument: str) -> Replies:
         return (Notify("There is nothing to write yet: this session is empty."),)
     where = await context.host.export_session(session_id, style=style, path=path.strip())
     return (Notify(f"Written to {where}."),)
-
-
-async def copy(context: Context, argument: str) -> Replies:
-    """Copy the last answer to the clipboard."""
-    messages = context.session.snapshot().messages
-    answers = [one.text for one in messages if isinstance(one, AssistantMessage) and one.text.strip()]
-    if not answers:
-        return (Notify("There is no answer to copy yet."),)
-    return (Copy(answers[-1]), Notify(_COPIED))
 
 
 async def theme(context: Context, argument: str) -> Replies:

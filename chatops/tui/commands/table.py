@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, handlers, revision, search
+from chatops.tui.commands import compaction, copying, handlers, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -103,7 +103,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
     SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
-    SlashCommand(name="copy", help="copy the last answer", run=handlers.copy),
+    SlashCommand(
+        name="copy",
+        args="[N|code]",
+        help="copy the last answer, the Nth from the end, or a code block of it",
+        run=copying.copy,
+        offers=copying.offers,
+    ),
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(

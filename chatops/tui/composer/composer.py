@@ -82,8 +82,8 @@ class Composer(TextField):
             super().__init__()
             self.key = key
 
-    class CardKey(Message):
-        """Posted for a key that selects or opens a tool card of the transcript."""
+    class BlockKey(Message):
+        """Posted for a key that selects, opens or copies a block of the transcript."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -108,6 +108,8 @@ class Composer(TextField):
         """True if R with nothing typed retries the turn."""
         self.queue_offered = False
         """True if Up with nothing typed takes back a queued message."""
+        self.block_selected = False
+        """True if y with nothing typed, and Esc, concern the selected block of the transcript."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._folds = Folds()
@@ -193,8 +195,10 @@ class Composer(TextField):
                 self._enter()
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
+            case "y" if self.block_selected and not self.text:
+                self.post_message(self.BlockKey(key))
             case "escape":
-                self.post_message(self.Stop())
+                self.post_message(self.BlockKey(key) if self.block_selected else self.Stop())
             case "tab":
                 self.post_message(self.CompletionRequested("tab"))
             case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
@@ -216,7 +220,7 @@ class Composer(TextField):
             case "home" | "end" if not self.text:
                 self.post_message(self.ScrollKey(key))
             case "ctrl+up" | "ctrl+down" | "ctrl+o":
-                self.post_message(self.CardKey(key))
+                self.post_message(self.BlockKey(key))
             case _:
                 return False
         return True

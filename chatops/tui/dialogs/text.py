@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.tui.clipboard import copy
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.keys import legend
 from chatops.tui.transcript.lines import prefixed, wrap
@@ -47,8 +48,7 @@ class TextScreen(Modal[None]):
             case "escape" | "q" | "enter":
                 self.dismiss(None)
             case "c":
-                self.app.copy_to_clipboard(self._text)
-                self.app.notify("Copied, if this terminal lets programs do that.", markup=False)
+                copy(self.app, self._text)
             case _:
                 return
         event.stop()

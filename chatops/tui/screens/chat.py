@@ -20,12 +20,13 @@ from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.tui.clipboard import copy
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.commands.replies import Choose, Context, Replies, ScreenAction, ShowStep, sentence
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import KeyGroup, legend
+from chatops.tui.keys import KeyGroup
 from chatops.tui.screens.commands import NOTICE_S, CommandPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
@@ -36,6 +37,7 @@ from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.banner import Banner, Notices, QueuedMessages
 from chatops.tui.status.first_screen import FirstScreen
+from chatops.tui.status.hint import TranscriptHint
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import LateClickHook
 from chatops.tui.themes import Themes
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from chatops.tui.commands.completion import Completer
     from chatops.tui.host import FirstSession, Host
     from chatops.tui.screens.run import RunPresenter
+    from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
 
@@ -126,7 +129,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Yield the widgets from top to bottom."""
         yield FirstScreen(id="first")
         yield Static(id="empty")
-        yield Static(id="unseen")
+        yield TranscriptHint(id="unseen")
         yield QueuedMessages(id="queued")
         yield Completions(id="completions")
         yield Notices(id="notices")
@@ -520,9 +523,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     # Keys and clicks that belong to another widget
 
     @on(Composer.ScrollKey)
-    @on(Composer.CardKey)
-    def transcript_key(self, message: Composer.ScrollKey | Composer.CardKey) -> None:
-        """Scroll the transcript, or select and open tool cards, while the message field keeps the focus."""
+    @on(Composer.BlockKey)
+    def transcript_key(self, message: Composer.ScrollKey | Composer.BlockKey) -> None:
+        """Scroll the transcript, or select, open and copy blocks, while the message field keeps the focus."""
         message.stop()
         self._drawing.press(message.key)
 
@@ -544,15 +547,25 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
         """Show how many blocks arrived below the view."""
-        message.stop()
-        line = self.query_one("#unseen", Static)
-        line.update(legend(f"↓ {message.count} new   ctrl+End shows the end"))
-        line.display = message.count > 0
+        self.query_one(TranscriptHint).count_unseen(message.count)
 
-    def on_click(self, event: events.Click) -> None:
+    def on_transcript_selected(self, message: "Transcript.Selected") -> None:
+        """Show the keys of the selected block. They also work in the message field."""
+        self.composer.block_selected = bool(message.block_id)
+        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id))
+
+    def on_transcript_copied(self, message: "Transcript.Copied") -> None:
+        """Copy the text of a block."""
+        copy(self.app, message.text)
+
+    def on_transcript_opened(self, message: "Transcript.Opened") -> None:
+        """Show the source of a message."""
+        self._commands.show_text(message.title, message.text)
+
+    @on(TranscriptHint.Clicked)
+    def show_end(self) -> None:
         """Scroll to the end after a click on the line that counts new blocks."""
-        if event.widget is not None and event.widget.id == "unseen":
-            self._drawing.follow_end()
+        self._drawing.follow_end()
 
     def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
         """Show the output of the clicked step."""

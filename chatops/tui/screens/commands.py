@@ -8,6 +8,7 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.tui.clipboard import copy
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.replies import (
     Choose,
@@ -100,7 +101,7 @@ class CommandPresenter:
                 self._themes.use(reply.name)
                 await self._context().host.save_theme(reply.name)
             case Copy():
-                self._screen.app.copy_to_clipboard(reply.text)
+                copy(self._screen.app, reply.text)
             case Write():
                 self._sending.write(reply.text)
             case Send():

@@ -116,7 +116,7 @@ class TranscriptPresenter:
             self._transcript.follow()
 
     def press(self, key: str) -> None:
-        """Handle a key that scrolls, or selects and opens tool cards."""
+        """Handle a key that scrolls, or selects, opens and copies blocks."""
         transcript = self._transcript
         if transcript is None:
             return
@@ -129,9 +129,5 @@ class TranscriptPresenter:
                 transcript.action_scroll_home()
             case "end":
                 transcript.action_scroll_end()
-            case "ctrl+up":
-                transcript.action_select_previous_card()
-            case "ctrl+down":
-                transcript.action_select_next_card()
             case _:
-                transcript.action_toggle_card()
+                transcript.press(key)

@@ -36,7 +36,6 @@ class LaidOutBlock:
         "gap",
         "head",
         "height",
-        "selected",
         "strips",
     )
 
@@ -53,7 +52,6 @@ class LaidOutBlock:
         """Empty lines before the block."""
         self.drawn_at = 0
         self.expanded = False
-        self.selected = False
         self.further: tuple[ToolCardBlock, ...] = ()
         """The reads after this one that are folded into it."""
         self.folded = False
@@ -290,7 +288,6 @@ class BlockLayout:
                 self.width,
                 theme,
                 expanded=entry.expanded,
-                selected=entry.selected,
                 further=entry.further,
             )
             return

@@ -36,7 +36,6 @@ def render_block(
     theme: BlockTheme,
     *,
     expanded: bool = False,
-    selected: bool = False,
     further: Sequence[ToolCardBlock] = (),
 ) -> list[Strip]:
     """Return `block` in `width` columns, gutter included, without empty lines around it.
@@ -51,7 +50,7 @@ def render_block(
         if not block.open:
             drawing.close(incomplete=block.incomplete)
         return drawing.strips()
-    lines = _lines(block, width=width, theme=theme, expanded=expanded, selected=selected, further=further)
+    lines = _lines(block, width=width, theme=theme, expanded=expanded, further=further)
     return strips_of(lines, width=width, base=theme.base)
 
 
@@ -76,7 +75,6 @@ def _lines(
     width: int,
     theme: BlockTheme,
     expanded: bool,
-    selected: bool,
     further: Sequence[ToolCardBlock],
 ) -> list[Text]:
     room = max(1, width - GUTTER)
@@ -90,17 +88,17 @@ def _lines(
             return [padded(line, width=width, style=theme.user_text) for line in lines]
         case ReasoningBlock():
             lines = _thought(block, width=prose, theme=theme, expanded=expanded)
-            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
+            return prefixed(lines, first=_BLANK, rest=_BLANK)
         case ToolCardBlock():
             lines = card_lines(block, width=room, theme=theme, expanded=expanded, further=further)
-            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
+            return prefixed(lines, first=_BLANK, rest=_BLANK)
         case RoleDividerBlock():
             return _divider(block, width=width, theme=theme)
         case NoticeBlock():
             return _notice(block, width=prose, theme=theme)
         case StepBlock():
             lines = _step(block, width=room, theme=theme, expanded=expanded)
-            return prefixed(lines, first=_pointer(selected, theme), rest=_BLANK)
+            return prefixed(lines, first=_BLANK, rest=_BLANK)
         case _ as never:
             assert_never(never)
 
@@ -113,12 +111,6 @@ def _file(file: FileRef, *, width: int, theme: BlockTheme) -> Text:
         beginning = ", the beginning" if file.cut else ""
         text, style = f"attached: {file.path} ({file.size:,} bytes{beginning})", theme.muted
     return Text(truncated(one_line(text), width=width, ellipsis=theme.symbols.ellipsis), style, end="")
-
-
-def _pointer(selected: bool, theme: BlockTheme) -> Text:
-    if not selected:
-        return Text(" " * GUTTER, end="")
-    return Text(theme.symbols.selected.ljust(GUTTER), theme.user, end="")
 
 
 def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:

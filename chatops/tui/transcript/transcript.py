@@ -1,4 +1,4 @@
-"""The session's transcript: blocks, the operations that change them, and cards that can be opened.
+"""The session's transcript: blocks, the operations that change them, and a block that is selected.
 
 One widget per message makes a long session slow, because layout visits all of them. Here one widget draws lines, and a
 frame costs what has changed. See `viewport` for how.
@@ -8,8 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, assert_never
 
+from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
 
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -18,13 +21,17 @@ from chatops.tui.transcript.blocks import (
     CardStatus,
     Close,
     Extend,
+    NoticeBlock,
     Op,
     ReasoningBlock,
     Remove,
     Replace,
     ToolCardBlock,
+    UserBlock,
 )
+from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import can_open
+from chatops.tui.transcript.texts import copied_text
 from chatops.tui.transcript.viewport import Viewport
 
 _TICK_S = 1.0
@@ -39,12 +46,34 @@ class Transcript(Viewport):
     """Shows blocks, which `apply` changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+up", "select_previous_card", "Card above", show=False),
-        Binding("ctrl+down", "select_next_card", "Card below", show=False),
+        Binding("ctrl+up", "select_previous", "Block above", show=False),
+        Binding("ctrl+down", "select_next", "Block below", show=False),
         Binding("ctrl+home", "scroll_home", "Start", show=False),
         Binding("ctrl+end", "scroll_end", "End", show=False),
-        Binding("enter,space", "toggle_card", "Open or fold the card", show=False),
+        Binding("enter,space,ctrl+o", "open_block", "Open or fold the block", show=False),
     ]
+
+    class Selected(Message):
+        """Posted when a block is selected, or none any more."""
+
+        def __init__(self, block_id: str) -> None:
+            super().__init__()
+            self.block_id = block_id
+
+    class Copied(Message):
+        """Posted to copy a text."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Opened(Message):
+        """Posted to show the source text of a message on a screen of its own."""
+
+        def __init__(self, title: str, text: str) -> None:
+            super().__init__()
+            self.title = title
+            self.text = text
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -61,13 +90,13 @@ class Transcript(Viewport):
         return [entry.block for entry in self._blocks_layout.entries]
 
     @property
-    def selected_card(self) -> str:
-        """The id of the card that has the keyboard, or an empty string."""
+    def selected_block(self) -> str:
+        """The id of the selected block, or an empty string."""
         return self._selected
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""
-        self._selected = ""
+        self.select_block("")
         self._blocks_layout.reset(list(blocks))
         self._timed = {block.id for block in blocks if _is_timed(block)}
         self._tick_later()
@@ -160,8 +189,9 @@ class Transcript(Viewport):
                 return (key,)
             case Remove(id=key):
                 if (index := layout.index.get(key)) is not None:
+                    if self._selected == key:
+                        self.select_block("")
                     layout.remove(index)
-                    self._selected = "" if self._selected == key else self._selected
                 return ()
             case _ as never:
                 assert_never(never)
@@ -177,56 +207,107 @@ class Transcript(Viewport):
                 entry.drawing.extend(text)
         return (key,)
 
-    # Cards
+    # The selected block
 
     def follow(self) -> None:
-        """Scroll to the end and stay there. No card is selected afterwards."""
-        if self._selected:
-            self.select_card("")
+        """Scroll to the end and stay there. No block is selected afterwards."""
+        self.select_block("")
         super().follow()
 
-    def action_select_previous_card(self) -> None:
-        """Select the card above, starting from the newest one if none is selected."""
-        self._select_card(-1)
+    def action_select_previous(self) -> None:
+        """Select the block above, starting from the newest one if none is selected."""
+        self._select_beside(-1)
 
-    def action_select_next_card(self) -> None:
-        """Select the card below. After the newest one, scroll to the end."""
-        self._select_card(1)
+    def action_select_next(self) -> None:
+        """Select the block below. After the newest one, scroll to the end."""
+        self._select_beside(1)
 
-    def action_toggle_card(self) -> None:
-        """Open or fold the selected card."""
-        if self._selected:
-            self.toggle(self._selected)
+    def action_open_block(self) -> None:
+        """Open or fold the selected block, else the newest one that can be opened. A message opens as its source."""
+        layout = self._blocks_layout
+        if self._selected in layout.index:
+            block = layout.entries[layout.index[self._selected]].block
+            if isinstance(block, UserBlock | AnswerBlock | NoticeBlock):
+                title = {"user": "Message", "answer": "Answer"}.get(block.kind, "Notice")
+                self.post_message(self.Opened(title, copied_text(block)))
+            else:
+                self.toggle(self._selected)
+            return
+        newest = (entry for entry in reversed(layout.entries) if can_open(entry.block) and not entry.folded)
+        if (entry := next(newest, None)) is not None:
+            self.toggle(entry.block.id)
 
-    def select_card(self, block_id: str) -> None:
-        """Select a card and bring it into view. An empty id selects none."""
+    def copy_block(self) -> None:
+        """Copy the selected block."""
+        if self._selected in self._blocks_layout.index:
+            block = self._blocks_layout.entries[self._blocks_layout.index[self._selected]].block
+            self.post_message(self.Copied(copied_text(block)))
+
+    def select_block(self, block_id: str) -> None:
+        """Select a block and bring it into view. An empty id selects none."""
         layout = self._blocks_layout
         before, self._selected = self._selected, block_id if block_id in layout.index else ""
-        for key, selected in ((before, False), (self._selected, True)):
-            if key in layout.index:
-                layout.entries[layout.index[key]].selected = selected
-        self._redraw_keeping_place([key for key in {before, self._selected} if key in layout.index])
+        if before != self._selected:
+            self.post_message(self.Selected(self._selected))
+            self.refresh()
         if self._selected:
             self._bring_into_view(layout.index[self._selected])
 
-    def _select_card(self, step: int) -> None:
+    def _select_beside(self, step: int) -> None:
         layout, entries = self._blocks_layout, self._blocks_layout.entries
         place = layout.index.get(self._selected, len(entries))
         if self._following and place < layout.at(self.scroll_offset.y):
-            # At the end of the transcript, a selected card far above is out of sight: start from the newest one
+            # At the end of the transcript, a selected block far above is out of sight: start from the newest one
             # instead.
             place = len(entries)
         place += step
         while 0 <= place < len(entries):
-            if can_open(entries[place].block) and not entries[place].folded:
-                self.select_card(entries[place].block.id)
+            if not entries[place].folded:
+                self.select_block(entries[place].block.id)
                 return
             place += step
         if step > 0:
             self.follow()
 
+    def decorated(self, strip: Strip, y: int) -> Strip:
+        """Return line `y` with a mark in the gutter if it belongs to the selected block."""
+        layout = self._blocks_layout
+        if self._selected not in layout.index or layout.theme is None:
+            return strip
+        index = layout.index[self._selected]
+        start = layout.start(index)
+        if not start <= y < start + layout.entries[index].height:
+            return strip
+        signs = layout.theme.symbols
+        sign = signs.selected if y == start else signs.selected_more
+        mark = Segment(sign.ljust(GUTTER), self._base_style + layout.theme.user)
+        return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
+
+    def on_key(self, event: events.Key) -> None:
+        """Copy the selected block on y, and select none on Esc, while the transcript has the focus."""
+        if self._selected and event.key in ("y", "escape"):
+            event.stop()
+            self.press(event.key)
+
+    def press(self, key: str) -> None:
+        """Handle a key for the selected block that another widget has got."""
+        match key:
+            case "y":
+                self.copy_block()
+            case "escape":
+                self.select_block("")
+            case "ctrl+up":
+                self.action_select_previous()
+            case "ctrl+down":
+                self.action_select_next()
+            case _:
+                self.action_open_block()
+
     def _bring_into_view(self, index: int) -> None:
         layout = self._blocks_layout
+        if layout.ensure(index):
+            layout.sum_of(index, index)
+            self._show_changes(keep=True)
         begin = layout.start(index)
         end = begin + layout.entries[index].height
         top = self.scroll_offset.y

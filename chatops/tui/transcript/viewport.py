@@ -227,11 +227,16 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if strip is None or strip.cell_length != width:
             style = self._base_style
             strip = self._blank(width, style) if strip is None else strip.crop_extend(0, width, style)
+        strip = self.decorated(strip, top + y)
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(top + y)) is not None:
             styles = self.screen.get_component_styles("screen--selection")
             strip = marked(strip, span, _selection_style(styles, behind=self.background_colors[1]))
         return strip.apply_offsets(0, top + y)
+
+    def decorated(self, strip: Strip, y: int) -> Strip:
+        """Return line `y` of the layout with what is drawn over it, such as marks."""
+        return strip
 
     @property
     def _base_style(self) -> Style:

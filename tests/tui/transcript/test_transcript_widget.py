@@ -24,7 +24,6 @@ from chatops.tui.transcript.blocks import (
     Close,
     Extend,
     NoticeBlock,
-    ReasoningBlock,
     Remove,
     Replace,
     ToolCardBlock,
@@ -179,8 +178,8 @@ async def test_enter_and_click_open_and_fold_a_card() -> None:
         app.transcript.set_blocks([UserBlock(id="u", text="hi"), CARD, NoticeBlock(id="n", text="below")])
         await pilot.pause()
         assert not any("second line" in line for line in screen(app))
-        await pilot.press("ctrl+up", "enter")
-        assert app.transcript.selected_card == "card"
+        await pilot.press("ctrl+up", "ctrl+up", "enter")
+        assert app.transcript.selected_block == "card"
         assert any("second line" in line for line in screen(app))
         assert app.transcript.is_expanded("card")
         await pilot.click(Transcript, offset=(10, 2))
@@ -198,24 +197,26 @@ async def test_enter_and_click_open_and_fold_a_card() -> None:
         assert screen(app) == before, "a click on a message opens and folds nothing"
 
 
-async def test_the_keyboard_goes_from_card_to_card_and_brings_each_into_view() -> None:
+async def test_the_keyboard_goes_from_block_to_block_and_shows_each_without_colour() -> None:
     async with Host().run_test(size=(80, 10)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
-        blocks: list[Block] = [ReasoningBlock(id="thought", text="hm"), *users(30)]
-        blocks += [ToolCardBlock(id="one", tool="one", arguments="{}"), *users(0)]
-        app.transcript.set_blocks([*blocks, UserBlock(id="last", text="last")])
+        blocks: list[Block] = [ToolCardBlock(id="card", tool="one", arguments="{}"), *users(30)]
+        app.transcript.set_blocks([*blocks, AnswerBlock(id="answer", text="one\n\ntwo")])
         await pilot.pause()
         await pilot.press("ctrl+up")
-        assert app.transcript.selected_card == "one"
-        assert any("▌" in line or line.startswith("|") for line in screen(app))
+        assert app.transcript.selected_block == "answer"
+        assert [line[0] for line in screen(app)[-3:]] == ["❯", "┃", "┃"]
         await pilot.press("ctrl+up")
-        assert app.transcript.selected_card == "thought"
-        assert any("thought" in line for line in screen(app))
-        await pilot.press("ctrl+up")
-        assert app.transcript.selected_card == "thought"
-        await pilot.press("ctrl+down")
-        assert app.transcript.selected_card == "one"
+        assert app.transcript.selected_block == "u29"
+        assert any(line.startswith("❯") for line in screen(app))
+        for _ in range(40):
+            await pilot.press("ctrl+up")
+        assert app.transcript.selected_block == "card"
+        assert screen(app)[0].startswith("❯")
+        await pilot.press("escape")
+        assert not app.transcript.selected_block
+        assert not any("❯" in line for line in screen(app))
 
 
 async def test_a_card_stays_open_when_its_state_changes() -> None:

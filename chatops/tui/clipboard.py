@@ -1,0 +1,59 @@
+"""Copying: through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it.
+
+GNOME's terminal does not implement OSC 52, and tmux does not pass it on by default.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from textual.app import App
+
+_PROGRAMS = (
+    ("TMUX", ("tmux", "load-buffer", "-w", "-")),
+    ("WAYLAND_DISPLAY", ("wl-copy",)),
+    ("DISPLAY", ("xclip", "-selection", "clipboard")),
+    ("DISPLAY", ("xsel", "--clipboard", "--input")),
+    ("", ("pbcopy",)),
+)
+"""The variable that shows that a program can work, and its command."""
+_TIMEOUT_S = 3
+
+
+def copy(app: App[Any], text: str) -> None:
+    """Copy `text`, and show a notice that it was copied."""
+    app.copy_to_clipboard(text)
+    command = program(os.environ)
+    if command is None:
+        app.notify("Copied, if this terminal lets programs do that.", markup=False)
+        return
+    app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
+    app.notify("Copied.", markup=False)
+
+
+def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the command that reads a text and puts it into the clipboard; None if there is none.
+
+    A program found through a relative entry of PATH is not used: it might be one of the workspace.
+    """
+    for variable, (name, *arguments) in _PROGRAMS:
+        found = shutil.which(name, path=environ.get("PATH")) if not variable or environ.get(variable) else None
+        if found is not None and os.path.isabs(found):
+            return (found, *arguments)
+    return None
+
+
+def _run(command: tuple[str, ...], text: str) -> None:
+    # A program that fails changes nothing: the terminal got the text as well.
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            command,
+            input=text.encode("utf-8", "replace"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            start_new_session=True,
+        )

@@ -1,0 +1,41 @@
+"""The line below the transcript: what arrived below the view, and the keys of the selected block."""
+
+from textual.message import Message
+from textual.widgets import Static
+
+from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.keys import legend
+
+
+class TranscriptHint(ErrorBoundary, Static):
+    """Hidden while there is nothing to say."""
+
+    class Clicked(Message):
+        """Posted on a click while blocks are out of view."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id)
+        self._unseen = 0
+        self._selected = False
+
+    def count_unseen(self, count: int) -> None:
+        """Show how many blocks arrived or grew below the view."""
+        self._unseen = count
+        self._show()
+
+    def show_keys(self, *, selected: bool) -> None:
+        """Show or hide the keys of the selected block."""
+        self._selected = selected
+        self._show()
+
+    def on_click(self) -> None:
+        """Post `Clicked` if there is something to scroll to."""
+        if self._unseen:
+            self.post_message(self.Clicked())
+
+    def _show(self) -> None:
+        parts = [f"↓ {self._unseen} new   ctrl+End shows the end"] if self._unseen else []
+        if self._selected:
+            parts.append("y copy   ctrl+o open   Esc back")
+        self.update(legend("   ".join(parts)))
+        self.display = bool(parts)
