@@ -21,7 +21,9 @@ def run(arguments: Namespace) -> int:
     with stored(arguments) as opened:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         limit = EVERYTHING if arguments.action == "export" else RECENT
-        rows = opened.store.decisions(session_id=session, limit=limit)
+        # The latest entries may hold none that a filter wants, so the whole log is read.
+        rows = [row for row in opened.store.decisions(session_id=session, limit=EVERYTHING) if _wanted(row, arguments)]
+        rows = rows[-limit:]
     view = screen()
     if arguments.action == "export":
         for row in rows:
@@ -39,6 +41,14 @@ def run(arguments: Namespace) -> int:
     ]
     view.answer(table(("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION"), cells))
     return 0
+
+
+def _wanted(row: DecisionRow, arguments: Namespace) -> bool:
+    return (
+        (arguments.since is None or row.decided_at >= arguments.since)
+        and (arguments.decision is None or row.decision.kind == arguments.decision)
+        and (arguments.tool is None or row.tool == arguments.tool)
+    )
 
 
 def _place(row: DecisionRow) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json")
 RUN_FORMATS = ("text", "json", "stream-json")
 LEVELS = ("viewer", "user", "operator", "admin")
+DECISIONS = ("approved", "edited", "rejected", "marked_done")
+IMPORTS = ("openai", "jsonl", "openwebui")
 EXPORTS = ("md", "html", "jsonl", "openai")
 HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio")
 SHELLS = ("bash", "zsh", "fish")
@@ -196,6 +198,17 @@ def _positive(text: str) -> int:
     return number
 
 
+def _moment(text: str) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"it has to be a date or time such as 2026-11-22T18:30, not {text!r}"
+        ) from None
+
+
 def _attempt(text: str) -> tuple[int, int]:
     step, dot, attempt = text.partition(".")
     if not dot:
@@ -265,6 +278,9 @@ class _Group:
         export.add_argument("session", metavar="SESSION", help=SESSION)
         export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
+        adding = self._action(actions, "import", "store the conversations of a file as sessions of this folder")
+        adding.add_argument("file", metavar="FILE", help="an export of chatops or Open WebUI, or OpenAI messages")
+        adding.add_argument("--format", choices=IMPORTS, help="%(choices)s (default: told from the content)")
         delete = self._action(actions, "delete", "remove a session; its decisions stay in the audit log")
         delete.add_argument("session", metavar="SESSION", help=SESSION)
         delete.add_argument("--yes", action="store_true", help="do not ask")
@@ -302,16 +318,24 @@ class _Group:
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
         connect.add_argument("--key-env", metavar="VARIABLE", help="the environment variable that holds the key")
         connect.add_argument("--host-type", metavar="TYPE", choices=HOST_TYPES, help="%(choices)s")
-        registry = self._group("registry", "check the registry file, print its schema")
+        registry = self._group("registry", "check the registry file, print its schema, migrate an older one")
         check = self._listing(registry, "check", "what is wrong, with line and column")
         check.add_last_word("path", metavar="PATH", help="of the file (default: the one in use)")
         self._action(registry, "schema", "the JSON Schema of model_registry.json")
+        migrate = self._action(registry, "migrate", "print a Cortex registry of version 1 or 2 as version 3")
+        migrate.add_argument("path", metavar="PATH", help="of the old file, which stays as it is")
+        migrate.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
 
     def _rest(self) -> None:
         audit = self._group("audit", "the decision log")
         for name, text in (("list", "who decided what"), ("export", "the whole log, one JSON object per line")):
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
+            parser.add_argument(
+                "--since", metavar="TIME", type=_moment, help="from then on, such as 2026-11-22 or 2026-11-22T18:30"
+            )
+            parser.add_argument("--decision", choices=DECISIONS, help="%(choices)s")
+            parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
         trust = self._plain("trust", "trust what a folder brings: notes, a registry, workflows")
         trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
         answer = trust.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""``chatops registry``: check a registry file, and print its JSON Schema."""
+"""``chatops registry``: check a registry file, print its JSON Schema, and migrate one of an older version."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import screen
-from chatops.config.paths import SITE_REGISTRY, find_paths
+from chatops.config.paths import SITE_REGISTRY, find_paths, write_new_private
 from chatops.config.registry import load_registry
 from chatops.config.registry_model import json_schema
 from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, read_registry
@@ -19,10 +19,15 @@ from chatops.wiring.options import workspace_of
 
 
 def run(arguments: Namespace) -> int:
-    """Run the action. ``check``: 0 if the file can be used (warnings are printed), 2 if not. ``schema``: always 0."""
+    """Run the action.
+
+    ``check`` and ``migrate``: 0 if the file can be used (warnings are printed), 2 if not. ``schema``: always 0.
+    """
     if arguments.action == "schema":
         screen().line(json.dumps(json_schema(), indent=2))
         return 0
+    if arguments.action == "migrate":
+        return _migrate(Path(arguments.path).expanduser(), arguments.output)
     path = _path(arguments)
     try:
         registry = read_registry(_read(path), source=str(path), site=path == SITE_REGISTRY)
@@ -33,6 +38,23 @@ def run(arguments: Namespace) -> int:
         raise
     concerns = concerns_of(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
     _print(registry, (*registry.warnings, *concerns), path, arguments.output_format)
+    return 0
+
+
+def _migrate(path: Path, output: str | None) -> int:
+    """Print the file as version 3, or write it to `output`. What the user has to know goes to stderr."""
+    from chatops.config.migrate import migrate
+
+    view = screen()
+    done = migrate(_read(path), source=str(path))
+    if output is None:
+        view.answer(done.text)
+    else:
+        target = Path(output).expanduser()
+        write_new_private(target, done.text.encode())
+        view.say(f"Written to {target}.")
+    for note in done.notes:
+        view.say(note)
     return 0
 
 

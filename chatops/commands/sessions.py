@@ -1,6 +1,7 @@
-"""``chatops sessions``: list, show, search, rename, fork, export and delete stored sessions."""
+"""``chatops sessions``: list, show, search, rename, fork, export, import and delete stored sessions."""
 
 import os
+import secrets
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -36,6 +37,7 @@ def run(arguments: Namespace) -> int:
         "rename": _rename,
         "fork": _fork,
         "export": _export,
+        "import": _import,
         "delete": _delete,
     }
     storage = Storage.READ if arguments.action in READING else Storage.NEEDED
@@ -171,6 +173,36 @@ def _export(opened: Stored, arguments: Namespace) -> int:
     path = Path(os.path.expanduser(arguments.output))
     write_new_private(path, text.encode("utf-8", "backslashreplace"))
     view.say(f"Written to {path}.")
+    return 0
+
+
+def _import(opened: Stored, arguments: Namespace) -> int:
+    """Store the conversations of a file as sessions of this workspace, and print their ids."""
+    from chatops.config.registry import load_registry
+    from chatops.store.importing import MAX_BYTES, ImportFormat, read
+
+    path = Path(arguments.file).expanduser()
+    try:
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file.", advice="Name the file to import.")
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name the file to import.") from error
+    if data is None:
+        raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
+    format = ImportFormat(arguments.format) if arguments.format else None
+    found = read(data, format=format, source=str(path), token=f"import-{secrets.token_hex(6)}")
+    view = screen()
+    if not found:
+        raise ConfigError(f"{path} has no conversation.", advice="chatops sessions import --help names the formats.")
+    role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
+    for one in found:
+        made = opened.store.create_session(
+            workspace=str(opened.workspace), role=role, persona="", title=one.title, messages=one.messages
+        )
+        view.answer(made.id)
+        left_out = f", {one.skipped} left out" if one.skipped else ""
+        view.say(f"{made.title}: {plural(made.messages, 'message')}{left_out}. Open it with: chatops -r {made.id}")
     return 0
 
 

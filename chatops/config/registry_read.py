@@ -113,7 +113,7 @@ class _Reader:
             raise self.error(
                 ("version",),
                 f"this is a registry of version {version}, and this chatops reads version 3",
-                advice="Copy its models and roles into a version 3 file; chatops registry schema shows the form.",
+                advice="chatops registry migrate PATH --output FILE writes it as version 3.",
             )
         if isinstance(version, int) and version > 3:
             raise self.error(

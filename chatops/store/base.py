@@ -5,7 +5,7 @@ The tests behind `tests/store/conformance.py` specify each method. They assume n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -176,8 +176,10 @@ class Store(Protocol):
         ...
 
     # sessions
-    def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
-        """Create a session with a new id."""
+    def create_session(
+        self, *, workspace: str, role: str, persona: str, title: str = "", messages: Sequence[Message] = ()
+    ) -> SessionInfo:
+        """Create a session with a new id, and with these messages, whose ids must be new too."""
         ...
 
     def session(self, session_id: SessionId) -> SessionInfo:

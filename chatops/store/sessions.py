@@ -11,7 +11,7 @@ from chatops.store.connection import Connection, SqlRow, integer, number_or_zero
 from chatops.store.rules import AT_MOST_NAMED, ambiguous, turn_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from chatops.domain.messages import Message
 
@@ -158,18 +158,19 @@ def fork(
     return info(rows, made.id)
 
 
-def append_message(rows: Connection, session_id: SessionId, message: Message, *, now: float) -> None:
-    """Add a message outside of any turn and move the head."""
+def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:
+    """Add messages outside of any turn and move the head."""
     from chatops.store import messages
     from chatops.store.turn_rules import title_from
 
     before = info(rows, session_id)
-    head = messages.append(rows, [message], session_id=session_id, turn_id=None, parent=before.head, now=now)
+    head = messages.append(rows, added, session_id=session_id, turn_id=None, parent=before.head, now=now)
     rows.run(
-        "UPDATE sessions SET head = ?, title = ?, message_count = message_count + 1, "
+        "UPDATE sessions SET head = ?, title = ?, message_count = message_count + ?, "
         "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
         head,
-        before.title or title_from([message]),
+        before.title or title_from(added),
+        len(added),
         now,
         session_id,
     )

@@ -15,7 +15,7 @@ from chatops.store.process import is_alive, this_process
 from chatops.store.rules import new_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from chatops.domain.ids import MessageId, SessionId, TurnId
     from chatops.domain.messages import Message
@@ -101,12 +101,18 @@ class SqliteStore:
         return self._rows.unsaved
 
     # sessions
-    def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
+    def create_session(
+        self, *, workspace: str, role: str, persona: str, title: str = "", messages: Sequence[Message] = ()
+    ) -> SessionInfo:
         now = self._clock()
         with self._rows.write():
-            return sessions.create(
+            made = sessions.create(
                 self._rows, self._free_id(now), workspace=workspace, role=role, persona=persona, title=title, now=now
             )
+            if not messages:
+                return made
+            sessions.append_messages(self._rows, made.id, messages, now=now)
+            return sessions.info(self._rows, made.id)
 
     def session(self, session_id: SessionId) -> SessionInfo:
         with self._rows.read():
@@ -155,7 +161,7 @@ class SqliteStore:
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             leases.must_not_be_taken(self._rows, full, self._process())
-            sessions.append_message(self._rows, full, message, now=self._clock())
+            sessions.append_messages(self._rows, full, [message], now=self._clock())
 
     def history(self, session_id: SessionId) -> tuple[Message, ...]:
         with self._rows.read():

@@ -27,7 +27,7 @@ def test_version_and_help(chatops: CommandLine) -> None:
     assert {line.split()[0] for line in ran.out.splitlines() if line.startswith("    ") and line.strip()} >= COMMANDS
 
 
-@pytest.mark.parametrize("word", ["migrate", "replay"])
+@pytest.mark.parametrize("word", ["replay"])
 def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) -> None:
     for arguments in (["--help"], ["registry", "--help"], ["policy", "--help"]):
         assert f"    {word}" not in chatops(*arguments).out
@@ -36,10 +36,8 @@ def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["registry", "migrate", "old.json"],
         ["policy", "replay", "s1"],
         ["tools", "check", "f.py"],
-        ["sessions", "import", "f"],
     ],
 )
 def test_a_planned_command_is_unknown(arguments: list[str], chatops: CommandLine) -> None:
@@ -142,7 +140,7 @@ def test_a_word_that_may_be_left_out_stands_before_or_after_the_flags(
         ),
         (["doctor", "everything"], "chatops doctor --help shows"),
         (["registry"], "chatops registry: one of these has to follow: check, schema"),
-        (["sessions", "--workspace", "show"], "list, show, search, rename, fork, export, delete"),
+        (["sessions", "--workspace", "show"], "list, show, search, rename, fork, export, import, delete"),
         (["workflow", "xyzzy"], "There are: list, show, run, resume, cancel, schema."),
     ],
 )

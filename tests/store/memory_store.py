@@ -4,7 +4,7 @@ Each method is one transaction; the topics are in `tests.store.memory`.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from chatops.domain.errors import StoreError
@@ -63,13 +63,18 @@ class MemoryStore:
         return ""
 
     # sessions
-    def create_session(self, *, workspace: str, role: str, persona: str, title: str = "") -> SessionInfo:
+    def create_session(
+        self, *, workspace: str, role: str, persona: str, title: str = "", messages: Sequence[Message] = ()
+    ) -> SessionInfo:
         """See `Store.create_session`."""
         with self._write() as memory:
             now = self._clock()
-            return sessions.create(
+            made = sessions.create(
                 memory, self._free_id(now), workspace=workspace, role=role, persona=persona, title=title, now=now
             )
+            if messages:
+                sessions.append(memory, made.id, messages, now=now)
+            return sessions.info(memory, made.id)
 
     def session(self, session_id: SessionId) -> SessionInfo:
         """See `Store.session`."""

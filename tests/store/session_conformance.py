@@ -30,6 +30,15 @@ class SessionConformance:
         assert made.created_at == made.updated_at == world.now
         assert store.session(made.id) == made
 
+    def test_a_new_session_may_begin_with_messages(self, store: Store) -> None:
+        messages = [kit.user(SessionId("elsewhere"), n=1), kit.user(SessionId("elsewhere"), n=2)]
+        made = store.create_session(workspace="/w", role="r", persona="p", title="T", messages=messages)
+        assert (made.title, made.messages, made.head) == ("T", 2, messages[-1].id)
+        assert list(store.history(made.id)) == messages
+        with pytest.raises(StoreError):
+            store.create_session(workspace="/w", role="r", persona="p", messages=messages)
+        assert [one.id for one in store.sessions()] == [made.id]
+
     def test_ids_differ_within_a_second(self, store: Store) -> None:
         ids = {store.create_session(workspace="/w", role="r", persona="p").id for _ in range(50)}
         assert len(ids) == 50

@@ -1,0 +1,236 @@
+"""Conversion of Cortex registries (version 1 and 2) to version 3.
+
+Version 2 lists servers under ``hosts`` and names them in models by ``host_id``; a host without ``host_type`` is an Open
+WebUI. Version 1 has the server's keys in each model, and a role may be only the name of its model. Entries may be an
+object by name or a list of objects with an ``id``.
+
+No key is copied. A migrated model names an environment variable for its key instead.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from chatops.config.document import Document, Json, nearest, read_document
+from chatops.config.registry_read import MAX_BYTES, read_registry
+from chatops.domain.errors import ConfigError
+
+OLD_VERSIONS = (1, 2)
+DROPPED_ROLE = "orchestrator"
+"""The role of Cortex that ran the tool loop for all others. Here each role's own model does."""
+
+_BACKUPS = ("backup_1", "backup_2", "backup_3", "backup_4")
+_ROLE_KEYS = ("system_append", "persona", "color")
+_HOST_KEYS = ("api_url", "api_key", "host_type", "max_concurrent")
+_TOOLS = {"http_fetch": "web_fetch"}
+"""Tools that have another name here."""
+_CLI = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
+"""Commands of the model types that were other programs. Their names were models too, without an entry."""
+_LEVELS = {"admin": "admin", "user": "user"}
+_NO_KEY = frozenset({"", "none"})
+
+_Object = dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """A migrated registry."""
+
+    text: str
+    """The version 3 file."""
+    notes: tuple[str, ...]
+    """What the user has to know or do, one sentence each."""
+
+
+def migrate(data: bytes, *, source: str) -> Migration:
+    """Convert the bytes of a version 1 or 2 registry.
+
+    Raises ConfigError if they cannot be read, are of another version, or do not make a valid registry.
+    """
+    document = read_document(data, source=source, advice="Correct it there, and migrate it again.", most=MAX_BYTES)
+    old = document.located.value
+    if not isinstance(old, dict):
+        raise document.error((), "the file has to contain one JSON object")
+    version = old.get("version", 1)
+    if version not in OLD_VERSIONS or isinstance(version, bool):
+        raise document.error(
+            ("version",), "this is not version 1 or 2", advice="chatops registry check says whether it can be used."
+        )
+    converter = _Converter(document)
+    text = json.dumps(converter.registry(old), indent=2, ensure_ascii=False) + "\n"
+    try:
+        warnings = read_registry(text.encode(), source="the new file").warnings
+    except ConfigError as error:
+        raise ConfigError(f"{source} cannot be migrated. {error}", advice="Correct it there.") from error
+    return Migration(text=text, notes=(*converter.notes, *warnings))
+
+
+class _Converter:
+    """Converts one document, and collects notes."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.notes: list[str] = []
+        self.keys: dict[str, str] = {}
+        """For each environment variable that holds a key, the host or model that it belongs to."""
+
+    def registry(self, old: _Object) -> _Object:
+        hosts = dict(self.entries(old, "hosts"))
+        models = {name: self.model(name, entry, hosts) for name, entry in self.entries(old, "models")}
+        roles = dict(self.roles(old))
+        named = {model for role in roles.values() for model in role.values() if isinstance(model, str)}
+        if "gemini_cli" in named and "gemini_cli" not in models:
+            models["gemini_cli"] = {"type": "cli", "command": list[Json](_CLI["gemini_cli"])}
+        if "gemini_api" in named and "gemini_api" not in models:
+            models["gemini_api"] = {"type": "gemini", "model_name": "gemini-flash-latest"}
+            self.notes.append("gemini_api had no entry, so its model_name is a guess: gemini-flash-latest.")
+        new: _Object = {"version": 3}
+        if roles:
+            new["default_role"] = "chat" if "chat" in roles else next(iter(roles))
+        new |= {"models": dict[str, Json](models), "roles": dict[str, Json](roles), "users": self.users(old)}
+        settings = old.get("settings")
+        rounds = settings.get("orchestrator_max_rounds") if isinstance(settings, dict) else None
+        if rounds is not None:
+            new["max_rounds"] = rounds
+        for variable, owner in self.keys.items():
+            self.notes.append(f"The key of {owner} is not copied. Put it into the environment variable {variable}.")
+        self.left_out(old, (), known=("version", "hosts", "models", "roles", "users", "settings", *_CONFIRM, "$schema"))
+        if isinstance(settings, dict):
+            self.left_out(settings, ("settings",), known=("orchestrator_max_rounds",))
+        return new
+
+    def model(self, name: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
+        path = ("models", name)
+        kind = old.get("type", "local_openai")
+        new: _Object = {}
+        if kind in _CLI:
+            new = {"type": "cli", "command": list[Json](_CLI[str(kind)])}
+        elif kind == "gemini_api":
+            new = {"type": "gemini"}
+        elif kind == "local_openai":
+            new = {"type": "openai", **self.host(name, old, hosts)}
+        else:
+            known = ["local_openai", "gemini_api", *_CLI]
+            raise self.document.error((*path, "type"), f"there is no type {kind!r}{nearest(str(kind), known)}")
+        new |= {key: old[key] for key in ("model_name", "label", "max_rounds") if key in old}
+        if isinstance(size := old.get("context_k"), int | float):
+            new["context_window"] = round(size * 1000)
+        if "tags" in old:
+            new["x-tags"] = old["tags"]
+        known_keys = ("id", "type", "host_id", "model_name", "label", "max_rounds", "context_k", "tags", *_HOST_KEYS)
+        self.left_out(old, path, known=known_keys)
+        return new
+
+    def host(self, model: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
+        """Return the keys of the model's server: those of its host, or of version 1, where a model has them itself."""
+        host_id = old.get("host_id")
+        if host_id is not None and host_id not in hosts:
+            why = f"there is no host {host_id!r}{nearest(str(host_id), list(hosts))}"
+            raise self.document.error(("models", model, "host_id"), why)
+        name, host = (str(host_id), hosts[str(host_id)]) if host_id is not None else (model, old)
+        new: _Object = {"host_type": host.get("host_type") or "openwebui", "api_url": host.get("api_url", "")}
+        if str(host.get("api_key", "")).casefold() not in _NO_KEY:
+            variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper() + "_API_KEY"
+            variable = f"_{variable}" if variable[0].isdigit() else variable
+            new["api_key_env"] = variable
+            self.keys[variable] = name
+        if "max_concurrent" in host:
+            new["max_concurrent"] = host["max_concurrent"]
+        return new
+
+    def roles(self, old: _Object) -> Iterator[tuple[str, _Object]]:
+        for name, entry in self.entries(old, "roles", short="primary"):
+            if name == DROPPED_ROLE:
+                model = entry.get("primary")
+                self.notes.append(
+                    f"The role {DROPPED_ROLE} is left out: each role's own model runs its tools here."
+                    + (f" It used {model}." if model else "")
+                )
+                continue
+            yield name, self.role(name, entry)
+
+    def role(self, name: str, old: _Object) -> _Object:
+        new: _Object = {}
+        for key in ("primary", *_BACKUPS):
+            if old.get(key):
+                new[key] = old[key]
+        backups = old.get("backups", old.get("backup"))
+        listed = backups if isinstance(backups, list) else [backups] if backups else []
+        new |= dict(zip(_BACKUPS, listed, strict=False))
+        new |= {key: old[key] for key in _ROLE_KEYS if old.get(key)}
+        if old.get("tools") is not None:
+            new["tools"] = self.tools(old["tools"])
+        if denied := _names(old.get("confirm_deny")):
+            new["rules"] = [{"tool": tool, "verdict": "deny"} for tool in self.renamed(denied)]
+            self.notes.append(_DENIES.format(f"roles.{name}.confirm_deny"))
+        known = ("id", "primary", *_BACKUPS, "backup", "backups", *_ROLE_KEYS, "tools", "confirm_deny")
+        self.left_out(old, ("roles", name), known=known)
+        return new
+
+    def users(self, old: _Object) -> _Object:
+        """Return the users. Confirm lists at the top level were for everyone."""
+        users = {name: self.user(("users", name), entry) for name, entry in self.entries(old, "users")}
+        everyone = self.user((), {key: old[key] for key in _CONFIRM if key in old})
+        if "*" not in users:
+            users["*"] = {"access_level": "operator"}
+            self.notes.append("Everyone gets the access level operator, as in the default registry; see users.")
+        for entry in users.values():
+            for key in _CONFIRM:
+                merged = dict.fromkeys((*_names(entry.get(key)), *_names(everyone.get(key))))
+                if merged:
+                    entry[key] = list[Json](merged)
+        return dict[str, Json](users)
+
+    def user(self, path: tuple[str, ...], old: _Object) -> _Object:
+        new: _Object = {}
+        if (role := old.get("role", old.get("access_level"))) is not None:
+            new["access_level"] = _LEVELS.get(str(role), role)
+        for key in _CONFIRM:
+            if names := _names(old.get(key)):
+                new[key] = list[Json](self.renamed(names))
+                if key == "confirm_deny":
+                    self.notes.append(_DENIES.format(".".join((*path, key))))
+        self.left_out(old, path, known=("id", "role", "access_level", *_CONFIRM))
+        return new
+
+    def entries(self, old: _Object, key: str, *, short: str = "") -> Iterator[tuple[str, _Object]]:
+        """Yield name and object of each entry under `key`. With `short`, text stands for an object with that key."""
+        found = old.get(key, {})
+        if isinstance(found, list):
+            pairs: Sequence[tuple[Json, Json]] = [
+                (entry.get("id", entry.get("name")), entry) if isinstance(entry, dict) else (None, entry)
+                for entry in found
+            ]
+        elif isinstance(found, dict):
+            pairs = list(found.items())
+        else:
+            raise self.document.error((key,), "expected an object {…}")
+        for index, (name, entry) in enumerate(pairs):
+            if short and isinstance(entry, str):
+                entry = {short: entry}
+            if not isinstance(name, str) or not isinstance(entry, dict):
+                where = (key, index) if isinstance(found, list) else (key, str(name))
+                raise self.document.error(where, "expected an object with a name")
+            yield name, entry
+
+    def tools(self, value: Json) -> Json:
+        names = _names(value)
+        return list[Json](self.renamed(names)) if isinstance(value, list) else value
+
+    def renamed(self, names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(_TOOLS.get(name, name) for name in names))
+
+    def left_out(self, old: _Object, path: tuple[str, ...], *, known: Sequence[str]) -> None:
+        """Note the keys that have no meaning here."""
+        for key in old:
+            if key not in known:
+                self.notes.append(f"{self.document.where((*path, key))}: left out; chatops has no such key.")
+
+
+_CONFIRM = ("confirm_allow", "confirm_deny")
+_DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
+
+
+def _names(value: Json) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -1,0 +1,334 @@
+"""Import of conversations: our own export, OpenAI messages, and the export of Open WebUI.
+
+Pure functions from text to messages. Everything in a file is a claim of whoever wrote it. So a message gets a new id,
+no result keeps a verdict or an author of its decision, each result counts as data of a workspace, and what chatops
+itself said (notices, dividers) is left out: a file must not speak in its name.
+
+Formats: `store.export` for our own; https://platform.openai.com/docs/api-reference/chat/create for OpenAI messages, as
+an array, as one message per line, or as one ``{"messages": [...]}`` per line; Open WebUI 0.6 to 0.12 for its own.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import count
+
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.errors import ConfigError, UnreadableError
+from chatops.domain.ids import CallId, MessageId
+from chatops.domain.messages import (
+    AssistantMessage,
+    Message,
+    NoticeMessage,
+    RoleSwitchMessage,
+    Speaker,
+    SummaryMessage,
+    ToolMessage,
+    UserMessage,
+)
+from chatops.domain.tools import Outcome, ResultFacts, ToolCall
+from chatops.domain.wording import one_line
+from chatops.engine.pairing import results_of
+from chatops.store.codec import decode_message
+
+MAX_BYTES = 256 * 1024 * 1024
+TITLE_LENGTH = 200
+IMPORTED = "imported"
+"""`decided_by` of an imported result."""
+
+_ADVICE = "Name a file that chatops sessions export --format jsonl wrote, OpenAI messages, or an Open WebUI export."
+_REASONING = re.compile(r'<details type="reasoning"[^>]*>\s*(?:<summary>.*?</summary>)?(.*?)</details>\s*', re.DOTALL)
+
+_Object = dict[str, JsonValue]
+_Values = Sequence[tuple[int, _Object]]
+"""The objects of a file with their lines."""
+
+
+class ImportFormat(StrEnum):
+    """Formats of ``chatops sessions import --format``."""
+
+    OPENAI = "openai"
+    JSONL = "jsonl"
+    OPENWEBUI = "openwebui"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """One conversation of a file."""
+
+    title: str
+    """Empty if the file gives none."""
+    messages: tuple[Message, ...]
+    skipped: int
+    """Entries that were left out: system prompts, notices, dividers."""
+
+
+def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -> tuple[Imported, ...]:
+    """Return the conversations in a file, oldest first; one without messages is left out.
+
+    `format` None: told from the content. Ids of messages begin with `token`, which must be unique to this import.
+
+    Raises ConfigError naming `source` and the line.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _refused(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
+    values = _values(text, source=source)
+    kept = [one for one in _READERS[format or _format_of(values)](values, source) if one.messages]
+    return tuple(
+        replace(one, messages=tuple(_renamed(one.messages, f"{token}-{number}"))) for number, one in enumerate(kept, 1)
+    )
+
+
+def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
+    """Return the objects of a file with their lines: those of one JSON array, the only one, or one per line."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        return [(number, _object(_parsed(line, source, number), source, number)) for number, line in lines]
+    many = whole if isinstance(whole, list) else [whole]
+    return [(1, _object(one, source, 1)) for one in many]
+
+
+def _parsed(line: str, source: str, number: int) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _refused(source, number, "is not JSON") from None
+    return value
+
+
+def _object(value: JsonValue, source: str, line: int) -> _Object:
+    if not isinstance(value, dict):
+        raise _refused(source, line, "is not a JSON object")
+    return value
+
+
+def _refused(source: str, line: int, why: str) -> ConfigError:
+    return ConfigError(f"{source}, line {line}, {why}.", advice=_ADVICE)
+
+
+def _format_of(values: _Values) -> ImportFormat:
+    first = values[0][1] if values else {}
+    if first.get("format") == "chatops-session":
+        return ImportFormat.JSONL
+    return ImportFormat.OPENWEBUI if isinstance(first.get("chat", first.get("history")), dict) else ImportFormat.OPENAI
+
+
+def _own(values: _Values, source: str) -> list[Imported]:
+    """Read `store.export.to_jsonl`. Raises ConfigError for a line that is no message, or of a newer version."""
+    header = values[0][1] if values else {}
+    if header.get("format") != "chatops-session" or header.get("version") != 1:
+        raise _refused(source, 1, "is not the first line of a chatops export, version 1")
+    messages: list[Message] = []
+    skipped = 0
+    for line, body in values[1:]:
+        try:
+            message = decode_message(json.dumps(body), message_id=MessageId(str(body.get("id", ""))))
+        except UnreadableError:
+            raise _refused(source, line, "is not a message of a chatops export") from None
+        match message:
+            case UserMessage():
+                messages.append(replace(message, by=Speaker.USER))
+            case ToolMessage():
+                facts = replace(message.facts, reads_workspace=True)
+                messages.append(replace(message, verdict=None, decided_by=IMPORTED, facts=facts))
+            case AssistantMessage() | SummaryMessage():
+                messages.append(message)
+            case NoticeMessage() | RoleSwitchMessage():
+                skipped += 1
+    return [Imported(title=_title(header.get("title")), messages=tuple(messages), skipped=skipped)]
+
+
+def _from_openai(values: _Values, source: str) -> list[Imported]:
+    """Read Chat Completions messages: all of one conversation, or one conversation per object with ``messages``."""
+    if not any("messages" in value for _, value in values):
+        return [_conversation(values, source=source)]
+    found = []
+    for line, value in values:
+        messages = value.get("messages")
+        if not isinstance(messages, list):
+            raise _refused(source, line, "has no list of messages")
+        entries = [(line, _object(entry, source, line)) for entry in messages]
+        found.append(replace(_conversation(entries, source=source), title=_title(value.get("title"))))
+    return found
+
+
+def _conversation(entries: Iterable[tuple[int, _Object]], *, source: str) -> Imported:
+    messages: list[Message] = []
+    asked: dict[str, ToolCall] = {}
+    skipped = 0
+    for line, entry in entries:
+        match entry.get("role"):
+            case "user":
+                messages.append(UserMessage(id=_NO_ID, text=_text(entry.get("content"))))
+            case "assistant":
+                calls = tuple(_calls(entry))
+                asked |= {call.provider_id: call for call in calls}
+                reasoning = entry.get("reasoning_content", entry.get("reasoning"))
+                messages.append(
+                    AssistantMessage(
+                        id=_NO_ID,
+                        text=_text(entry.get("content")),
+                        calls=calls,
+                        reasoning=_text(reasoning),
+                        model=_title(entry.get("model")),
+                    )
+                )
+            case "tool" | "function":
+                call = asked.get(str(entry.get("tool_call_id", entry.get("name"))))
+                if call is None:
+                    skipped += 1
+                    continue
+                messages.append(_result(call, _text(entry.get("content"))))
+            case "system" | "developer":
+                skipped += 1
+            case _:
+                raise _refused(source, line, "has no message: its role is none of user, assistant, tool, system")
+    return Imported(title="", messages=tuple(messages), skipped=skipped)
+
+
+def _result(call: ToolCall, content: str) -> ToolMessage:
+    """Return a result. The format does not say whether the call succeeded."""
+    return ToolMessage(
+        id=_NO_ID,
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        outcome=Outcome.SUCCESS,
+        content=content,
+        decided_by=IMPORTED,
+        facts=ResultFacts(reads_workspace=True),
+    )
+
+
+def _calls(entry: _Object) -> Iterator[ToolCall]:
+    """Yield the calls of a message, also of the older ``function_call``, which has no id."""
+    given = entry.get("tool_calls")
+    functions: list[tuple[JsonValue, JsonValue]] = []
+    if isinstance(given, list):
+        functions = [(call.get("id"), call.get("function")) for call in given if isinstance(call, dict)]
+    elif isinstance(old := entry.get("function_call"), dict):
+        functions = [(old.get("name"), old)]
+    for id_, function in functions:
+        if isinstance(function, dict):
+            arguments = function.get("arguments")
+            yield ToolCall(
+                id=CallId(str(id_)),
+                name=str(function.get("name", "")),
+                arguments=arguments if isinstance(arguments, str) else canonical(arguments),
+                provider_id=str(id_),
+            )
+
+
+def _text(content: JsonValue) -> str:
+    """Return content as text: a string, or the parts of a list, of which those without text are only named."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = []
+    for part in content:
+        if isinstance(part, dict):
+            text = part.get("text")
+            parts.append(text if isinstance(text, str) else f"[{part.get('type', 'part')}, not imported]")
+    return "\n\n".join(parts)
+
+
+def _from_webui(values: _Values, source: str) -> list[Imported]:
+    return [_chat(value, source=source) for _, value in values]
+
+
+def _chat(value: _Object, *, source: str) -> Imported:
+    """Read one chat. Of its branches, the one that was shown last is taken."""
+    chat = value.get("chat", value)
+    if not isinstance(chat, dict):
+        raise _refused(source, 1, "is not an export of Open WebUI")
+    entries = [_without_extras(entry) for entry in _branch(chat)]
+    known = [entry for entry in entries if entry.get("role") in ("user", "assistant", "system")]
+    found = _conversation(((1, entry) for entry in known), source=source)
+    title = _title(value.get("title")) or _title(chat.get("title"))
+    messages = tuple(_with_reasoning(message) for message in found.messages)
+    return Imported(title=title, messages=messages, skipped=found.skipped + len(entries) - len(known))
+
+
+def _branch(chat: _Object) -> list[_Object]:
+    """Return the messages from the first to the current one; without a tree, the flat list."""
+    history = chat.get("history")
+    tree = history.get("messages") if isinstance(history, dict) else None
+    at = history.get("currentId") if isinstance(history, dict) else None
+    branch: list[_Object] = []
+    if isinstance(tree, dict):
+        seen: set[str] = set()
+        while isinstance(at, str) and at not in seen and isinstance(entry := tree.get(at), dict):
+            seen.add(at)
+            branch.append(entry)
+            at = entry.get("parentId")
+    flat = chat.get("messages")
+    if not branch and isinstance(flat, list):
+        return [entry for entry in flat if isinstance(entry, dict)]
+    return branch[::-1]
+
+
+def _without_extras(entry: _Object) -> _Object:
+    """Return the message with the names of its files in the text, which is all that the export has of them."""
+    files = entry.get("files")
+    names = [one.get("name") for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+    named = "".join(f"\n\n[{name}, not imported]" for name in names if isinstance(name, str))
+    return {**entry, "content": _text(entry.get("content")) + named}
+
+
+def _with_reasoning(message: Message) -> Message:
+    """Move the reasoning, which Open WebUI folds into the text as HTML, to its own field."""
+    if not isinstance(message, AssistantMessage):
+        return message
+    thoughts = [
+        re.sub(r"^(?:&gt;|>) ?", "", found, flags=re.MULTILINE).strip() for found in _REASONING.findall(message.text)
+    ]
+    return replace(
+        message, text=_REASONING.sub("", message.text), reasoning="\n\n".join((message.reasoning, *thoughts)).strip()
+    )
+
+
+def _title(value: JsonValue) -> str:
+    return one_line(value, most=TITLE_LENGTH) if isinstance(value, str) else ""
+
+
+def _renamed(messages: Sequence[Message], token: str) -> Iterator[Message]:
+    """Give each message and call a new id, so that nothing stored for another one is taken for its own.
+
+    Ids are as those of turns, each of which begins with a message of the user.
+    """
+    asked = {
+        id(result): (place, index)
+        for place, row in results_of(messages).items()
+        for index, result in enumerate(row, 1)
+        if result is not None
+    }
+    turn, numbers = 0, count(1)
+    for place, message in enumerate(messages):
+        turn += isinstance(message, UserMessage)
+        new = MessageId(f"{token}.{turn}.m{next(numbers)}")
+        match message:
+            case AssistantMessage(calls=calls):
+                own = tuple(replace(call, id=_call_id(token, place, index)) for index, call in enumerate(calls, 1))
+                yield replace(message, id=new, calls=own)
+            case ToolMessage() if id(message) in asked:
+                yield replace(message, id=new, call_id=_call_id(token, *asked[id(message)]))
+            case ToolMessage():
+                pass  # It answers no call.
+            case _:
+                yield replace(message, id=new)
+
+
+def _call_id(token: str, place: int, index: int) -> CallId:
+    return CallId(f"{token}.0.{place}.{index}")
+
+
+_READERS = {ImportFormat.JSONL: _own, ImportFormat.OPENWEBUI: _from_webui, ImportFormat.OPENAI: _from_openai}
+_NO_ID = MessageId("")
+"""Id of a message until `_renamed` gives it one."""

@@ -1,0 +1,125 @@
+"""Registries of Cortex, version 1 and 2, become version 3 files that can be used; no key is copied."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import CommandLine
+
+VERSION_2: dict[str, Any] = {
+    "version": 2,
+    "providers": {"google": {"accounts": [{"key": "secret-of-google"}]}},
+    "hosts": {
+        "web-ui": {"api_url": "http://127.0.0.1:3000", "api_key": "secret-of-host", "max_concurrent": 3},
+        "box": {"api_url": "http://127.0.0.1:11434/v1", "api_key": "none", "host_type": "ollama"},
+    },
+    "models": {
+        "qwen": {
+            "type": "local_openai", "label": "Qwen", "model_name": "qwen3:32b", "host_id": "web-ui", "context_k": 32,
+            "tags": ["local"], "max_rounds": 12,
+        },
+        "small": {"type": "local_openai", "model_name": "llama3.2", "host_id": "box"},
+        "flash": {"type": "gemini_api", "model_name": "gemini-2.5-flash"},
+    },
+    "roles": {
+        "orchestrator": {"primary": "flash"},
+        "chat": {"primary": "claude_cli", "backup_1": "qwen", "backup_2": None, "inject_datetime": True},
+        "coder": {
+            "primary": "qwen", "backup_1": "small", "backup_4": "gemini_cli", "system_append": "You write code.",
+            "tools": ["web_search", "file_read", "shell_exec", "http_fetch"], "confirm_deny": ["web_fetch"],
+        },
+        "silent": {"tools": []},
+    },
+    "confirm_allow": ["web_fetch"],
+    "confirm_deny": ["code_interpreter"],
+    "settings": {"orchestrator_max_rounds": 8},
+}  # fmt: skip
+VERSION_1: dict[str, Any] = {
+    "models": [
+        {"id": "local", "type": "local_openai", "api_url": "http://127.0.0.1:3000", "model_name": "m",
+         "api_key": "secret"},
+    ],
+    "roles": {"chat": "local", "coder": {"primary": "local", "backups": ["claude_cli", "gemini_api"]}},
+    "users": {"ana": {"role": "admin"}, "guest": {"role": "user", "confirm_deny": ["shell_exec"]}},
+}  # fmt: skip
+
+
+def migrated(chatops: CommandLine, old: object) -> tuple[dict[str, Any], str]:
+    """Migrate a registry, see that the result can be used, and return it with the notes."""
+    source, target = chatops.workspace / "old.json", chatops.workspace / "new.json"
+    source.write_text(json.dumps(old))
+    ran = chatops("registry", "migrate", str(source), "--output", str(target))
+    assert ran.code == 0, ran.err
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert chatops("registry", "check", str(target)).code == 0
+    assert json.loads(chatops("registry", "migrate", str(source)).out) == json.loads(target.read_text())
+    assert "secret" not in target.read_text() + ran.err
+    new: dict[str, Any] = json.loads(target.read_text())
+    return new, ran.err
+
+
+def test_version_2_is_migrated(chatops: CommandLine) -> None:
+    new, notes = migrated(chatops, VERSION_2)
+    assert new["models"]["qwen"] == {
+        "type": "openai", "host_type": "openwebui", "api_url": "http://127.0.0.1:3000", "model_name": "qwen3:32b",
+        "api_key_env": "WEB_UI_API_KEY", "max_concurrent": 3, "label": "Qwen", "max_rounds": 12,
+        "context_window": 32_000, "x-tags": ["local"],
+    }  # fmt: skip
+    assert new["models"]["small"]["host_type"] == "ollama"
+    assert "api_key_env" not in new["models"]["small"]
+    assert new["models"]["flash"] == {"type": "gemini", "model_name": "gemini-2.5-flash"}
+    assert new["models"]["gemini_cli"] == {"type": "cli", "command": ["gemini", "-p"]}
+    assert new["roles"] == {
+        "chat": {"primary": "claude_cli", "backup_1": "qwen"},
+        "coder": {
+            "primary": "qwen", "backup_1": "small", "backup_4": "gemini_cli", "system_append": "You write code.",
+            "tools": ["web_search", "file_read", "shell_exec", "web_fetch"],
+            "rules": [{"tool": "web_fetch", "verdict": "deny"}],
+        },
+        "silent": {"tools": []},
+    }  # fmt: skip
+    assert new["users"] == {
+        "*": {"access_level": "operator", "confirm_allow": ["web_fetch"], "confirm_deny": ["code_interpreter"]}
+    }
+    assert (new["default_role"], new["max_rounds"]) == ("chat", 8)
+    for note in ("The role orchestrator is left out", "WEB_UI_API_KEY", "providers: left out", "inject_datetime"):
+        assert note in notes
+    assert "roles.coder.confirm_deny denies now" in notes
+
+
+def test_version_1_is_migrated(chatops: CommandLine) -> None:
+    new, _ = migrated(chatops, VERSION_1)
+    assert new["models"]["local"]["host_type"] == "openwebui"
+    assert new["models"]["local"]["api_key_env"] == "LOCAL_API_KEY"
+    assert new["models"]["gemini_api"]["type"] == "gemini"
+    assert new["roles"]["coder"] == {"primary": "local", "backup_1": "claude_cli", "backup_2": "gemini_api"}
+    assert new["users"]["ana"] == {"access_level": "admin"}
+    assert new["users"]["guest"] == {"access_level": "user", "confirm_deny": ["shell_exec"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "problem"),
+    [
+        ({"version": 3}, "key version: this is not version 1 or 2"),
+        ([], "one JSON object"),
+        ({"version": 2, "models": {"m": {"type": "gemini_ap"}}}, "there is no type 'gemini_ap'; 'gemini_api' may be"),
+        ({"version": 2, "models": {"m": {"host_id": "bx"}}, "hosts": {"box": {}}}, "no host 'bx'; 'box' may be meant"),
+        ({"version": 2, "models": 3}, "key models: expected an object"),
+        ({"version": 2, "roles": {"r": 3}}, "key roles.r: expected an object"),
+        ({"version": 2, "roles": {"r": {"tools": "all"}}}, "cannot be migrated"),
+    ],
+)
+def test_what_cannot_be_migrated_is_named_with_its_place(chatops: CommandLine, old: object, problem: str) -> None:
+    source = chatops.workspace / "old.json"
+    source.write_text(json.dumps(old))
+    ran = chatops("registry", "migrate", str(source))
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+def test_an_older_registry_that_is_used_names_the_command(chatops: CommandLine, tmp_path: Path) -> None:
+    source = tmp_path / "old.json"
+    source.write_text(json.dumps(VERSION_2))
+    assert "chatops registry migrate" in chatops("--registry", str(source), "-p", "hello").err
