@@ -113,6 +113,8 @@ class ModelEntry(Lenient):
     stream: bool = True
     ca_file: str = ""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    images: bool | None = None
+    """True if the model takes images; left out: known for common families."""
 
 
 class RuleEntry(Strict):

@@ -229,6 +229,7 @@ class _Reader:
             stream=entry.stream,
             ca_file=entry.ca_file,
             max_concurrent=entry.max_concurrent,
+            images=entry.images,
         )
 
     def _role(self, name: str, entry: RoleEntry, file: RegistryFile) -> RoleSpec:

@@ -11,8 +11,9 @@ from functools import cache
 from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
-from chatops.domain.messages import FileRef, RoleSwitchMessage
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ToolCall
@@ -20,27 +21,12 @@ class Speaker(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileRef:
-    """A file or folder that the user named in a message."""
-
-    path: str
-    """As the user wrote it, relative to the workspace; a folder ends in a slash."""
-    size: int = 0
-    """Bytes of the file, or of a folder's listing."""
-    digest: str = ""
-    """SHA-256 of the attached bytes in hex; empty for a folder."""
-    cut: bool = False
-    """True if only the beginning is attached."""
-    problem: str = ""
-    """Reason why it is not attached, as a clause; empty if it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedFile:
     """A file with its content when the message was sent, or the listing of a folder."""
 
     ref: FileRef
     text: str
+    """Empty for a file whose bytes are kept beside the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +142,8 @@ Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | Not
 def _block(file: AttachedFile) -> str:
     """Return a file for the model. Its content cannot contain the last line, which names a part of its own digest."""
     ref = file.ref
+    if ref.type:
+        return f"[Attached by the user: {ref}]"
     mark = f"{ref.path} [{ref.digest[:12] or 'folder'}]"
     only = f", first {len(file.text.encode()):,} of {ref.size:,} bytes" if ref.cut else ""
     return f"--- Attached by the user: {mark}{only} ---\n{file.text.rstrip(chr(10))}\n--- End of {mark} ---"

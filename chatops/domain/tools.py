@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from chatops.domain.canonical import digest, json_or_text, parsed
 from chatops.domain.endings import Ending
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
@@ -343,6 +344,8 @@ class ResultFacts:
     removed: int = 0
     refused_hosts: tuple[str, ...] = ()
     """``HOST:PORT`` that the command asked for and the sandbox refused; untrusted text, made visible."""
+    files: tuple[FileRef, ...] = ()
+    """Files that the call returned, kept by `ToolContext.keep_file`. The content of the result names them."""
 
 
 NO_FACTS = ResultFacts()

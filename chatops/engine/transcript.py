@@ -15,11 +15,12 @@ A result that the model has not seen yet is shortened rather than left out, and 
 are estimates: four characters per token.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
+from chatops.domain.files import FileRef
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -42,6 +43,8 @@ LARGEST_REPLY = 0.5
 """Maximum share of the context window reserved for the reply: a default limit may be larger than the window."""
 _SUMMARY = "[chatops] The session so far was replaced by this summary:"
 _TAKEN = "I continue from this summary."
+TOKENS_OF_AN_IMAGE = 1_500
+"""Estimate: servers scale images down to about this size."""
 SMALL = 400
 """Tool results of at most this many characters are not left out."""
 
@@ -149,7 +152,7 @@ class _Replay:
         if isinstance(message, AssistantMessage):
             self._seen += self._unseen
             self._unseen = []
-        elif isinstance(message, ToolMessage) and len(message.content) > SMALL:
+        elif isinstance(message, ToolMessage) and (len(message.content) > SMALL or message.facts.files):
             self._unseen.append(len(self.kept))
         self.kept.append(message)
         self.total += size(message)
@@ -189,20 +192,25 @@ def size(message: Message) -> int:
         case AssistantMessage():
             return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
         case ToolMessage():
-            return tokens(len(message.content)) + 4
+            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * _images(message.facts.files) + 4
         case RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
             return 0
         case UserMessage():
-            return tokens(len(message.content)) + 4
+            images = _images([file.ref for file in message.files])
+            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * images + 4
         case _:
             assert_never(message)
+
+
+def _images(files: Iterable[FileRef]) -> int:
+    return sum(file.is_image for file in files)
 
 
 def _left_out(message: ToolMessage) -> ToolMessage:
     text = (
         f"[result of {message.tool} left out to save room: {len(message.content)} characters; call it again if needed]"
     )
-    return replace(message, content=text)
+    return replace(message, content=text, facts=replace(message.facts, files=()))
 
 
 def _shortened(message: ToolMessage, *, by: int) -> ToolMessage:

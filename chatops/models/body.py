@@ -28,6 +28,7 @@ from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, results_of
 from chatops.models.hosts import HostProfile
+from chatops.models.images import ReadFile, takes_images
 from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
     NO_REPLAY,
@@ -40,6 +41,7 @@ from chatops.models.wire import (
     join_body,
     result_content,
     user_content,
+    without_images,
 )
 from chatops.policy.prompt import with_section
 from chatops.policy.registry import ModelSpec
@@ -93,7 +95,7 @@ class PromptedEncoder:
         for index, message in enumerate(messages):
             match message:
                 case UserMessage():
-                    yield "user", user_content(message)
+                    yield "user", without_images(user_content(message), [file.ref for file in message.files])
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
@@ -116,7 +118,8 @@ class PromptedEncoder:
         name = self._family.their_name(call.name, offered) or "unnamed"
         if result is None:
             return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
-        return WrittenResult(name=name, content=result_content(result), outcome=result.outcome.value)
+        content = without_images(result_content(result), result.facts.files)
+        return WrittenResult(name=name, content=content, outcome=result.outcome.value)
 
 
 def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
@@ -149,12 +152,15 @@ class Body:
 class BodyBuilder:
     """Builder of request bodies for one model. It caches encoded messages and tools."""
 
-    def __init__(self, spec: ModelSpec, *, host: HostProfile) -> None:
+    def __init__(self, spec: ModelSpec, *, host: HostProfile, read_file: ReadFile | None = None) -> None:
         self._spec = spec
         self._host = host
         self._family: Family = family_of(spec.model_name)
         self._messages = MessageEncoder(
-            short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
+            short_ids=host.short_ids,
+            model=spec.name,
+            absent_signature=host.absent_signature,
+            read_file=read_file if takes_images(spec) else None,
         )
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)

@@ -20,6 +20,7 @@ from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import base_url, host_of
+from chatops.models.images import ReadFile
 from chatops.models.keys import Secret
 from chatops.models.masking import Mask, secrets_of
 from chatops.models.memory import EndpointMemory, TextStore
@@ -74,8 +75,9 @@ class OpenAIChat:
         pace: Pace | None = None,
         url: str = "",
         transport: "httpx2.AsyncBaseTransport | None" = None,
+        read_file: ReadFile | None = None,
     ) -> None:
-        """Create the client. `url` and `transport` replace the network (demo, tests).
+        """Create the client. `url` and `transport` replace the network (demo, tests). `read_file` reads images.
 
         Raises ConfigError if the spec cannot be used.
         """
@@ -85,7 +87,7 @@ class OpenAIChat:
         url = url or base_url(spec)
         self._endpoint = endpoint_of(spec, url=url)
         host = host_of(spec)
-        self._body = BodyBuilder(spec, host=host)
+        self._body = BodyBuilder(spec, host=host, read_file=read_file)
         self._connection = ServerConnection(spec, url=url, agent=agent, transport=transport)
         self._memory = EndpointMemory(remembered, url=self._endpoint.url, model=spec.model_name)
         self._delivery = DeliveryChoice(spec, memory=self._memory, host=self._endpoint.host)

@@ -20,6 +20,7 @@ from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
+    from chatops.models.images import ReadFile
     from chatops.models.response import Pace
 
 AGENT = f"chatops/{__version__}"
@@ -38,7 +39,7 @@ class RegistryClient:
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `demo` makes the adapter of a model of type
-    demo; without it there is none.
+    demo; without it there is none. `read_file` reads images of messages.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class RegistryClient:
         environ: Mapping[str, str] | None = None,
         pace: "Pace | None" = None,
         demo: "Callable[[ModelSpec], OpenAIChat] | None" = None,
+        read_file: "ReadFile | None" = None,
     ) -> None:
         self._lookup = lookup
         self._remembered: TextStore = InMemoryTextStore() if remembered is None else remembered
         self._environ = os.environ if environ is None else environ
         self._pace = pace
         self._demo = demo
+        self._read_file = read_file
         self._open: dict[str, _Open] = {}
         self._retired: list[OpenAIChat] = []
 
@@ -125,7 +128,9 @@ class RegistryClient:
             from chatops.models.chat import OpenAIChat  # slow to import
 
             key = _KeyReader(spec.key, environ=self._environ)
-            return OpenAIChat(spec, key=key, agent=AGENT, remembered=self._remembered, pace=self._pace)
+            return OpenAIChat(
+                spec, key=key, agent=AGENT, remembered=self._remembered, pace=self._pace, read_file=self._read_file
+            )
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
         raise _unsupported(spec)

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -35,7 +36,8 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST, after_no_reply, results_of
+from chatops.engine.pairing import LOST, RESULTS_RECEIVED, after_no_reply, results_of
+from chatops.models.images import ReadFile, data_url
 
 IN_CONTENT = "content"
 """Value for `field`: the model writes its thought in tags at the beginning of its text."""
@@ -45,6 +47,7 @@ _NOTHING_THOUGHT = " "
 """Content of a field that must be present: some servers treat an empty one as missing."""
 DONE_WITHOUT_OUTPUT = "Tool executed successfully"
 CUT_OFF = "[This reply was cut off here.]"
+NOT_SHOWN = "[The image is not shown to you.]"
 EMPTY_MESSAGE = "(empty message)"
 UNREADABLE = "arguments_that_were_not_a_json_object"
 """Key under which a model sees its unreadable arguments."""
@@ -139,6 +142,11 @@ def result_content(message: ToolMessage) -> str:
     return message.content if message.content.strip() else empty
 
 
+def without_images(text: str, files: Iterable[FileRef]) -> str:
+    """Return `text`, which names these files, with a note if an image among them is not sent."""
+    return f"{text}\n{NOT_SHOWN}" if any(file.is_image for file in files) else text
+
+
 def user_content(message: UserMessage) -> str:
     """Return the user's text; never empty."""
     return message.content if message.content.strip() else EMPTY_MESSAGE
@@ -206,14 +214,23 @@ class _Beginning:
 class MessageEncoder:
     """Encoder of the `messages` array. It keeps the last one, because the next one continues it."""
 
-    def __init__(self, *, short_ids: bool = False, model: str = "", absent_signature: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        short_ids: bool = False,
+        model: str = "",
+        absent_signature: str = "",
+        read_file: ReadFile | None = None,
+    ) -> None:
         """Create the encoder for requests to `model`, which gets back what its server attached to its own calls.
 
-        With `absent_signature`, that text is sent as `extra_content` of other models' calls.
+        With `absent_signature`, that text is sent as `extra_content` of other models' calls. With `read_file`, images
+        are sent; without it they are only named.
         """
         self._model = model
         self._absent_signature = absent_signature
         self._short = short_ids
+        self._read_file = read_file
         self._beginning = _Beginning()
         self._fragments: dict[MessageId, _Fragment] = {}
         """The messages after the beginning."""
@@ -242,7 +259,9 @@ class MessageEncoder:
                     ids = tuple(self._new_id(call.id, given) for call in message.calls)
                     reasoning = replay.of(message, this_turn=index > turn)
                     fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=replay.field))
-                    fragments += [self._result(*pair) for pair in zip(ids, results.get(index, ()), strict=True)]
+                    answers = results.get(index, ())
+                    fragments += [self._result(*pair) for pair in zip(ids, answers, strict=True)]
+                    fragments += filter(None, map(self._images_of, answers))
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
@@ -270,6 +289,27 @@ class MessageEncoder:
             return self._once(result, ids=(id_,))
         return encode({"role": "tool", "tool_call_id": id_, "content": LOST})
 
+    def _images_of(self, result: ToolMessage | None) -> bytes:
+        """Return messages with the images of a result, which its own cannot hold; empty if none is sent."""
+        if result is None or not (images := self._images(result.facts.files)):
+            return b""
+        key = MessageId(f"{result.id}.images")
+        known = self._fragments.get(key)
+        if known is not None and known.message == result:
+            return known.data
+        text: JsonValue = {"type": "text", "text": f"[chatops] Images that {wire_name(result.tool)} returned:"}
+        before = encode({"role": "assistant", "content": RESULTS_RECEIVED})
+        data = before + b"," + encode({"role": "user", "content": [text, *images]})
+        self._fragments[key] = _Fragment(message=result, ids=(), reasoning="", data=data)
+        return data
+
+    def _images(self, files: Iterable[FileRef]) -> list[JsonValue]:
+        """Return the images among `files` as parts of a message."""
+        if self._read_file is None:
+            return []
+        urls = (data_url(self._read_file(file)) for file in files if file.is_image)
+        return [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
+
     def _once(
         self,
         message: UserMessage | AssistantMessage | ToolMessage,
@@ -292,13 +332,21 @@ class MessageEncoder:
     ) -> JsonValue:
         match message:
             case UserMessage():
-                return {"role": "user", "content": user_content(message)}
+                files = [file.ref for file in message.files]
+                images = self._images(files)
+                if not images:
+                    return {"role": "user", "content": without_images(user_content(message), files)}
+                return {"role": "user", "content": [{"type": "text", "text": user_content(message)}, *images]}
             case AssistantMessage():
                 return self._assistant(message, ids=ids, reasoning=reasoning, field=field)
             case ToolMessage():
-                return {"role": "tool", "tool_call_id": ids[0], "content": result_content(message)}
+                return {"role": "tool", "tool_call_id": ids[0], "content": self._result_text(message)}
             case _:
                 assert_never(message)
+
+    def _result_text(self, message: ToolMessage) -> str:
+        text = result_content(message)
+        return text if self._images(message.facts.files) else without_images(text, message.facts.files)
 
     def _assistant(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
         text = assistant_text(message)

@@ -99,6 +99,8 @@ class ModelSpec:
     stream: bool = True
     ca_file: str = ""
     max_concurrent: int | None = None
+    images: bool | None = None
+    """True if the model takes images; None: by its family, see `models.images`."""
 
 
 ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")

@@ -82,7 +82,7 @@ class Services:
     holder: Holder
     outputs: Outputs
     workspace: Path
-    attach: Callable[[str], tuple[AttachedFile, ...]] = lambda text: ()
+    attach: Callable[[SessionId, str], tuple[AttachedFile, ...]] = lambda session_id, text: ()
     """Reads the files that a message names. Blocks: call it in a thread."""
     contained: Callable[[], ContainedTurnsService] | None = None
     """Returns the copies of contained turns, loaded when they are needed; None: turns cannot be contained here."""

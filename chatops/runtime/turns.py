@@ -212,7 +212,7 @@ class Turns:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
         turn_id = await self._next_id(info.id)
-        files = await asyncio.to_thread(self._services.attach, text) if "@" in text else ()
+        files = await asyncio.to_thread(self._services.attach, info.id, text) if "@" in text else ()
         wanted = self.contain_next or self.settings.grant(self._services.rights).contain
         contained = wanted and await self._may_contain()
 

@@ -180,7 +180,8 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
     """Return the speaker, the text, and the blocks to fold as label and content."""
     match message:
         case UserMessage():
-            attached = [(f"Attached: {file.ref.path}", file.text) for file in message.files if not file.ref.problem]
+            given = [file for file in message.files if not file.ref.problem]
+            attached = [(f"Attached: {file.ref if file.ref.type else file.ref.path}", file.text) for file in given]
             return "You" if message.by is Speaker.USER else "chatops", message.text, attached
         case AssistantMessage():
             who = ", ".join(part for part in (message.role, message.model) if part)

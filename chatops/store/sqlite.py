@@ -53,9 +53,9 @@ class _Late:
 
 
 if TYPE_CHECKING:
-    from chatops.store import backup, decisions, health, messages, remembered, runs, search, turns
+    from chatops.store import backup, decisions, files, health, messages, remembered, runs, search, turns
 else:
-    backup, decisions, health = map(_Late, ("backup", "decisions", "health"))
+    backup, decisions, files, health = map(_Late, ("backup", "decisions", "files", "health"))
     messages, remembered, runs = map(_Late, ("messages", "remembered", "runs"))
     search, turns = map(_Late, ("search", "turns"))
 
@@ -150,12 +150,16 @@ class SqliteStore:
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)
             search.remove_index(self.path)
+            files.SessionFiles(self.path.with_name("files")).forget(full)
 
     def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            return sessions.fork(self._rows, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            copy = sessions.fork(self._rows, full, before=before, now=now, new_id=lambda: self._free_id(now))
+        if not self.unsaved:
+            files.SessionFiles(self.path.with_name("files")).share(full, copy.id)
+        return copy
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
         with self._rows.write():

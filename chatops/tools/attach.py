@@ -9,14 +9,16 @@ import hashlib
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.messages import AttachedFile, FileRef
+from chatops.domain.files import FileRef
+from chatops.domain.messages import AttachedFile
 from chatops.domain.wording import plural
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import ResolvedPath, locate, opened_file, opened_folder
-from chatops.tools.files import folder_listing
+from chatops.tools.files import folder_listing, image_of
 from chatops.tools.output import is_binary
 
 MOST_FILES = 20
@@ -73,11 +75,23 @@ def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext
     except (ToolFailedError, OSError) as error:
         return _not_attached(name, str(error).rstrip("."))
     if is_binary(data):
-        return _not_attached(name, "not a text file")
+        return _kept(name, place, context=context)
     cut = len(data) > room
     text = data[:room].decode("utf-8", "ignore" if cut else "replace").removeprefix("\ufeff")
     digest = hashlib.sha256(data[:room]).hexdigest()
     return AttachedFile(ref=FileRef(path=name, size=max(size, len(data)), digest=digest, cut=cut), text=text)
+
+
+def _kept(name: str, place: ResolvedPath, *, context: ToolContext) -> AttachedFile:
+    """Attach an image: its bytes are kept beside the session."""
+    try:
+        with opened_file(place.path, context=context) as descriptor:
+            file = image_of(descriptor, name, context=context)
+    except (ToolFailedError, OSError) as error:
+        return _not_attached(name, str(error).rstrip("."))
+    if file is None:
+        return _not_attached(name, "neither text nor an image")
+    return AttachedFile(ref=replace(file, path=name), text="")
 
 
 def _not_attached(name: str, problem: str) -> AttachedFile:

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Protocol
 
 from chatops.config.folder_identity import folder_identity
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.tools.threads import in_thread
+
+
+def no_file(name: str, data: bytes) -> FileRef:
+    """Keep nothing: there is no session."""
+    return FileRef(path=name, size=len(data), problem="there is no session to keep it with")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,9 @@ class ToolContext:
     """Name of the contained turn's copy that the call works on; empty: it works on the workspace."""
     output: Callable[[str], None] = lambda text: None
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
+    keep_file: Callable[[str, bytes], FileRef] = no_file
+    """Keeps a file of this name and content beside the session, for `ResultFacts.files`. Blocks. Never raises: a file
+    that cannot be kept has a `problem`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

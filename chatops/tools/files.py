@@ -19,12 +19,13 @@ from pydantic import Field
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import existing, locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.diff import unified
-from chatops.tools.function import tool
+from chatops.tools.function import file_result, tool
 from chatops.tools.gitignore import GitIgnore
 from chatops.tools.output import is_binary, visible
 
@@ -38,6 +39,8 @@ _MAX_COUNTED = 200_000
 """Most entries of a folder that are looked at."""
 _PIECE = 65_536
 _FOOTER_ROOM = 200
+MAX_FILE = 16_000_000
+"""Most bytes of a file that are read at once. Larger images are not kept anyway."""
 MAX_CONTENT = 1_000_000
 """Most bytes that one `file_write` may write, because the user has to be shown all of it."""
 MAX_EDITED = 4_000_000
@@ -71,14 +74,24 @@ def file_read(
     facts: CallFacts,
     offset: Annotated[int, Field(ge=1, description="First line to return; the first line of the file is 1.")] = 1,
     limit: Annotated[int, Field(ge=1, le=MAX_LINES, description="Maximum number of lines to return.")] = MAX_LINES,
-) -> str:
+) -> str | ToolResult:
     """Read a text file in the workspace. Returns its lines unchanged, without line numbers."""
     target = Path(facts.paths[0])
     try:
         with opened_file(target, context=context) as descriptor:
+            if (image := image_of(descriptor, path, context=context)) is not None:
+                return file_result((image,))
             return _lines(descriptor, offset=offset, limit=limit, room=context.max_output_chars - _FOOTER_ROOM)
     except FileNotFoundError as error:
         raise ToolFailedError(f"{visible(path)} no longer exists.") from error
+
+
+def image_of(descriptor: int, name: str, *, context: ToolContext) -> FileRef | None:
+    """Keep an open file as a file of the session if it is an image; None if it is not."""
+    if media_type(os.pread(descriptor, 64, 0)) not in IMAGE_TYPES:
+        return None
+    with io.BufferedReader(io.FileIO(descriptor, closefd=False)) as file:
+        return context.keep_file(name, file.read(MAX_FILE + 1))
 
 
 def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> str:

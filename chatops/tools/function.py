@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from subprocess import CompletedProcess
 from typing import Any, get_type_hints
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
+from chatops.domain.files import FileRef
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN,
@@ -240,6 +241,16 @@ def as_result(value: object, *, limit: int) -> ToolResult:
     failed = isinstance(value, Mapping) and bool(value.get("error"))
     outcome = Outcome.FAILED if failed else Outcome.SUCCESS
     return ToolResult(outcome=outcome, content=_without_surrogates(capped.text), truncated=capped.truncated)
+
+
+def file_result(files: Sequence[FileRef], *, text: str = "") -> ToolResult:
+    """Return a result with files, which its text names for models that do not see them."""
+    named = "\n".join(f"[file: {file}]" for file in files)
+    return ToolResult(
+        outcome=Outcome.SUCCESS,
+        content="\n".join(part for part in (text, named) if part),
+        facts=ResultFacts(files=tuple(file for file in files if not file.problem)),
+    )
 
 
 def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:

@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo, Store
+from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 from chatops.wiring.logs import start_logging
@@ -177,6 +178,11 @@ class App:
         return Outputs(self.paths.running)
 
     @cached_property
+    def files(self) -> SessionFiles:
+        """The files of sessions, beside the store."""
+        return SessionFiles((self.options.store or self.paths.store).with_name("files"))
+
+    @cached_property
     def contained(self) -> "ContainedTurns":
         """The copies of contained turns."""
         from chatops.tools.contained.turns import ContainedTurns  # few turns are contained
@@ -208,7 +214,7 @@ class App:
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
 
-        return RegistryClient(self.rights.model, remembered=self.settings, demo=_demo)
+        return RegistryClient(self.rights.model, remembered=self.settings, demo=_demo, read_file=self.files.read)
 
     def _context_window(self, spec: "ModelSpec") -> int:
         """Return a model's context window in tokens: from an error of its server, else from the registry."""
@@ -419,7 +425,7 @@ class App:
             holder=this_process(),
             outputs=self.outputs,
             workspace=self.workspace,
-            attach=self._attached if attended else lambda text: (),
+            attach=self._attached if attended else lambda session_id, text: (),
             contained=lambda: self.contained,
             attended=attended,
         )
@@ -455,17 +461,19 @@ class App:
             protected=self.protected_paths(),
             sandbox=self.sandbox(),
             output=self.outputs.keeping(call_id, attempt, output),
+            keep_file=partial(self.files.keep, session_id),
         )
 
-    def _attached(self, text: str) -> "tuple[AttachedFile, ...]":
+    def _attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
         """Return the files that a message names, read under the same limits as by the file tools."""
         from chatops.tools.attach import attached_files
 
         context = ToolContext(
             workspace=self.workspace,
-            session_id=SessionId(""),
+            session_id=session_id,
             call_id=CallId(""),
             protected=self.protected_paths(),
+            keep_file=partial(self.files.keep, session_id),
         )
         return attached_files(text, context=context)
 

@@ -47,7 +47,7 @@ def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> No
             terminal.ready("assistant")
             terminal.say("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd ")
             terminal.wait_for("not attached: .netrc: ")
-            terminal.wait_for("not attached: binary: not a text file")
+            terminal.wait_for("not attached: binary: neither text nor an image")
             terminal.wait_for("Nothing.")
     (request,) = server.requests
     assert request.last_user == "see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd"

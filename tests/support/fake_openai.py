@@ -277,7 +277,7 @@ def violations_of(body: Mapping[str, Any]) -> list[str]:
             found.append(f"role {role!r}")
         if "content" not in message:
             found.append(f"{role} message without content")
-        elif not message.get("tool_calls") and not (isinstance(message["content"], str) and message["content"].strip()):
+        elif not message.get("tool_calls") and _is_empty(message["content"], role=role):
             found.append(f"{role} message with nothing in it: {message['content']!r}")
         for wanted in message.get("tool_calls", []):
             found += _faults_of_call(wanted)
@@ -288,6 +288,13 @@ def violations_of(body: Mapping[str, Any]) -> list[str]:
     if open_calls:
         found.append(f"calls without a tool message: {open_calls}")
     return found
+
+
+def _is_empty(content: Any, *, role: Any) -> bool:
+    if isinstance(content, str):
+        return not content.strip()
+    parts = {part.get("type") for part in content} if isinstance(content, list) else set()
+    return role != "user" or not parts or not parts <= {"text", "image_url"}
 
 
 def _faults_of_call(wanted: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from chatops.domain.messages import FileRef
+from chatops.domain.files import FileRef
 from chatops.domain.tools import Outcome
 
 
@@ -100,6 +100,8 @@ class ToolCardBlock:
     added: int = 0
     """Number of lines that it adds to a file."""
     removed: int = 0
+    files: tuple[FileRef, ...] = ()
+    """Files that the call returned."""
     started_at: float = field(default=0.0, compare=False)
     """Time of its start, as `time.time()` counts; 0 if it is not running or the time is not known."""
     kind: Literal["tool"] = "tool"

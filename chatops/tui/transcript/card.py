@@ -88,7 +88,7 @@ def card_lines(
 
 def is_plain_read(card: ToolCardBlock) -> bool:
     """Return True if the call read a file and nothing else is to be said of it: it may be folded into another one."""
-    done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS
+    done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
     return done and tool_name(card.tool) == "file_read" and not card.also and not login(card.decided_by)
 
 
@@ -157,6 +157,8 @@ def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
         counts.append(f"+{card.added} " if card.added else "", theme.good)
         counts.append(f"{theme.symbols.minus}{card.removed}" if card.removed else "", theme.bad)
         counts.rstrip()
+    elif card.files:
+        return counts
     elif card.outcome is Outcome.SUCCESS and (nouns := _COUNTED.get(tool_name(card.tool))) is not None:
         counts.append(plural(_result_lines(card), *nouns), theme.muted)
     return counts
@@ -180,10 +182,17 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     if card.failure:
         failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
+    lines.extend(_files(card, width=width, theme=theme))
     if card.cause:
         cause = truncated(one_line(card.cause), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width))
     return lines
+
+
+def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return one line for each file that the call returned."""
+    names = (truncated(one_line(str(file)), width=width, ellipsis=theme.symbols.ellipsis) for file in card.files)
+    return [Text(name, theme.text, end="") for name in names]
 
 
 def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -319,6 +328,7 @@ def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text
         more = card.added + card.removed - shown
         label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
         lines.extend([Text(label, theme.muted, end=""), *changed])
+    lines.extend(_files(card, width=width, theme=theme))
     if not card.output:
         if card.status is CardStatus.SETTLED:
             lines.append(Text("(no output)", theme.muted, end=""))

@@ -8,7 +8,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from chatops.domain.messages import FileRef
+from chatops.domain.files import FileRef
 from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing
@@ -109,7 +109,8 @@ def _file(file: FileRef, *, width: int, theme: BlockTheme) -> Text:
         text, style = f"not attached: {file.path}: {file.problem}", theme.warn
     else:
         beginning = ", the beginning" if file.cut else ""
-        text, style = f"attached: {file.path} ({file.size:,} bytes{beginning})", theme.muted
+        type_ = f"{file.type}, " if file.type else ""
+        text, style = f"attached: {file.path} ({type_}{file.size:,} bytes{beginning})", theme.muted
     return Text(truncated(one_line(text), width=width, ellipsis=theme.symbols.ellipsis), style, end="")
 
 

@@ -229,6 +229,7 @@ def finished_card(
         diff=facts.diff,
         added=facts.added,
         removed=facts.removed,
+        files=facts.files,
     )
 
 

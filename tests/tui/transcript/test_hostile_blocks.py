@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from chatops.domain.messages import FileRef
+from chatops.domain.files import FileRef
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import highlight
 from chatops.tui.transcript.answer import warm_up

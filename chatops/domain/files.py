@@ -1,0 +1,121 @@
+"""Files of a session: what messages and results say about one, and what its first bytes tell. Nothing is decoded."""
+
+import struct
+from dataclasses import dataclass
+
+from chatops.domain.sanitize import sanitize
+
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The images that model servers take."""
+OTHER_TYPE = "application/octet-stream"
+_LONGEST_NAME = 120
+_MARKERS = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+"""JPEG markers of a frame header, ITU-T T.81 table B.1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef:
+    """A file or folder that the user named in a message, or a file that a tool returned."""
+
+    path: str
+    """As the user wrote it, relative to the workspace; a folder ends in a slash. Of a tool's file: its name."""
+    size: int = 0
+    """Bytes of the file, or of a folder's listing."""
+    digest: str = ""
+    """SHA-256 of the attached bytes in hex; empty for a folder."""
+    cut: bool = False
+    """True if only the beginning is attached."""
+    problem: str = ""
+    """Reason why it is not attached, as a clause; empty if it is."""
+    type: str = ""
+    """Media type of a file whose bytes are kept beside the session; empty if its text is in the message."""
+
+    @property
+    def is_image(self) -> bool:
+        """True for an image that is kept."""
+        return self.type in IMAGE_TYPES and not self.problem
+
+    def __str__(self) -> str:
+        """Return name, type and size, or the problem, on one line."""
+        name = shown_name(self.path)
+        if self.problem:
+            return f"{name}: {self.problem}"
+        return f"{name} ({self.type}, {self.size:,} bytes)" if self.type else f"{name} ({self.size:,} bytes)"
+
+
+def shown_name(path: str) -> str:
+    """Return the last part of a path for display, sanitised and cut."""
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return sanitize(name, newlines=False)[:_LONGEST_NAME] or "unnamed"
+
+
+def media_type(data: bytes) -> str:
+    """Return the media type that the bytes show, whatever a name or a server says."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    if data.startswith(b"%PDF-"):
+        return "application/pdf"
+    if b"\0" in data:
+        return OTHER_TYPE
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return OTHER_TYPE
+    return "text/plain"
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return width and height in pixels from the header of an image; None if it has none that can be read."""
+    try:
+        match media_type(data[:64]):
+            case "image/png":
+                found = struct.unpack(">II", data[16:24]) if data[12:16] == b"IHDR" else None
+            case "image/gif":
+                found = struct.unpack("<HH", data[6:10])
+            case "image/webp":
+                found = _webp_size(data)
+            case "image/jpeg":
+                found = _jpeg_size(data)
+            case _:
+                found = None
+    except (struct.error, IndexError):
+        return None
+    return (found[0], found[1]) if found is not None and all(found) else None
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    """Read one of the three headers of RFC 9649, sections 2.5 to 2.7."""
+    match data[12:16]:
+        case b"VP8X":
+            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+        case b"VP8L":
+            bits = int.from_bytes(data[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 ":
+            width, height = struct.unpack("<HH", data[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case _:
+            return None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:
+            at += 1
+            continue
+        if marker in _MARKERS:
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        length = struct.unpack(">H", data[at + 2 : at + 4])[0]
+        if length < 2:
+            return None
+        at += 2 + length
+    return None

@@ -1,0 +1,135 @@
+"""Files and images in results and messages: kept beside the session, sent to models that take images, else named."""
+
+import base64
+import json
+import stat
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.files import FileRef, image_size, media_type
+from chatops.domain.ids import SessionId
+from chatops.store.files import MOST_BYTES, SessionFiles, can_be_opened
+from tests.support.command_line import CommandLine
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
+
+
+def png(width: int = 2, height: int = 1) -> bytes:
+    """A picture whose header claims this size, with the data of a tiny one."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    data = zlib.compress(b"\0" + b"\x80" * 2)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def flags(chatops: CommandLine, server: FakeOpenAI, **model: object) -> list[str]:
+    """Flags for a registry with one model at `server`."""
+    file = chatops.workspace.parent / "r.json"
+    models = {"m": {"api_url": server.url, "model_name": "m", **model}}
+    roles = {"assistant": {"primary": "m", "tools": ["file_read"]}}
+    file.write_text(json.dumps({"version": 3, "models": models, "roles": roles}))
+    return ["--registry", str(file), "--output-format", "json"]
+
+
+def kept(home: Path) -> list[Path]:
+    return sorted(path for path in home.rglob("files/*/*") if path.is_file())
+
+
+def home() -> Path:
+    import os
+
+    from chatops.config.paths import find_paths
+
+    return find_paths(os.environ).data
+
+
+def test_an_image_that_a_tool_reads_is_sent_to_a_model_that_takes_images(chatops: CommandLine) -> None:
+    (chatops.workspace / "chart.png").write_bytes(png())
+    with FakeOpenAI([calls(call("file_read", path="chart.png")), says("A grey line."), says("Still grey.")]) as server:
+        ran = chatops(*flags(chatops, server, images=True), "-p", "What is in chart.png?")
+        assert ran.json["answer"] == "A grey line."
+        *_, result, _between, shown = server.requests[-1].messages
+        assert "chart.png (image/png" in result["content"]
+        assert "not shown" not in result["content"]
+        assert shown["role"] == "user"
+        url = shown["content"][1]["image_url"]["url"]
+        assert base64.b64decode(url.removeprefix("data:image/png;base64,")) == png()
+        (file,) = kept(home())
+        assert file.read_bytes() == png()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+        chatops(*flags(chatops, server, images=False), "-p", "And now?", "-c")
+        assert "image_url" not in json.dumps(server.requests[-1].messages)
+        assert "[The image is not shown to you.]" in json.dumps(server.requests[-1].messages)
+        assert not server.violations
+        chatops("sessions", "delete", ran.json["session_id"], "--yes")
+        assert kept(home()) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [png(width=60_000, height=60_000), png() + b"\0" * 6_000_000, b"\x89PNG\r\n\x1a\n" + b"\0" * 20],
+    ids=["pixels", "bytes", "no header"],
+)
+def test_an_image_that_no_server_would_take_is_only_named(chatops: CommandLine, data: bytes) -> None:
+    (chatops.workspace / "bomb.png").write_bytes(data)
+    with FakeOpenAI([calls(call("file_read", path="bomb.png")), says("I cannot see it.")]) as server:
+        ran = chatops(*flags(chatops, server, images=True), "-p", "Look at bomb.png")
+        assert ran.json["answer"] == "I cannot see it."
+        sent = json.dumps(server.requests[-1].messages)
+        assert "image_url" not in sent
+        assert "bomb.png (image/png" in sent
+
+
+def test_bytes_decide_on_the_type_and_the_name_is_only_shown(tmp_path: Path) -> None:
+    files, session = SessionFiles(tmp_path / "files"), SessionId("../../etc")
+    odd = files.keep(session, "../../a\x1b[2J\u202egnp.desktop", b"[Desktop Entry]\nExec=touch /tmp/x\n")
+    assert odd.path.isprintable()
+    assert "/" not in odd.path
+    place = files.place(odd)
+    assert place is not None
+    assert place.suffix == ".txt"
+    assert place.is_relative_to(tmp_path / "files")
+    program = files.keep(session, "cat.png", b"\x7fELF\0\0")
+    assert not program.is_image
+    assert not can_be_opened(program)
+    large = files.keep(session, "large.png", png() + bytes(MOST_BYTES))
+    assert "larger" in large.problem
+    assert files.read(large) is None
+
+
+def test_a_kept_file_that_was_changed_is_gone_and_a_fork_keeps_its_own(tmp_path: Path) -> None:
+    files = SessionFiles(tmp_path / "files")
+    one = files.keep(SessionId("a"), "one.png", png())
+    files.share(SessionId("a"), SessionId("b"))
+    files.forget(SessionId("a"))
+    assert files.read(one) == png()
+    place = files.place(one)
+    assert place is not None
+    place.write_bytes(png(3, 3))
+    assert files.read(one) is None
+    assert files.read(FileRef(path="x", type="image/png", digest="*" * 64)) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "type_", "size"),
+    [
+        (png(640, 480), "image/png", (640, 480)),
+        (b"GIF89a" + struct.pack("<HH", 7, 9), "image/gif", (7, 9)),
+        (b"\xff\xd8\xff\xe0\0\x04ab\xff\xc0\0\x11\x08" + struct.pack(">HH", 5, 6) + b"\x03", "image/jpeg", (6, 5)),
+        (b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + b"\x03\0\0\x04\0\0", "image/webp", (4, 5)),
+        (b"\xff\xd8\xff\xe0\0\0" + b"\xff" * 40, "image/jpeg", None),
+        (b"%PDF-1.7", "application/pdf", None),
+        (b"plain", "text/plain", None),
+        (b"\xff\xfe\0", "application/octet-stream", None),
+    ],
+)
+def test_headers_tell_type_and_size(data: bytes, type_: str, size: tuple[int, int] | None) -> None:
+    assert media_type(data) == type_
+    assert image_size(data) == size
