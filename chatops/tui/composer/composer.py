@@ -18,7 +18,8 @@ from chatops.domain.wording import plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
 
 _PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
-_MAX_ROWS = 8
+_SHARE = 3
+"""The field grows to this part of the screen: a third."""
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000
 _ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
@@ -265,13 +266,14 @@ class Composer(TextField):
         self.insert_paste(event.text)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Grow with the text up to `_MAX_ROWS`, and let the screen look for completions."""
+        """Grow with the text, and let the screen look for completions."""
         event.stop()
         self._fit()
         self.post_message(self.CompletionRequested())
 
     def _fit(self) -> None:
-        rows = max(1, min(_MAX_ROWS, self.wrapped_document.height)) + (2 if self.has_class("-framed") else 0)
+        edges = 2 if self.has_class("-framed") else 0
+        rows = max(1, min(self.screen.size.height // _SHARE - edges, self.wrapped_document.height)) + edges
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows
 

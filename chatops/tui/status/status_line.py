@@ -1,10 +1,10 @@
-"""The status line: role, access level, model, tokens, context, pending approvals, sandbox.
+"""The status line: role, access level, model, context, cost, pending approvals, sandbox.
 
-Parts are left out when the window is too narrow for all of them.
+Parts are left out from the right when the window is too narrow. What needs attention stays.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
 
 _ATTENTION = "bold $text-warning"
+BARS = "▁▂▃▄▅▆▇█"
+"""Signs for a fraction, from 0 to 1."""
+_SCARCE = 0.8
+"""Used fraction of the context window from which on it needs attention."""
+_CENT = 0.01
 _TICK_S = 1.0
 """Seconds between two updates of the time that a turn has taken."""
 _WORTH_COUNTING = 1_000
@@ -29,11 +34,14 @@ _WORTH_COUNTING = 1_000
 
 
 class _Part(NamedTuple):
-    """A part of the line. Parts with the highest `drop` are left out first; 0 is never left out."""
+    """A part of the line."""
 
     text: str
-    drop: int
     style: str = ""
+    stays: bool = False
+    """True if the part is kept in a narrow window, because it needs attention."""
+    gap: str = "   "
+    """What stands before the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,56 +55,60 @@ class Progress:
 
 
 def status_parts(
-    snapshot: "Snapshot", *, sandbox: "SandboxNote", progress: Progress | None, colour: str = ""
+    snapshot: "Snapshot", *, sandbox: "SandboxNote", progress: Progress | None, colour: str = "", bars: str = BARS
 ) -> list[_Part]:
     """Return the parts in display order.
 
-    `progress` is None while no turn runs. `colour` is that of the role.
+    `progress` is None while no turn runs. `colour` is that of the role. `bars` are signs for a fraction, lowest first.
     """
-    from chatops.domain.events import TurnStatus  # not before the first paint
-
-    usage = snapshot.usage
     parts = [
-        _Part(snapshot.role, 0, f"bold {colour}".rstrip()),
-        _Part(snapshot.level.word, 3),
-        _Part(_model(snapshot), 1),
+        _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
+        _Part(f"· {snapshot.level.word}", gap=" "),
+        _Part(_model(snapshot)),
     ]
-    if snapshot.pending:
-        parts.append(_Part(f"? {approvals_pending(len(snapshot.pending))}", 0, _ATTENTION))
-    if snapshot.contained:
-        parts.append(_Part("contained", 0))
     if progress is not None:
         time = f" {spent(progress.seconds)}" if progress.seconds else ""
         far = f", {count(progress.written)} characters" if progress.written >= _WORTH_COUNTING else ""
-        parts.append(_Part(f"working{time}{far}, Esc stops", 2))
-    if snapshot.queued:
-        parts.append(_Part(f"{len(snapshot.queued)} queued", 2))
+        parts.append(_Part(f"working{time}{far}, Esc stops", stays=True))
     if snapshot.context_window:
-        parts.append(_Part(f"context {_percent(snapshot.context_used, snapshot.context_window)}", 4))
-    if usage is not None:
-        parts.append(_Part(f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out", 5))
-        if usage.cost:
-            parts.append(_Part(f"cost {usage.cost:.4f}", 6))
-    elif snapshot.status not in (None, TurnStatus.FAILED) and progress is None:
-        # A failed turn has no reply whose tokens could have been counted.
-        parts.append(_Part("tokens unknown", 5))
+        full = min(1.0, snapshot.context_used / snapshot.context_window)
+        meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
+        scarce = full >= _SCARCE
+        parts.append(_Part(f"ctx {meter}{round(100 * full)} %", _ATTENTION if scarce else "", stays=scarce))
+    if spending := _spending(snapshot, running=progress is not None):
+        parts.append(_Part(spending))
+    if snapshot.pending:
+        parts.append(_Part(f"? {len(snapshot.pending)} pending", _ATTENTION, stays=True))
+    if snapshot.contained:
+        parts.append(_Part("contained", stays=True))
+    if snapshot.queued:
+        parts.append(_Part(f"{len(snapshot.queued)} queued"))
     if sandbox.off:
         # The fact that commands run unsandboxed is always shown. The reason may be left out.
-        parts.append(_Part("sandbox: off", 0, _ATTENTION))
-        parts.append(_Part(sandbox.text, 3))
+        parts += [_Part("sandbox off", _ATTENTION, stays=True), _Part(sandbox.text, gap=" ")]
     else:
-        parts.append(_Part(f"sandbox: {sandbox.text}", 7))
+        parts.append(_Part("sandbox on"))
     return parts
 
 
-def fitted(parts: list[_Part], *, width: int, separator: str) -> list[_Part]:
-    """Return the parts that fit into `width` cells, leaving out the least important first."""
+def _spending(snapshot: "Snapshot", *, running: bool) -> str:
+    """Return the cost of the session so far, else its tokens, which is all that is known without a price."""
+    from chatops.domain.events import TurnStatus  # not before the first paint
+
+    usage = snapshot.usage
+    if usage is None:
+        # A failed turn has no reply whose tokens could have been counted.
+        return "" if running or snapshot.status in (None, TurnStatus.FAILED) else "tokens unknown"
+    if usage.cost:
+        return f"${usage.cost:.2f}" if usage.cost >= _CENT else f"${usage.cost:.4f}"
+    return f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out"
+
+
+def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
+    """Return the parts that fit into `width` cells. Parts are left out from the right, except those that stay."""
     kept = list(parts)
-    while len(kept) > 1 and _width(kept, separator) > width:
-        least = max(kept, key=lambda part: part.drop)
-        if least.drop == 0:
-            break
-        kept.remove(least)
+    while _width(kept) > width and (loose := [at for at, part in enumerate(kept) if not part.stays]):
+        del kept[loose[-1]]
     return kept
 
 
@@ -121,8 +133,9 @@ class StatusLine(ErrorBoundary, Static):
             self._ticking = True
             self.set_timer(_TICK_S, self._tick)
         progress = Progress(seconds=int(self._clock() - self._since), written=self._written) if running else None
-        parts = status_parts(snapshot, sandbox=sandbox, progress=progress, colour=colour)
-        self._parts = [_Part(sanitize(part.text, newlines=False), part.drop, part.style) for part in parts]
+        bars = BARS if getattr(self.app, "charset", "utf-8") == "utf-8" else ""
+        parts = status_parts(snapshot, sandbox=sandbox, progress=progress, colour=colour, bars=bars)
+        self._parts = [part._replace(text=sanitize(part.text, newlines=False)) for part in parts]
         self._draw()
 
     def _tick(self) -> None:
@@ -153,7 +166,7 @@ class StatusLine(ErrorBoundary, Static):
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""
-        self._parts = [_Part(text, 0)]
+        self._parts = [_Part(text)]
         self._draw()
 
     def on_resize(self) -> None:
@@ -161,14 +174,13 @@ class StatusLine(ErrorBoundary, Static):
         self._draw()
 
     def _draw(self) -> None:
-        width = self.size.width or 80
-        parts = fitted(self._parts, width=width, separator=" · ")
-        pieces = [Content.styled(part.text, part.style) for part in parts]
-        self.update(Content(" · ").join(pieces))
+        parts = fitted(self._parts, width=self.content_size.width or 80)
+        pieces = [((part.gap if at else "") + part.text, part.style) for at, part in enumerate(parts)]
+        self.update(Content.assemble(*pieces))
 
 
-def _width(parts: list[_Part], separator: str) -> int:
-    return cell_len(separator.join(part.text for part in parts))
+def _width(parts: Sequence[_Part]) -> int:
+    return sum(cell_len(part.text) + (len(part.gap) if at else 0) for at, part in enumerate(parts))
 
 
 def _model(snapshot: "Snapshot") -> str:
@@ -176,10 +188,6 @@ def _model(snapshot: "Snapshot") -> str:
     if not snapshot.is_demo:
         return label
     return label if "demo" in label.lower() and label.isupper() else "DEMO model, no AI"
-
-
-def _percent(used: int, window: int) -> str:
-    return f"{min(100, round(100 * used / window))}%"
 
 
 def approvals_pending(number: int) -> str:

@@ -9,7 +9,7 @@ from chatops.domain.ids import TurnId
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.usage import Usage
 from chatops.tui.status.status_line import Progress, StatusLine, fitted, status_parts
-from tests.tui.app.fakes import ROUND, FakeSession
+from tests.tui.app.fakes import ROUND, FakeSession, pending_call
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")
 
@@ -19,6 +19,28 @@ THOUGHT = f"{ROUND}.thought"
 def words(session: FakeSession, *, running: bool = False) -> str:
     parts = status_parts(session.now, sandbox=SANDBOX, progress=Progress() if running else None)
     return " · ".join(part.text for part in parts[:-1])
+
+
+def at_width(session: FakeSession, width: int) -> str:
+    parts = fitted(status_parts(session.now, sandbox=SANDBOX, progress=None), width=width)
+    return "".join((part.gap if at else "") + part.text for at, part in enumerate(parts))
+
+
+def test_parts_leave_from_the_right_and_what_needs_attention_stays() -> None:
+    session = FakeSession(pending=[pending_call()])
+    session.change(usage=Usage(input_tokens=9, output_tokens=9, cost=0.1234), context_used=3_400, context_window=10_000)
+    whole = "coder · operator   Qwen 3 (local)   ctx ▃ 34 %   $0.12   ? 1 pending   sandbox on"
+    assert at_width(session, 100) == whole
+    assert at_width(session, len(whole) - 1) == whole.removesuffix("   sandbox on")
+    assert at_width(session, 60) == "coder · operator   Qwen 3 (local)   ctx ▃ 34 %   ? 1 pending"
+    assert at_width(session, 10) == "coder   ? 1 pending"
+
+
+def test_a_context_that_is_nearly_full_needs_attention() -> None:
+    session = FakeSession()
+    session.change(context_used=9_600, context_window=10_000, usage=Usage(input_tokens=1, output_tokens=1, cost=0.0004))
+    assert at_width(session, 80).endswith("ctx █ 96 %   $0.0004   sandbox on")
+    assert at_width(session, 20) == "coder   ctx █ 96 %"
 
 
 def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
@@ -37,9 +59,9 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
 def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_there_is_room() -> None:
     off = SandboxNote(off=True, text="(bubblewrap is not installed)")
     parts = status_parts(FakeSession().now, sandbox=off, progress=None)
-    assert " ".join(part.text for part in parts).endswith(str(off))
-    narrow = [part.text for part in fitted(parts, width=30, separator=" · ")]
-    assert narrow[-1] == "sandbox: off"
+    assert " ".join(part.text for part in parts).endswith("sandbox off (bubblewrap is not installed)")
+    narrow = [part.text for part in fitted(parts, width=30)]
+    assert narrow[-1] == "sandbox off"
 
 
 class Line(App[None]):
