@@ -66,6 +66,11 @@ class Paths:
         return self.data / "registry"
 
     @property
+    def memory(self) -> Path:
+        """Folder with the memories of the user and of workspaces."""
+        return self.data / "memory"
+
+    @property
     def trust(self) -> Path:
         """Folder with the user's answers about what workspaces bring, one file for each workspace."""
         return self.data / "trust"

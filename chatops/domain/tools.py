@@ -66,6 +66,8 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
         "file_edit": _WRITES,
         "scratch_write": Capabilities(),
         "scratch_read": Capabilities(),
+        "memory_read": Capabilities(),
+        "memory_write": Capabilities(),
         "web_search": Capabilities(),
         "web_fetch": Capabilities(url="url"),
         "shell_exec": Capabilities(command="command", reads_workspace=True),

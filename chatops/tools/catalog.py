@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from chatops.config.memory import Memories
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.tools.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
+from chatops.tools.memory import memory_tools
 from chatops.tools.python import python_tools
 from chatops.tools.scratch import scratch_tools
 from chatops.tools.search import file_search
@@ -24,6 +26,8 @@ class CatalogSettings:
     scratch_dir: Path
     best: SandboxLevel = SandboxLevel.HARD
     """Highest sandbox level to use."""
+    memories: Memories | None = None
+    """None: without the tools for memory."""
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,6 +98,7 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         *python_tools(settings.best),
         *web_tools(settings.web),
         *scratch_tools(settings.scratch_dir),
+        *(memory_tools(settings.memories) if settings.memories is not None else ()),
     ]
     backend = choose_backend(settings.environ)
     if backend is None:

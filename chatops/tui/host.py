@@ -13,6 +13,7 @@ from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.sandbox import SandboxNote
 
 if TYPE_CHECKING:
+    from chatops.config.memory import Memories
     from chatops.config.trust import TrustQuestion
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
@@ -272,6 +273,11 @@ class Host(Protocol):
 
     async def revoke_trust(self) -> bool:
         """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
+        ...
+
+    @property
+    def memories(self) -> "Memories":
+        """The memories of the user and of this workspace."""
         ...
 
     async def rules(self, session: "SessionView") -> Sequence[RuleItem]:

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from chatops.config.memory import Memories
 from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
@@ -90,6 +91,7 @@ class App:
         self._registry = RegistryWatch(load_registry(path=options.registry, paths=self.paths, env=os.environ))
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
+        self.memories = Memories(self.paths.memory, workspace=self.workspace)
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
@@ -116,6 +118,7 @@ class App:
             notices=self.notices,
             workspace=self.workspace,
             trusted=lambda: self.trust.in_force,
+            memories=lambda: self.memories.texts(),
             access_cap=self._access_cap,
             limits=Limits(
                 max_rounds=options.max_rounds,
@@ -202,7 +205,8 @@ class App:
 
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
-        return Toolbox(self.web_ports, data=self.paths.data, environ=os.environ, further=self._tools)
+        own, data = self.memories, self.paths.data
+        return Toolbox(self.web_ports, data=data, environ=os.environ, memories=own, further=self._tools)
 
     @cached_property
     def personas(self) -> Personas:

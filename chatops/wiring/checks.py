@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from chatops.config.memory import Memories
 from chatops.config.paths import Paths
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
@@ -33,7 +34,9 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    catalog = builtin_catalog(catalog_settings(data=paths.data, environ=environ), workflow_tools=component_tools)
+    memories = Memories(paths.memory, workspace=Path())
+    settings = catalog_settings(data=paths.data, environ=environ, memories=memories)
+    catalog = builtin_catalog(settings, workflow_tools=component_tools)
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     return (

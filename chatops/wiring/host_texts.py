@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from chatops.config.folder_identity import folder_identity
+from chatops.config.memory import Memories
 from chatops.config.trust import TrustQuestion
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
@@ -59,6 +60,11 @@ class HostTexts:
         found = await asyncio.to_thread(self._app.trust.revoke)
         self._app.notify_rights_changed()
         return found
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of the user and of this workspace."""
+        return self._app.memories
 
     async def rules(self, session: SessionView) -> Sequence[RuleItem]:
         """Return the remembered rules as the picker shows them."""

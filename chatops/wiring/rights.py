@@ -21,7 +21,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
-from chatops.policy.prompt import PromptLayer, compose, layers_for, project_notes
+from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
@@ -94,6 +94,7 @@ class RegistryRights:
         notices: Callable[[], tuple[str, ...]],
         workspace: Path,
         trusted: Callable[[], TrustedWorkspace],
+        memories: Callable[[], Sequence[tuple[str, str]]],
         access_cap: Callable[[], AccessLevel | None],
         limits: Limits,
     ) -> None:
@@ -110,6 +111,7 @@ class RegistryRights:
         self._notices = notices
         self._workspace = workspace
         self._trusted = trusted
+        self._memories = memories
         self._access_cap = access_cap
         self._limits = limits
 
@@ -366,6 +368,7 @@ class RegistryRights:
             persona_source="" if voiceless or speaker is None else speaker.source,
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in self._trusted().notes]),
             environment=_environment(self._workspace),
+            memory=memory_notes(self._memories()),
             role=role.name,
             system_append=role.system_append,
             tools_on_offer=tools_on_offer,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from chatops.config.memory import Memories
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.tools.base import Tool
@@ -10,10 +11,12 @@ from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
 
 
-def catalog_settings(*, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset()) -> CatalogSettings:
+def catalog_settings(
+    *, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset(), memories: Memories | None = None
+) -> CatalogSettings:
     """Return what the catalog is built from. `ports` are those that web_fetch may connect to besides the web's own."""
     web = WebSettings(ports=WEB_PORTS | ports)
-    return CatalogSettings(scratch_dir=data / "scratch", web=web, environ=environ)
+    return CatalogSettings(scratch_dir=data / "scratch", web=web, environ=environ, memories=memories)
 
 
 class Toolbox:
@@ -25,6 +28,7 @@ class Toolbox:
         *,
         data: Path,
         environ: Mapping[str, str],
+        memories: Memories | None = None,
         further: Sequence[Tool] = (),
     ) -> None:
         """Build the catalog. `further` are tools beside the built-in ones.
@@ -35,6 +39,7 @@ class Toolbox:
         self._ports = ports
         self._data = data
         self._environ = environ
+        self._memories = memories
         self._built_for = ports()
         self._built = self._build(self._built_for)
 
@@ -63,7 +68,7 @@ class Toolbox:
         return self._built
 
     def _build(self, ports: frozenset[int]) -> Catalog:
-        settings = catalog_settings(data=self._data, environ=self._environ, ports=ports)
+        settings = catalog_settings(data=self._data, environ=self._environ, ports=ports, memories=self._memories)
         built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         for tool in self._further:

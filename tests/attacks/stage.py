@@ -294,6 +294,7 @@ class Stage:
         works = self.sandbox and not probe()[1]
         settings = CatalogSettings(
             scratch_dir=app.paths.data / "scratch",
+            memories=app.memories,
             best=SandboxLevel.HARD if works else SandboxLevel.NONE,
             # The traps listen where there is room; their addresses have to be refused by themselves.
             web=WebSettings(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.config.memory import Memories
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import definition_of
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
@@ -29,8 +30,15 @@ DEFINITIONS = {
     "scratch_write": "d11ac8b2",
     "scratch_read": "fc7e0b6f",
     "web_search": "fa77a5ce",
+    "memory_read": "52d001c6",
+    "memory_write": "2b8588fc",
 }
-"""The start of the definition that version 0.1 stored with a call of each built-in tool."""
+"""The start of the definition that the first version with it stored with a call of each built-in tool."""
+
+
+def everything(base: Path) -> CatalogSettings:
+    memories = Memories(base / "memory", workspace=base)
+    return CatalogSettings(scratch_dir=base, memories=memories, environ={"BRAVE_API_KEY": "k"})
 
 
 def notes(folder: Path) -> list[Path]:
@@ -94,15 +102,17 @@ RIGHTS = {
     "web_search": "user allow",
     "scratch_write": "user allow",
     "scratch_read": "user allow",
+    "memory_read": "user allow",
+    "memory_write": "user ask",
 }
 
 
 def test_the_built_in_tools_and_their_rights(tmp_path: Path) -> None:
-    catalog = builtin_catalog(CatalogSettings(scratch_dir=tmp_path, environ={"BRAVE_API_KEY": "k"}))
+    catalog = builtin_catalog(everything(tmp_path))
     assert {spec.name: f"{spec.min_access.word} {spec.verdict.value}" for spec in catalog.specs} == RIGHTS
     reading = {spec.name for spec in catalog.specs if spec.capabilities.returns_content}
     assert reading == {"file_read", "file_list", "file_search"}
-    assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit"}
+    assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit", "memory_write"}
     assert not any(spec.read_only or spec.idempotent for spec in catalog.specs if spec.min_access.word == "operator")
     assert all(spec.description for spec in catalog.specs)
     assert not catalog.absent
@@ -133,7 +143,7 @@ def test_the_catalog_imports_nothing_heavy() -> None:
 
 def test_a_reworded_built_in_tool_keeps_the_definition_that_stores_hold(tmp_path: Path) -> None:
     """A call that waits for approval would be reviewed again otherwise; see `definition_of`."""
-    catalog = builtin_catalog(CatalogSettings(scratch_dir=tmp_path, environ={"BRAVE_API_KEY": "k"}))
+    catalog = builtin_catalog(everything(tmp_path))
     for spec in catalog.specs:
         stored = definition_of(spec)
         assert definition_of(replace(spec, description="Runs.")) != stored

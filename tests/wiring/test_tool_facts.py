@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.config.memory import Memories
 from chatops.config.registry_read import KNOWN_TOOLS
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.demo.tools import component_tools
@@ -19,7 +20,7 @@ from chatops.tools.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
 
-NOT_YET = frozenset({"knowledge_search", "memory_read", "memory_write", "wolfram_alpha"})
+NOT_YET = frozenset({"knowledge_search", "wolfram_alpha"})
 """Names of tools that may be written in a registry and that this version does not have."""
 EXAMPLES: dict[str, object] = {
     "path": "made.txt", "content": "x", "old": "here", "new": "there", "command": "true", "code": "pass", "url": "http://example.org/",
@@ -36,7 +37,9 @@ EXAMPLES: dict[str, object] = {
 def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     """All tools, with the key that the search needs."""
     settings = catalog_settings(
-        data=tmp_path_factory.mktemp("data"), environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"}
+        data=tmp_path_factory.mktemp("data"),
+        environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"},
+        memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools)
     assert not catalog.absent
@@ -76,7 +79,8 @@ def test_the_readers_of_the_workspace_are_those_that_reach_into_it(
 
 
 def test_the_writers_of_files_are_those_that_show_a_difference(tools: list[Tool], facts: dict[str, CallFacts]) -> None:
-    assert {name for name, found in facts.items() if found.diff} == _with(tools, lambda known: known.writes)
+    differing = {name for name, found in facts.items() if found.diff}
+    assert differing == _with(tools, lambda known: known.writes) | {"memory_write"}
 
 
 def test_the_tools_with_an_argv_are_those_that_run_a_command(tools: list[Tool], facts: dict[str, CallFacts]) -> None:

@@ -125,6 +125,17 @@ class Choose:
     current: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditText:
+    """Let the user edit a text in their editor, then run `done` with it. Without an editor, `question` asks for it."""
+
+    text: str
+    name: str
+    """Name of the file that the editor shows."""
+    question: "Question[str]"
+    done: "Handler"
+
+
 class ScreenAction(Enum):
     """Replies without a value."""
 
@@ -141,7 +152,20 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-Reply = Notify | ShowText | ShowSession | ShowStep | UseTheme | Copy | Write | Send | Then | Choose | ScreenAction
+Reply = (
+    Notify
+    | ShowText
+    | ShowSession
+    | ShowStep
+    | UseTheme
+    | Copy
+    | Write
+    | Send
+    | Then
+    | Choose
+    | EditText
+    | ScreenAction
+)
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, copying, handlers, revision, search
+from chatops.tui.commands import compaction, copying, handlers, memory, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -101,6 +101,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=compaction.compact,
     ),
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
+    SlashCommand(
+        name="memory",
+        args="[edit|clear [workspace|user]]",
+        help="notes for later sessions: show, edit, clear",
+        run=memory.memory,
+        offers=memory.offers,
+    ),
     SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
@@ -125,7 +132,6 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
     SlashCommand(name="undo", help="take back a turn"),
     SlashCommand(name="mcp", help="MCP servers"),
-    SlashCommand(name="memory", help="what is remembered between sessions"),
 )
 
 

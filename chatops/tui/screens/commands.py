@@ -14,6 +14,7 @@ from chatops.tui.commands.replies import (
     Choose,
     Context,
     Copy,
+    EditText,
     Notify,
     Replies,
     Reply,
@@ -108,8 +109,8 @@ class CommandPresenter:
                 await self._submit(reply.text)()
             case Then():
                 await self.perform(await reply.handler(self._context(), reply.argument))
-            case Choose():
-                self.choose(reply)
+            case Choose() | EditText():
+                await self._ask(reply)
             case ScreenAction():
                 self._actions[reply]()
             case _:
@@ -126,6 +127,18 @@ class CommandPresenter:
                 self._start(partial(chosen, key))
 
         self._screen.app.push_screen(reply.picker, closed)
+
+    async def _ask(self, reply: Choose | EditText) -> None:
+        if isinstance(reply, Choose):
+            self.choose(reply)
+            return
+        from chatops.tui.editor import edit_text
+
+        edited = await edit_text(self._screen.app, reply.text, name=reply.name)
+        if edited is None:
+            self.choose(Choose(reply.question, reply.done))
+        elif edited != reply.text:
+            await self.perform(await reply.done(self._context(), edited))
 
     def show_text(self, title: str, text: str) -> None:
         """Show a text to read."""

@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from chatops.config.memory import Memories
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.domain.decisions import Decision, Principal, RuleScope
@@ -383,6 +385,7 @@ class FakeHost:
         default_factory=lambda: TrustQuestion(folder="1:1:/home/me/project", path="/home/me/project", listed=())
     )
     trusted: list[bool] = field(default_factory=list)
+    folder: Path = Path("/nonexistent")
 
     def history(self) -> Sequence[str]:
         return tuple(self.entries)
@@ -438,6 +441,10 @@ class FakeHost:
             raise self.refuse
         self.trusted.append(trusted)
         return ()
+
+    @property
+    def memories(self) -> Memories:
+        return Memories(self.folder, workspace=self.folder)
 
     async def revoke_trust(self) -> bool:
         return bool(self.trusted)

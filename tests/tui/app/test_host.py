@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Notice
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session
 from chatops.tui.commands.dispatch import run_command
-from chatops.tui.commands.replies import Context, Notify, ScreenAction, ShowText
+from chatops.tui.commands.replies import Choose, Context, EditText, Notify, ScreenAction, ShowText
 from chatops.tui.dialogs.choices import model_choices
 from chatops.wiring import background
 from chatops.wiring.app import App
@@ -32,6 +33,7 @@ class CommandLine:
     session: Session
     said: str = ""
     shown: str = ""
+    asked: EditText | Choose | None = None
 
     async def type(self, text: str) -> bool:
         """Run a slash command. False if it was refused."""
@@ -42,6 +44,8 @@ class CommandLine:
                     self.said = reply.text
                 case ShowText():
                     self.shown = reply.text
+                case EditText() | Choose():
+                    self.asked = reply
                 case _:
                     pass
         return ScreenAction.GIVE_BACK not in replies
@@ -241,3 +245,31 @@ async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(c
                 again.trust.decline(first.trust)
         finally:
             await again.aclose()
+
+
+async def test_the_memory_is_shown_edited_and_cleared_after_a_question(commands: CommandLine) -> None:
+    context = Context(opened=(commands.session, commands.host))
+    await commands.type("/memory edit user")
+    assert isinstance(commands.asked, EditText)
+    await commands.asked.done(context, "I write\x1b British English.")
+    await commands.type("/memory")
+    assert "I write\u241b British English." in commands.shown or "I write" in commands.shown
+    assert "\x1b" not in commands.shown
+    assert "--- workspace memory" in commands.shown
+    await commands.send("hello")
+    assert any(layer.name == "memory" and "British" in layer.text for layer in commands.session.prompt_layers())
+
+    await commands.type("/memory edit user")
+    commands.host.memories.write(MemoryScope.USER, "changed meanwhile")
+    with pytest.raises(ChatopsError, match="meanwhile"):
+        await commands.asked.done(context, "mine")
+
+    await commands.type("/memory clear user")
+    assert isinstance(commands.asked, Choose)
+    assert commands.host.memories.read(MemoryScope.USER)
+    await commands.asked.chosen(context, "clear")
+    assert not commands.host.memories.read(MemoryScope.USER)
+    await commands.type("/memory clear")
+    assert commands.said == "The workspace memory is empty."
+    await commands.type("/memory drop")
+    assert commands.said.startswith("Usage")
