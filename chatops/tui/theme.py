@@ -24,7 +24,7 @@ _STANDS_OUT = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symbols:
-    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow."""
+    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow and boxes."""
 
     user: str
     done: str
@@ -46,6 +46,10 @@ class Symbols:
     arrow: str
     dot: str
     quote: str
+    box: str
+    ticked: str
+    wrapped: str
+    """Before a continuation of a line of code."""
 
 
 UNICODE = Symbols(
@@ -68,6 +72,9 @@ UNICODE = Symbols(
     arrow="→",
     dot="·",
     quote="▎",
+    box="☐",
+    ticked="☑",
+    wrapped="↪",
 )
 ASCII = Symbols(
     user="|",
@@ -89,6 +96,9 @@ ASCII = Symbols(
     arrow="->",
     dot="-",
     quote="|",
+    box="[ ]",
+    ticked="[x]",
+    wrapped="\\",
 )
 
 

@@ -84,6 +84,7 @@ def samples() -> list[Block]:
     by_ana = "uid 1000 (ana) via tui"
     return [
         UserBlock(id="u", text="Read the README\nand tell me"),
+        UserBlock(id="pasted", text="\n".join(f"line {number} of a log" for number in range(1, 21))),
         ReasoningBlock(id="r", text="I should read it first."),
         ReasoningBlock(id="ro", text="Growing", open=True),
         AnswerBlock(id="a", text=MARKDOWN),

@@ -14,7 +14,7 @@ from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
 from chatops.tui.transcript.blocks import AnswerBlock, Block, NoticeBlock, ToolCardBlock, UserBlock
 from chatops.tui.transcript.card import is_plain_read
 from chatops.tui.transcript.lines import GUTTER
-from chatops.tui.transcript.render import render_block, source_strips
+from chatops.tui.transcript.render import FOLDED_LINES, can_open, render_block, source_strips
 
 _KEPT_AROUND = 2_000
 """Lines kept above and below the view once there are too many."""
@@ -305,6 +305,8 @@ class BlockLayout:
             return 0
         if not self.width or not isinstance(block, AnswerBlock | UserBlock | NoticeBlock):
             return 1
+        if can_open(block) and not entry.expanded:
+            return FOLDED_LINES + 1
         room = max(1, self.width - GUTTER)
         return sum(1 + len(line) // room for line in block.text.split("\n"))
 

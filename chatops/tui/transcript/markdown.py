@@ -17,6 +17,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
+from rich.align import AlignMethod
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
@@ -30,6 +31,10 @@ _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
 _FORMULA = re.compile(r"\$\$[^$\n]{1,400}\$\$|\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?!\d)")
 """A formula in dollar signs. An amount of money, such as ``$5``, is none."""
+_TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
+_TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re.MULTILINE)
+"""The tick of a task, which is drawn as a sign."""
+_DIFFS = ("diff", "patch", "udiff")
 _NARROWEST = 12
 """Minimum columns for nested content."""
 
@@ -61,7 +66,7 @@ def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     source = sanitize(source, prose=True)
     lines = _Drawing(theme).flow(_parser().parse(source), width=width)
     shown = sum(_weight(line.plain) for line in lines)
-    if not lines or shown < _weight(_REFERENCE.sub("", source)):
+    if not lines or shown < _weight(_TICK.sub(r"\1", _REFERENCE.sub("", source))):
         return wrap(Text(source, theme.text, end=""), width=min(width, PROSE))
     return lines
 
@@ -114,8 +119,10 @@ class _Drawing:
                 return self.theme.heading + Style(underline=True)
             case "h2":
                 return self.theme.heading
+            case "h3":
+                return self.theme.text + self.theme.strong + self.theme.emphasis
             case _:
-                return self.theme.text + self.theme.strong
+                return self.theme.text + self.theme.emphasis
 
     def _list(self, head: Token, body: Sequence[Token], *, width: int) -> list[Text]:
         items = _nodes(body)
@@ -123,30 +130,51 @@ class _Drawing:
         digits = len(str((start or 0) + len(items) - 1))
         lines: list[Text] = []
         for index, item in enumerate(items):
-            sign = f"{self.theme.symbols.bullet} " if start is None else f"{str(start + index).rjust(digits)}. "
+            task = _take_task(item)
+            if start is not None:
+                sign = f"{str(start + index).rjust(digits)}. "
+            else:
+                sign = f"{self.theme.symbols.bullet} " if task is None else ""
+            if task is not None:
+                sign += f"{self.theme.symbols.ticked if task else self.theme.symbols.box} "
             tight = any(token.type == "paragraph_open" and token.hidden for token in item)
-            drawn = self.flow(item[1:-1], width=width - len(sign), tight=tight) or [Text(end="")]
+            drawn = self.flow(item[1:-1], width=width - cell_len(sign), tight=tight) or [Text(end="")]
             if lines and not tight and len(drawn) > 1:
                 lines.append(Text(end=""))
-            first, rest = Text(sign, self.theme.muted, end=""), Text(" " * len(sign), end="")
+            style = self.theme.good if task else self.theme.muted
+            first, rest = Text(sign, style, end=""), Text(" " * cell_len(sign), end="")
             lines.extend(prefixed(drawn, first=first, rest=rest))
         return lines
 
     def _table(self, body: Sequence[Token], *, width: int) -> list[Text]:
         rows: list[list[Text]] = []
+        alignments: list[AlignMethod] = []
         for token in body:
             match token.type:
                 case "tr_open":
                     rows.append([])
+                case "th_open":
+                    style = str(token.attrs.get("style", ""))
+                    alignments.append("right" if "right" in style else "center" if "center" in style else "left")
                 case "inline":
                     rows[-1].append(self._inline([token]))
-        return _table_lines(rows, width=width, theme=self.theme)
+        return _table_lines(rows, alignments=alignments, width=width, theme=self.theme)
 
     def _inline(self, tokens: Sequence[Token], *, base: Style | None = None) -> Text:
         text = Text(end="", overflow="fold")
         for token in tokens:
             _Inline(self.theme, text, base or self.theme.text).add(token.children or [token])
         return text
+
+
+def _take_task(item: Sequence[Token]) -> bool | None:
+    """Remove the box of a task from a list item. Return if it is ticked; None if the item is no task."""
+    inline = item[2] if len(item) > 2 and item[1].type == "paragraph_open" else None
+    first = inline.children[0] if inline is not None and inline.children else None
+    if first is None or first.type != "text" or (box := _TASK.match(first.content)) is None:
+        return None
+    first.content = first.content[box.end() :]
+    return box[1] != " "
 
 
 class _Inline:
@@ -215,13 +243,26 @@ def _target_of(token: Token, attribute: str) -> str:
 
 def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> list[Text]:
     """Return a code block: its language, then the code broken at the width, every character kept."""
-    indent = Text("  ", end="")
-    shown = highlight(sanitize(code.rstrip("\n")), language=language.split(" ", 1)[0], theme=theme)
-    lines = prefixed(fold(shown, width=width - 3), first=indent, rest=indent)
+    name = language.split(" ", 1)[0]
+    shown = highlight(sanitize(code.rstrip("\n")), language=name, theme=theme)
+    indent, wrapped = Text("  ", end=""), Text(f"{theme.symbols.wrapped} ", theme.muted, end="")
+    lines = []
+    for line in shown.split("\n", allow_blank=True):
+        style = theme.code + _changed(line.plain, theme) if name.lower() in _DIFFS else theme.code
+        parts = prefixed(fold(line, width=width - 3), first=indent, rest=wrapped)
+        lines += [padded(part, width=width, style=style) for part in parts]
     label = sanitize(language.strip(), newlines=False)
     if label:
-        lines[:0] = prefixed(fold(Text(label, theme.muted, end=""), width=width - 3), first=indent, rest=indent)
-    return [padded(line, width=width, style=theme.code) for line in lines]
+        parts = prefixed(fold(Text(label, theme.muted, end=""), width=width - 3), first=indent, rest=wrapped)
+        lines[:0] = [padded(part, width=width, style=theme.code) for part in parts]
+    return lines
+
+
+def _changed(line: str, theme: BlockTheme) -> Style:
+    """Return the background of a line of a diff."""
+    if line.startswith(("+++", "---")):
+        return Style()
+    return theme.added if line.startswith("+") else theme.removed if line.startswith("-") else Style()
 
 
 def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
@@ -241,7 +282,9 @@ def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
 _NARROWEST = 8
 
 
-def _table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
+def _table_lines(
+    rows: list[list[Text]], *, alignments: Sequence[AlignMethod], width: int, theme: BlockTheme
+) -> list[Text]:
     """Return `rows` (the first is the heading) in `width` columns. Nothing is cut off."""
     columns = max((len(row) for row in rows), default=0)
     if not columns:
@@ -257,7 +300,7 @@ def _table_lines(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> li
     for index, row in enumerate(rows):
         if index == 0:
             row = [_bold(cell, theme) for cell in row]
-        lines.extend(_row(row, widths=widths, between=Text(between, theme.muted, end="")))
+        lines.extend(_row(row, widths=widths, alignments=alignments, between=Text(between, theme.muted, end="")))
         if index == 0:
             total = sum(widths) + len(between) * (columns - 1)
             lines.append(Text(theme.symbols.rule * total, theme.muted, end=""))
@@ -277,7 +320,7 @@ def _fit(natural: list[int], *, room: int) -> list[int] | None:
     return widths
 
 
-def _row(row: list[Text], *, widths: list[int], between: Text) -> list[Text]:
+def _row(row: list[Text], *, widths: list[int], alignments: Sequence[AlignMethod], between: Text) -> list[Text]:
     cells = [wrap(cell, width=size) for cell, size in zip(row, widths, strict=False)]
     height = max((len(cell) for cell in cells), default=0)
     lines = []
@@ -287,8 +330,8 @@ def _row(row: list[Text], *, widths: list[int], between: Text) -> list[Text]:
             if x:
                 line.append_text(between)
             part = cells[x][y] if x < len(cells) and y < len(cells[x]) else Text(end="")
+            part.align(alignments[x] if x < len(alignments) else "left", size)
             line.append_text(part)
-            line.append(" " * (size - cell_len(part.plain)))
         line.rstrip()
         lines.append(line)
     return lines

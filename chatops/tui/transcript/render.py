@@ -26,6 +26,10 @@ from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.lines import GUTTER, PROSE, one_line, padded, prefixed, strips_of, styled, truncated, wrap
 
 _BLANK = Text(" " * GUTTER, end="")
+_MOST_LINES = 12
+"""Lines of a message of the user that are shown in full; a longer one is folded to `FOLDED_LINES`."""
+_MOST_CHARACTERS = 2_000
+FOLDED_LINES = 6
 _LAST_THOUGHTS = 12
 """Lines shown of the end of reasoning that is still growing."""
 
@@ -66,7 +70,13 @@ def source_strips(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
 
 def can_open(block: Block) -> bool:
     """Return True if the block has details that are shown only on demand."""
-    return isinstance(block, ToolCardBlock | ReasoningBlock) or (isinstance(block, StepBlock) and bool(block.text))
+    match block:
+        case UserBlock():
+            return block.text.count("\n") >= _MOST_LINES or len(block.text) > _MOST_CHARACTERS
+        case StepBlock():
+            return bool(block.text)
+        case _:
+            return isinstance(block, ToolCardBlock | ReasoningBlock)
 
 
 def _lines(
@@ -83,6 +93,9 @@ def _lines(
         case UserBlock():
             bar = Text(theme.symbols.user.ljust(GUTTER), theme.role(block.role), end="")
             words = wrap(styled((block.text, theme.text), prose=True), width=prose)
+            if can_open(block) and not expanded and (more := len(words) - FOLDED_LINES) > 0:
+                rest = f"{theme.symbols.ellipsis} {plural(more, 'more line')} (ctrl+o)"
+                words[FOLDED_LINES:] = [Text(rest, theme.muted, end="")]
             named = [_file(file, width=prose, theme=theme) for file in block.files]
             lines = prefixed([*words, *named], first=bar, rest=bar)
             return [padded(line, width=width, style=theme.user_text) for line in lines]

@@ -223,11 +223,14 @@ class Transcript(Viewport):
         self._select_beside(1)
 
     def action_open_block(self) -> None:
-        """Open or fold the selected block, else the newest one that can be opened. A message opens as its source."""
+        """Open or fold the selected block, else the newest one that can be opened.
+
+        A message that is not folded opens as its source.
+        """
         layout = self._blocks_layout
         if self._selected in layout.index:
             block = layout.entries[layout.index[self._selected]].block
-            if isinstance(block, UserBlock | AnswerBlock | NoticeBlock):
+            if isinstance(block, UserBlock | AnswerBlock | NoticeBlock) and not can_open(block):
                 title = {"user": "Message", "answer": "Answer"}.get(block.kind, "Notice")
                 self.post_message(self.Opened(title, copied_text(block)))
             else:

@@ -1,8 +1,9 @@
-"""Formulas and keys stand as they are written, and headings of three levels differ."""
+"""Signs of Markdown: formulas and keys, headings, tasks, columns, changed and wrapped lines of code."""
 
 import pytest
+from rich.style import Style
 
-from chatops.tui.theme import PLAIN
+from chatops.tui.theme import PLAIN, theme_from
 from chatops.tui.transcript.markdown import markdown_lines
 
 
@@ -28,5 +29,38 @@ def test_markdown_beside_an_amount_of_money_is_still_drawn() -> None:
 
 
 def test_the_first_three_levels_of_headings_differ() -> None:
-    styles = {str(markdown_lines(f"{'#' * level} Title", width=80, theme=PLAIN)[0].spans[0].style) for level in (1, 2)}
-    assert len(styles) == 2
+    levels = (1, 2, 3, 4)
+    styles = {str(markdown_lines(f"{'#' * level} Title", width=80, theme=PLAIN)[0].spans[0].style) for level in levels}
+    assert len(styles) == 4
+
+
+def plain(source: str, *, width: int = 40) -> list[str]:
+    return [line.plain.rstrip() for line in markdown_lines(source, width=width, theme=PLAIN)]
+
+
+def test_tasks_are_boxes_and_other_brackets_stay() -> None:
+    assert plain("- [ ] open\n- [x] done\n  - [X] inside\n- [y] text\n- [x]") == [
+        "☐ open",
+        "☑ done",
+        "  ☑ inside",
+        "• [y] text",
+        "• [x]",
+    ]
+    assert plain("2. [x] done") == ["2. ☑ done"]
+
+
+def test_columns_are_aligned_as_the_table_says() -> None:
+    assert plain("|a|b|c|\n|:-|-:|:-:|\n|1|2|3|\n|long|long|long|")[2:] == ["1    │    2 │  3", "long │ long │ long"]
+
+
+def test_a_wrapped_line_of_code_is_marked() -> None:
+    assert plain("```\n" + "x" * 50 + "\n```") == ["  " + "x" * 37, "↪ " + "x" * 13]
+
+
+def test_changed_lines_of_a_fenced_diff_stand_on_their_colours() -> None:
+    theme = theme_from({}, dark=True)
+    lines = markdown_lines("```diff\n--- a\n+++ b\n same\n-old\n+new\n```", width=20, theme=theme)
+    backgrounds = [Style.parse(str(line.style)).bgcolor for line in lines]
+    assert backgrounds[5] == theme.added.bgcolor
+    assert backgrounds[4] == theme.removed.bgcolor
+    assert set(backgrounds[:4]) == {theme.code.bgcolor}
