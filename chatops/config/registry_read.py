@@ -45,7 +45,7 @@ from chatops.policy.verdicts import Rule
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
-PLANNED_TOOLS = ("knowledge_search", "wolfram_alpha")
+PLANNED_TOOLS = ("knowledge_search",)
 """Names that a registry may use already, for tools that this version does not have."""
 KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES, *PLANNED_TOOLS)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""

@@ -69,6 +69,7 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
         "memory_read": Capabilities(),
         "memory_write": Capabilities(),
         "web_search": Capabilities(),
+        "wolfram_alpha": Capabilities(),
         "web_fetch": Capabilities(url="url"),
         "shell_exec": Capabilities(command="command", reads_workspace=True),
         "python_exec": Capabilities(code="code", reads_workspace=True),

@@ -17,6 +17,7 @@ from chatops.tools.search import file_search
 from chatops.tools.shell import shell_tools
 from chatops.tools.web import WebSettings, web_tools
 from chatops.tools.web_search import NO_BACKEND, choose_backend, search_web_tools
+from chatops.tools.wolfram import KEY, NO_KEY, wolfram_tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,13 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         *scratch_tools(settings.scratch_dir),
         *(memory_tools(settings.memories) if settings.memories is not None else ()),
     ]
-    backend = choose_backend(settings.environ)
-    if backend is None:
-        return Catalog(tools, absent={"web_search": NO_BACKEND}, workflow_tools=workflow_tools)
-    return Catalog([*tools, *search_web_tools(backend)], workflow_tools=workflow_tools)
+    absent: dict[str, str] = {}
+    if backend := choose_backend(settings.environ):
+        tools += search_web_tools(backend)
+    else:
+        absent["web_search"] = NO_BACKEND
+    if key := settings.environ.get(KEY, ""):
+        tools += wolfram_tools(key)
+    else:
+        absent["wolfram_alpha"] = NO_KEY
+    return Catalog(tools, absent=absent, workflow_tools=workflow_tools)

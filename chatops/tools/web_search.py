@@ -1,12 +1,12 @@
 """`web_search` and its backends behind one protocol. Without a backend the tool is not offered.
 
 The backend depends on what the user has set up: a SearXNG server, a key for Brave or Tavily, or the keyless `ddgs`
-package. A key is sent only to its own host, and never put into a URL, a message or a log. Redirects are not followed.
+package. A key is sent only to its own host.
 """
 
-import asyncio
 import importlib
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol
@@ -20,6 +20,7 @@ from chatops.domain.tools import CallFacts, Problem
 from chatops.tools.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.output import visible
+from chatops.tools.service import ask_service
 from chatops.tools.threads import in_thread
 
 MAX_HITS = 8
@@ -32,7 +33,6 @@ NO_BACKEND = (
 """Reason why web_search is not offered, and the way to enable it."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
-_MAX_ANSWER = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,29 +190,13 @@ async def _ask(
     body: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> object:
-    # Slow to import, and only needed for a search.
-    import httpx2
-
+    answer = await ask_service(
+        method, url, who=f"The search at {who}", params=params, body=body, headers=headers, seconds=_SEARCH_S
+    )
+    if answer.status != 200:
+        raise ToolFailedError(f"The search at {who} failed with status {answer.status}.{_advice(answer.status)}")
     try:
-        async with (
-            asyncio.timeout(_SEARCH_S),
-            httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=_SEARCH_S) as client,
-            client.stream(method, url, params=params, json=body, headers=headers) as response,
-        ):
-            data = bytearray()
-            async for piece in response.aiter_bytes():
-                data += piece
-                if len(data) > _MAX_ANSWER:
-                    raise ToolFailedError(f"The search at {who} sent too much data.")
-            status = response.status_code
-    except TimeoutError as error:
-        raise ToolFailedError(f"The search at {who} did not answer within {_SEARCH_S:g} s.") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ToolFailedError(f"The search at {who} could not be reached ({type(error).__name__}).") from error
-    if status != 200:
-        raise ToolFailedError(f"The search at {who} failed with status {status}.{_advice(status)}")
-    try:
-        return httpx2.Response(200, content=bytes(data)).json()
+        return json.loads(answer.data)
     except ValueError as error:
         raise ToolFailedError(f"The search at {who} did not answer with JSON.{_advice(403)}") from error
 

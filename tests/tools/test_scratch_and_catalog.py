@@ -30,6 +30,7 @@ DEFINITIONS = {
     "scratch_write": "d11ac8b2",
     "scratch_read": "fc7e0b6f",
     "web_search": "fa77a5ce",
+    "wolfram_alpha": "9324db78",
     "memory_read": "52d001c6",
     "memory_write": "2b8588fc",
 }
@@ -38,7 +39,7 @@ DEFINITIONS = {
 
 def everything(base: Path) -> CatalogSettings:
     memories = Memories(base / "memory", workspace=base)
-    return CatalogSettings(scratch_dir=base, memories=memories, environ={"BRAVE_API_KEY": "k"})
+    return CatalogSettings(scratch_dir=base, memories=memories, environ={"BRAVE_API_KEY": "k", "WOLFRAM_APP_ID": "k"})
 
 
 def notes(folder: Path) -> list[Path]:
@@ -100,6 +101,7 @@ RIGHTS = {
     "python_exec": "operator ask",
     "web_fetch": "user ask",
     "web_search": "user allow",
+    "wolfram_alpha": "user allow",
     "scratch_write": "user allow",
     "scratch_read": "user allow",
     "memory_read": "user allow",

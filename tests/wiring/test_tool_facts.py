@@ -20,7 +20,7 @@ from chatops.tools.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
 from chatops.wiring.toolbox import catalog_settings
 
-NOT_YET = frozenset({"knowledge_search", "wolfram_alpha"})
+NOT_YET = frozenset({"knowledge_search"})
 """Names of tools that may be written in a registry and that this version does not have."""
 EXAMPLES: dict[str, object] = {
     "path": "made.txt", "content": "x", "old": "here", "new": "there", "command": "true", "code": "pass", "url": "http://example.org/",
@@ -38,7 +38,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     """All tools, with the key that the search needs."""
     settings = catalog_settings(
         data=tmp_path_factory.mktemp("data"),
-        environ={"BRAVE_API_KEY": "k", "TAVILY_API_KEY": "k"},
+        environ={"BRAVE_API_KEY": "k", "WOLFRAM_APP_ID": "k"},
         memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools)
