@@ -58,6 +58,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "F2": "take over a session that is open elsewhere",
             "PgUp, PgDn": "scroll the transcript",
             "ctrl+Home, ctrl+End": "its start, its end; Home, End with no text",
+            "ctrl+f": "find a text in this session; then n older, N newer, Esc back",
             "ctrl+Up, ctrl+Down": "select a message or tool call; Esc selects none",
             "y": "with no text: copy what is selected with ctrl+Up",
             "ctrl+o": "open or fold what is selected, else the last tool call",

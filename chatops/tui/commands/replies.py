@@ -74,6 +74,14 @@ class ShowSession:
 
 
 @dataclass(frozen=True, slots=True)
+class FindText:
+    """Find a text in the transcript, first in the message that contains `near`."""
+
+    text: str
+    near: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShowStep:
     """Show the output of a step of the session's run."""
 
@@ -152,20 +160,8 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-Reply = (
-    Notify
-    | ShowText
-    | ShowSession
-    | ShowStep
-    | UseTheme
-    | Copy
-    | Write
-    | Send
-    | Then
-    | Choose
-    | EditText
-    | ScreenAction
-)
+Shows = ShowText | ShowSession | FindText | ShowStep
+Reply = Notify | Shows | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""

@@ -1,8 +1,8 @@
-"""The command that finds a text in all sessions of the workspace and opens the session."""
+"""The command that finds a text in all sessions of the workspace and shows it where it was said."""
 
 from chatops.domain.wording import excerpt
 from chatops.tui.commands.handlers import resume
-from chatops.tui.commands.replies import Choose, Context, Notify, Replies
+from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Replies
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 _AROUND = 24
@@ -11,7 +11,7 @@ _TEXT = 50
 
 
 async def search(context: Context, argument: str) -> Replies:
-    """Let the user choose among the places that contain a text, and open the session."""
+    """Let the user choose among the places that contain a text, and show the chosen one in its session."""
     if not argument:
         return (Notify("Write what to search for after the command: /search invoice"),)
     hits = await context.host.search(argument)
@@ -28,6 +28,10 @@ async def search(context: Context, argument: str) -> Replies:
     ]
 
     async def chosen(then: Context, key: str) -> Replies:
-        return await resume(then, hits[int(key)].session_id)
+        hit = hits[int(key)]
+        found = FindText(argument, hit.text)
+        if hit.session_id == then.session.session_id:
+            return (found,)
+        return (*await resume(then, hit.session_id), found)
 
     return (Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen),)

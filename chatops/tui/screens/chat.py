@@ -30,6 +30,7 @@ from chatops.tui.keys import KeyGroup
 from chatops.tui.screens.commands import NOTICE_S, CommandPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.screens.finding import FindPresenter
 from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
@@ -47,6 +48,7 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
+    from chatops.tui.composer.find_bar import FindBar
     from chatops.tui.host import FirstSession, Host
     from chatops.tui.screens.run import RunPresenter
     from chatops.tui.transcript.transcript import Transcript
@@ -70,6 +72,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "roles", "role", id="role"),
         Binding("alt+r", "history", "texts sent before", id="history", priority=True),
+        Binding("ctrl+f", "find", "find in this session", id="find", priority=True),
         Binding("ctrl+g", "pending", "pending approvals", id="pending"),
         Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
         Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
@@ -87,6 +90,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._drawing = TranscriptPresenter(self)
         self._sending = SendingPresenter(self.composer, keep_unsent=keep_unsent)
         self._dialogs = DecisionDialogs(self, self.composer)
+        self._finding = FindPresenter(self, self.composer, self._drawing)
         self._switcher = SessionSwitcher(
             self,
             self.composer,
@@ -105,6 +109,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             start=lambda work: self._start(work, group="picked"),
             submit=self._submit,
             show_session=self.change_session,
+            find=self._finding.open,
             actions={
                 ScreenAction.HELP: self.action_help,
                 ScreenAction.TAKE_OVER: self.action_take_over,
@@ -247,6 +252,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
         self._status.pending_elsewhere = ""
+        self._finding.close()
         try:
             await self._switcher.change(opening)
         finally:
@@ -497,6 +503,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
         message.stop()
         self.clear_selection()
+        if self._finding.close():
+            return
         if self._shown is not None and not await self._shown.session.cancel():
             self.update_now()
 
@@ -561,6 +569,19 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def on_transcript_opened(self, message: "Transcript.Opened") -> None:
         """Show the source of a message."""
         self._commands.show_text(message.title, message.text)
+
+    def action_find(self) -> None:
+        """Find a text in the transcript (ctrl+f)."""
+        if self.opened:
+            self._start(self._finding.open, group="find bar", exclusive=True)
+
+    def on_find_bar_changed(self, message: "FindBar.Changed") -> None:
+        """Find what is typed."""
+        self._finding.changed(message.text)
+
+    def on_find_bar_pressed(self, message: "FindBar.Pressed") -> None:
+        """Move among the places found, or end the search."""
+        self._finding.pressed(message.key, message.character)
 
     @on(TranscriptHint.Clicked)
     def show_end(self) -> None:

@@ -15,11 +15,13 @@ from chatops.tui.commands.replies import (
     Context,
     Copy,
     EditText,
+    FindText,
     Notify,
     Replies,
     Reply,
     ScreenAction,
     Send,
+    Shows,
     ShowSession,
     ShowStep,
     ShowText,
@@ -54,11 +56,13 @@ class CommandPresenter:
         start: Callable[[Work], None],
         submit: Callable[[str], Work],
         show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
+        find: Callable[[str, str], Awaitable[None]],
         actions: Mapping[ScreenAction, Callable[[], None]],
     ) -> None:
         """Create the presenter.
 
-        `start` runs work in the background, and a ChatopsError becomes a notice. `submit` returns what sends a message.
+        `find` shows a text in the transcript, first in the message that contains another one. `start` runs work in the
+        background, and a ChatopsError becomes a notice. `submit` returns what sends a message.
         `actions` holds a function for each action except `GIVE_BACK`.
         """
         self._screen = screen
@@ -69,6 +73,7 @@ class CommandPresenter:
         self._start = start
         self._submit = submit
         self._show_session = show_session
+        self._find = find
         self._actions = actions
 
     async def run(self, text: str) -> None:
@@ -92,12 +97,8 @@ class CommandPresenter:
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText():
-                self.show_text(reply.title, reply.text)
-            case ShowSession():
-                await self._show_session(reply.open())
-            case ShowStep():
-                self.show_step(reply.index)
+            case ShowText() | ShowSession() | FindText() | ShowStep():
+                await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
                 await self._context().host.save_theme(reply.name)
@@ -113,6 +114,19 @@ class CommandPresenter:
                 await self._ask(reply)
             case ScreenAction():
                 self._actions[reply]()
+            case _:
+                assert_never(reply)
+
+    async def _show(self, reply: Shows) -> None:
+        match reply:
+            case ShowText():
+                self.show_text(reply.title, reply.text)
+            case ShowSession():
+                await self._show_session(reply.open())
+            case FindText():
+                await self._find(reply.text, reply.near)
+            case ShowStep():
+                self.show_step(reply.index)
             case _:
                 assert_never(reply)
 

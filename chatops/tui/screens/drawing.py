@@ -45,6 +45,11 @@ class TranscriptPresenter:
                 await self._screen.query("#empty").remove()
             self._transcript = transcript
 
+    @property
+    def transcript(self) -> "Transcript | None":
+        """The transcript, once it is mounted."""
+        return self._transcript
+
     def restyle(self) -> None:
         """Redraw everything, because the colours have changed."""
         if self._transcript is not None:

@@ -29,11 +29,14 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
+from chatops.tui.transcript.finding import TextSearch
 from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import can_open
 from chatops.tui.transcript.texts import copied_text
 from chatops.tui.transcript.viewport import Viewport
 
+_TRIES = 4
+"""Times that the view is moved to a place that moves with the heights of the blocks above it."""
 _TICK_S = 1.0
 """Seconds between two updates of the time that a call has taken."""
 
@@ -78,6 +81,11 @@ class Transcript(Viewport):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._selected = ""
+        self._places: TextSearch | None = None
+        self._shown_place = ("", 0, 0)
+        """The place found last: block, line of the block, and number within the line."""
+        self._opened_for_place = ""
+        """The block that was folded and is open because a place in it is shown."""
         self._timed: set[str] = set()
         """The cards of calls that run, whose time is shown."""
         self._ticking = False
@@ -273,8 +281,12 @@ class Transcript(Viewport):
             self.follow()
 
     def decorated(self, strip: Strip, y: int) -> Strip:
-        """Return line `y` with a mark in the gutter if it belongs to the selected block."""
+        """Return line `y` with the places of a search, and a mark in the gutter if its block is selected."""
         layout = self._blocks_layout
+        if self._places is not None and layout.theme is not None:
+            block_id, line, nth = self._shown_place
+            shown = block_id in layout.index and layout.start(layout.index[block_id]) + line == y
+            strip = self._places.drawn(strip, layout.theme, current=nth if shown else None)
         if self._selected not in layout.index or layout.theme is None:
             return strip
         index = layout.index[self._selected]
@@ -305,6 +317,68 @@ class Transcript(Viewport):
                 self.action_select_next()
             case _:
                 self.action_open_block()
+
+    # Finding text
+
+    @property
+    def last_visible(self) -> int:
+        """The number of the last block in view."""
+        return self._blocks_layout.at(self.scroll_offset.y + self.size.height - 1)
+
+    def show_places(self, search: TextSearch | None) -> None:
+        """Mark the places of a search; None: mark nothing."""
+        self._places, self._shown_place = search, ("", 0, 0)
+        self.refresh()
+
+    def show_place(self, block_id: str, number: int) -> None:
+        """Bring a place of the search into view, the `number`-th of a block, and open the block if it is folded."""
+        layout, search = self._blocks_layout, self._places
+        if search is None or block_id not in layout.index:
+            return
+        self._following = False
+        if self._opened_for_place not in ("", block_id):
+            self._expand(self._opened_for_place, expanded=False)
+            self._opened_for_place = ""
+        index = layout.index[block_id]
+        if layout.entries[index].folded:
+            head = index
+            while layout.entries[head].folded:
+                head -= 1
+            self._unfold(head)
+        lines = self._lines_with(search, index)
+        entry = layout.entries[index]
+        if len(lines) < search.count_in(block_id) and can_open(entry.block) and not entry.expanded:
+            self._expand(block_id, expanded=True)
+            self._opened_for_place = block_id
+            lines = self._lines_with(search, index)
+        line, nth = lines[min(number, len(lines) - 1)] if lines else (0, 0)
+        # Blocks above get their real heights as they come into view, and move the place.
+        for _ in range(_TRIES):
+            y, top = layout.start(index) + line, self.scroll_offset.y
+            if top <= y < top + self.size.height and layout.entries[index].drawn_at:
+                break
+            self._show_changes(place=(block_id, line))
+            wanted = layout.start(index) + line - self.size.height // 3
+            self.scroll_to(y=wanted, animate=False, immediate=True)
+        self._shown_place = (block_id, line, nth)
+        self.refresh()
+
+    def _expand(self, block_id: str, *, expanded: bool) -> None:
+        index = self._blocks_layout.index.get(block_id)
+        if index is not None:
+            self._blocks_layout.entries[index].expanded = expanded
+            self._redraw_keeping_place([block_id])
+
+    def _lines_with(self, search: TextSearch, index: int) -> list[tuple[int, int]]:
+        """Return line and number within the line of each place that is drawn in a block."""
+        layout = self._blocks_layout
+        if layout.ensure(index):
+            layout.sum_of(index, index)
+        entry = layout.entries[index]
+        strips = ((line, entry.line(line)) for line in range(entry.height))
+        return [
+            (line, nth) for line, strip in strips if strip is not None for nth, _ in enumerate(search.spans(strip.text))
+        ]
 
     def _bring_into_view(self, index: int) -> None:
         layout = self._blocks_layout

@@ -7,9 +7,13 @@ import pytest
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.domain.tools import Outcome
 from chatops.tui.clipboard import program
+from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.finding import TextSearch
 from tests.tui.app.fakes import FakeSession
-from tests.tui.app.support_app import stage
+from tests.tui.app.support_app import Stage, stage
+from tests.tui.transcript.test_transcript_widget import Host, screen, users
 
 CODE = "First:\n\n```python\na = 1\n```\n\nThen:\n\n~~~sh\nls -l\n~~~\n"
 
@@ -23,6 +27,31 @@ def said(*texts: str) -> FakeSession:
         messages.append(AssistantMessage(id=key, text=text) if number % 2 else UserMessage(id=key, text=text))
     session.change(messages=tuple(messages))
     return session
+
+
+def shell_card(output: str) -> ToolCardBlock:
+    """A command that has run."""
+    return ToolCardBlock(
+        id="shell",
+        tool="shell_exec",
+        arguments='{"command": "seq"}',
+        status=CardStatus.SETTLED,
+        outcome=Outcome.SUCCESS,
+        output=output,
+        shown=output,
+    )
+
+
+def read_card(number: int, output: str) -> ToolCardBlock:
+    """A file that was read, which is folded together with others."""
+    return ToolCardBlock(
+        id=f"read{number}",
+        tool="file_read",
+        arguments='{"path": "a.txt"}',
+        status=CardStatus.SETTLED,
+        outcome=Outcome.SUCCESS,
+        output=output,
+    )
 
 
 async def test_y_copies_the_selected_block_and_types_a_letter_without_one() -> None:
@@ -81,3 +110,81 @@ def test_a_program_of_the_workspace_never_gets_what_is_copied(tmp_path: Path, mo
     assert program(relative) is None
     assert program({**relative, "PATH": str(tmp_path)}) == (str(fake), "-selection", "clipboard")
     assert program({"PATH": str(tmp_path)}) is None
+
+
+async def find(running: Stage, text: str) -> None:
+    """Press ctrl+f and type."""
+    await running.press("ctrl+f")
+    await running.type_fast(*text)
+
+
+async def test_ctrl_f_finds_from_the_newest_place_up_and_leaves_the_message_alone() -> None:
+    session = said("needle one", "no\n\n" * 30, "two", "a Needle\n\nand a needle", "three", "no\n\n" * 30)
+    async with stage(session) as running:
+        await running.press("d", "r", "a", "f", "t")
+        await find(running, "needle")
+        assert "3 of 3" in running.text
+        assert "and a needle" in running.text
+        await running.press("enter", "n")
+        assert "2 of 3" in running.text
+        await running.press("n")
+        assert "1 of 3" in running.text
+        assert "needle one" in running.text
+        await running.press("n")
+        assert "3 of 3" in running.text
+        await running.press("N")
+        assert "1 of 3" in running.text
+        await running.press("escape")
+        assert "find" not in running.text
+        assert "needle one" in running.text, "the view stays where it is"
+        assert running.draft == "draft"
+        assert not running.session.cancelled
+
+
+async def test_a_letter_that_is_no_key_of_the_search_starts_a_message() -> None:
+    async with stage(said("needle", "no")) as running:
+        await find(running, "needle")
+        await running.press("enter", "h", "i")
+        assert running.draft == "hi"
+        await find(running, "zz")
+        assert "not found" in running.text
+        await running.press("escape")
+        assert running.draft == "hi"
+
+
+async def test_a_place_in_a_folded_card_is_shown_open_and_folded_again() -> None:
+    async with Host().run_test(size=(80, 20)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        output = "\n".join(f"line {number}" for number in range(60)) + "\nend"
+        reads = [read_card(number, f"text {number}") for number in range(3)]
+        app.transcript.set_blocks([shell_card(output), *users(30), *reads, *users(0)])
+        await pilot.pause()
+        search = TextSearch("line 7")
+        for index, block in enumerate(app.transcript.blocks):
+            search.add(block, at=index)
+        app.transcript.show_places(search)
+        app.transcript.show_place(*search.place(0))
+        await pilot.pause()
+        assert any("line 7" in line for line in screen(app))
+        assert app.transcript.is_expanded("shell")
+        search = TextSearch("text 2")
+        for index, block in enumerate(app.transcript.blocks):
+            search.add(block, at=index)
+        app.transcript.show_places(search)
+        app.transcript.show_place(*search.place(0))
+        await pilot.pause()
+        assert any("text 2" in line for line in screen(app))
+        assert not app.transcript.is_expanded("shell")
+
+
+@pytest.mark.more
+async def test_keys_are_handled_while_ten_thousand_messages_are_searched() -> None:
+    texts = [f"message {number} " + "words and more words " * 20 for number in range(10_000)]
+    async with stage(said("start needle", *texts)) as running:
+        await find(running, "needle")
+        assert "1 of 1" in running.text
+        assert "start needle" in running.text
+        await running.press("escape")
+        await find(running, "message")
+        assert "of 10,000" in running.text

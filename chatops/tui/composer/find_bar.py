@@ -1,0 +1,104 @@
+"""The line in which a text to find in the transcript is typed."""
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from chatops.tui.composer.text_fields import LineField
+from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.keys import legend
+
+_KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
+_MOVING = "n older   N newer   ctrl+f edit   Esc back"
+_TYPING = "Enter, then n N   Esc back"
+
+
+class FindBar(ErrorBoundary, Horizontal, can_focus=True):
+    """A field while the text is typed. After Enter the bar itself has the focus, and letters are keys."""
+
+    class Changed(Message):
+        """Posted when another text is to be found."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Pressed(Message):
+        """Posted for a key: `n`, `N`, `up`, `down`, `pageup`, `pagedown`, `escape`, or a letter that has no meaning."""
+
+        def __init__(self, key: str, character: str = "") -> None:
+            super().__init__()
+            self.key = key
+            self.character = character
+
+    def __init__(self, text: str, *, id: str) -> None:
+        super().__init__(id=id)
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Yield label, field, count and keys."""
+        yield Static("find", id="find-label")
+        yield LineField(self._text, placeholder="in this session", id="find-text", compact=True)
+        yield Static("", id="find-count", markup=False)
+        yield Static(legend(_TYPING), id="find-keys")
+
+    def on_mount(self) -> None:
+        """Turn off the blinking cursor, which would redraw while idle."""
+        self.query_one(Input).cursor_blink = False
+
+    @property
+    def text(self) -> str:
+        """The text to find."""
+        return self.query_one(Input).value
+
+    def edit(self, text: str | None = None) -> None:
+        """Let the user type, after putting `text` into the field if it is given."""
+        field = self.query_one(Input)
+        if text is not None:
+            field.value = text
+        field.focus()
+
+    def show_count(self, words: str) -> None:
+        """Show how many places there are."""
+        self.query_one("#find-count", Static).update(words)
+
+    def move(self) -> None:
+        """Let letters be keys."""
+        self.focus()
+
+    def on_focus(self) -> None:
+        """Show the keys that move."""
+        self.query_one("#find-keys", Static).update(legend(_MOVING))
+
+    def on_blur(self) -> None:
+        """Show the keys of the field."""
+        self.query_one("#find-keys", Static).update(legend(_TYPING))
+
+    @on(Input.Changed)
+    def typed(self, event: Input.Changed) -> None:
+        """Pass on what is typed."""
+        event.stop()
+        self.post_message(self.Changed(event.value))
+
+    @on(Input.Submitted)
+    def entered(self, event: Input.Submitted) -> None:
+        """Move among the places from now on (Enter)."""
+        event.stop()
+        if event.value:
+            self.move()
+
+    def on_key(self, event: events.Key) -> None:
+        """Pass on the keys that move."""
+        typed = event.character if event.is_printable and event.character else ""
+        if event.key in _KEYS:
+            self.post_message(self.Pressed(event.key))
+        elif self.has_focus and event.key == "enter":
+            self.post_message(self.Pressed("n"))
+        elif self.has_focus and typed:
+            self.post_message(self.Pressed(typed if typed in "nN" else "", typed))
+        else:
+            return
+        event.stop()
+        event.prevent_default()
