@@ -5,6 +5,7 @@ only the owner can do is on `runtime.session.Session`, which `SessionView.owned`
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import Problem, ToolCall
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
@@ -35,6 +37,8 @@ from chatops.store.base import DecisionRow, SessionInfo
 if TYPE_CHECKING:
     from chatops.runtime.session import Session
     from chatops.tools.contained.text import ContainedReview
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +298,24 @@ class SessionView(ABC):
         """Return the session's calls of `tool`, newest first. Raises ConfigError if the role is gone."""
         grant, messages = self._grant_in_force(), self.snapshot().messages
         return await recorded_calls(tool, self._services, session_id=self.session_id, grant=grant, messages=messages)
+
+    async def argument_problems(self, pending: PendingCall, arguments: str) -> tuple[Problem, ...]:
+        """Return what is wrong with other arguments (JSON) for a pending call. Inspects the call, without any effect.
+
+        The engine checks an edit again, so a tool that cannot be inspected here has no problems.
+        """
+        tool = self._services.tools.get(pending.call.name)
+        if tool is None or pending.facts.contained:
+            return ()
+        call = ToolCall(id=pending.call.id, name=pending.call.name, arguments=arguments)
+        context = self._services.contexts(self.session_id, call.id, attempt=1, tool=tool, output=lambda text: None)
+        try:
+            facts = await tool.inspect(call, context)
+        except Exception:
+            log.exception("edited arguments of %s could not be inspected", call.name)
+            return ()
+        refused = (Problem(path="", message=facts.refusal),) if facts.refusal else ()
+        return (*facts.problems, *refused)
 
     def _grant_in_force(self) -> Grant:
         return self.state.grant if self.state is not None else self.grant()

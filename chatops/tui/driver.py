@@ -237,8 +237,18 @@ class TerminalDriver(Driver):
             self._event_loop.remove_signal_handler(number)
 
     def suspend_application_mode(self) -> None:
-        """Give the terminal to another program for a while."""
+        """Give the terminal to another program for a while.
+
+        Its ctrl+c is not meant for this process, and its ctrl+z stops both.
+        """
         self.stop_application_mode()
+        self._event_loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._event_loop.remove_signal_handler(signal.SIGTSTP)
+
+    def resume_application_mode(self) -> None:
+        """Take the terminal back from the other program."""
+        self._event_loop.add_signal_handler(signal.SIGINT, self._when_lost)
+        self.start_application_mode()
 
     def _settings(self) -> list[Any] | None:
         with contextlib.suppress(termios.error):

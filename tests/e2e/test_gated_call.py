@@ -1,6 +1,7 @@
 """One gated call on a real terminal, over HTTP and on the demo model: asked, killed, asked again, run once."""
 
 import re
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -140,21 +141,31 @@ def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(insta
 def test_edited_arguments_are_judged_and_asked_about_again(installation: Installation) -> None:
     with FakeOpenAI(once_then("Written down.")) as server:
         installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
+        # An editor that shows what it got, asks for a line end on its terminal, and then writes another command.
+        script = 'head -c99 "$1"; printf " <"; read -r go; printf "printf yyy >> count.txt" >"$1"'
+        editor = shlex.join(["sh", "-c", script, "editor"])
+        with installation.open("--role", "coder", env={"VISUAL": editor}) as terminal:
             terminal.ready("coder")
             terminal.say("write it down")
             terminal.dialog()
+            terminal.press("E")
+            terminal.wait_for(f"{EFFECT} <")
+            terminal.send("\x03\r")
+            terminal.wait_for("ended with signal 2")
+            terminal.dialog()
+            terminal.press("E")
+            terminal.wait_for(f"{EFFECT} <")
+            terminal.send("\r")
+            terminal.wait_for("The arguments were edited")
+            assert "printf yyy >> count.txt" in terminal.dialog()
             terminal.press("e")
             terminal.wait_for("Edit the arguments of shell_exec")
-            # Key bindings are slower than letters: as a user, look before typing on.
-            terminal.wait_for('"command"')
+            terminal.wait_for("timeout_s  whole number  optional")
             terminal.send(SELECT_ALL)
-            terminal.press("backspace")
-            terminal.wait_gone('"command"')
-            terminal.send('{"command": "printf yy >> count.txt"}')
-            terminal.wait_for('count.txt"}')
+            terminal.send("printf yy >> count.txt")
+            terminal.wait_for("printf yy >> count.txt")
             terminal.press("ctrl+s")
-            terminal.wait_for("The arguments were edited")
+            terminal.wait_gone("Edit the arguments of shell_exec")
             assert "printf yy >> count.txt" in terminal.dialog()
             assert installation.count == 0
             terminal.press("a")

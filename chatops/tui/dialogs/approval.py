@@ -4,13 +4,14 @@ The dialog holds no rights and no session state. Answers go to `Session.decide` 
 and the list follows what the session publishes.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.screen import Screen
 
-from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected, RuleScope
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
@@ -23,6 +24,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
@@ -30,7 +32,6 @@ from chatops.runtime.rule_offer import RuleOffer
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import (
-    arguments_question,
     calls,
     can_contain,
     describe,
@@ -39,6 +40,9 @@ from chatops.tui.dialogs.approval_text import (
     keys,
     reason_question,
 )
+from chatops.tui.dialogs.argument_fields import main_text, with_values
+from chatops.tui.dialogs.arguments import arguments_form
+from chatops.tui.dialogs.external_editor import edit_text, suffix_of
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import PayloadView, line
 from chatops.tui.dialogs.rule import RuleDialog
@@ -54,7 +58,7 @@ _RUNNING = frozenset("as+rcR")
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("as+rcedDARum")
+    DECIDING: ClassVar[frozenset[str]] = frozenset("as+rceEdDARum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
@@ -63,6 +67,8 @@ class ApprovalScreen(GuardedDialog):
         self._calls = ApprovalList()
         self._calls.refresh(session.snapshot().pending)
         self._unfolded = False
+        self._edits: dict[str, dict[str, str]] = {}
+        """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
     def on_mount(self) -> None:
         """Start the grace period, because a user who is typing has not read the dialog yet."""
@@ -218,7 +224,9 @@ class ApprovalScreen(GuardedDialog):
             case "c":
                 self.app.run_worker(self._contain(), group="decide")
             case "e":
-                self._ask(item, arguments_question(item.pending))
+                self._edit(item)
+            case "E":
+                self.app.run_worker(self._edit_outside(item), group="edit")
             case "d":
                 self._send(item, Rejected())
             case "D":
@@ -299,6 +307,45 @@ class ApprovalScreen(GuardedDialog):
             self.show_note_or_notice(sanitize(error.full))
         if self.is_attached:
             self._refresh()
+
+    def _edit(self, item: ListedCall, problems: Sequence[Problem] = ()) -> None:
+        """Open the form for the arguments, with what an earlier attempt has changed."""
+        pending = item.pending
+        form = arguments_form(
+            self._session, pending, kept=self._edits.setdefault(pending.digest, {}), problems=problems
+        )
+        if form is None:
+            self.show_note("The arguments cannot be read, so they cannot be edited. d denies the call.")
+        else:
+            self._ask(item, form)
+
+    async def _edit_outside(self, item: ListedCall) -> None:
+        """Edit the main text of the call in the user's editor. A text with a problem goes into the form."""
+        asked = item.pending
+        name, text = main_text(asked.facts.arguments)
+        if not name:
+            self.show_note("This call has no text. e edits its arguments.")
+            return
+        try:
+            edited = await edit_text(self.app, text, suffix=suffix_of(asked.facts, name))
+            if edited.text == text:
+                edited.discard()
+                self.show_note_or_notice("Nothing was changed in the editor.")
+                return
+            arguments = with_values(asked.facts.arguments, {name: edited.text})
+            problems = await self._session.argument_problems(asked, arguments)
+        except ChatopsError as error:
+            self.show_note_or_notice(sanitize(error.full))
+            return
+        if item.pending is not asked or not item.undecided or not self.can_draw:
+            self.show_note_or_notice(f"The call has changed meanwhile. Your text is in {edited.path}.")
+            return
+        edited.discard()
+        if problems:
+            self._edits.setdefault(asked.digest, {})[name] = edited.text
+            self._edit(item, problems)
+        else:
+            self._send(item, Edited(arguments=arguments))
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:

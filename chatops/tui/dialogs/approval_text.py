@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from textual.content import Content
 
 from chatops.domain.canonical import json_or_text
-from chatops.domain.decisions import ArgumentPattern, Decision, Edited, ExactArguments, Rejected
+from chatops.domain.decisions import ArgumentPattern, Decision, ExactArguments, Rejected
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sandbox import NARROWEST
-from chatops.domain.sanitize import sanitize, show_path
+from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import plural
 from chatops.engine.containment import CHANGING
@@ -288,33 +288,6 @@ def exact_grant(pending: PendingCall) -> ArgumentPattern:
     return suggest_exact(pending.call.name, pending.facts)
 
 
-def arguments_question(pending: PendingCall) -> Question[Decision]:
-    """Return the question for edited arguments. Only a JSON object is accepted."""
-
-    def check(text: str) -> Decision:
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            message = (
-                f"Line {error.lineno}, column {error.colno} is not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}."
-            )
-            raise ValueError(message) from None
-        except (ValueError, RecursionError):
-            raise ValueError("This JSON cannot be used: a number is too long, or it is nested too deeply.") from None
-        if not isinstance(value, dict):
-            raise ValueError("Arguments are a JSON object: { … }.")
-        return Edited(arguments=text)
-
-    return Question[Decision](
-        f"Edit the arguments of {line(pending.call.name)}",
-        explain="They are checked, and you are asked again before anything runs.",
-        text=_pretty(pending.facts.arguments),
-        check=check,
-        done="checks them",
-        lines=True,
-    )
-
-
 def reason_question(pending: PendingCall) -> Question[Decision]:
     """Return the question for the reason of a denial, which the model is given."""
     tool = line(pending.call.name)
@@ -326,12 +299,3 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
         done="tells the model" if pending.outcome_unknown else "denies",
         enter_answers=True,
     )
-
-
-def _pretty(arguments: str) -> str:
-    """Return the arguments to edit, with unprintable characters as JSON escapes, which mean the same."""
-    value = json_or_text(arguments)
-    if isinstance(value, str):
-        return sanitize(arguments)
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

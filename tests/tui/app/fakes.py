@@ -35,7 +35,7 @@ from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolCall, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Problem, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.effects import ComposerDraft
 from chatops.policy.grant import Grant
@@ -295,6 +295,9 @@ class FakeSession(Session):
     def rule_offer(self, pending: PendingCall) -> RuleOffer:
         grant = may_ask(pending.call.name).remembering(self.rule_scopes)
         return RuleOffer(pending=pending, grant=grant)
+
+    async def argument_problems(self, pending: PendingCall, arguments: str) -> tuple[Problem, ...]:
+        return () if "broken" not in arguments else (Problem(path="command", message="is broken"),)
 
     async def recorded_calls(self, tool: str) -> tuple[RecordedCall, ...]:
         return self.recorded

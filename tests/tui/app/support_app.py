@@ -10,6 +10,7 @@ from textual.widgets import Input, TextArea
 
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.arguments import ArgumentsForm
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.question import Question
 from chatops.tui.host import Opener
@@ -75,6 +76,20 @@ class Stage:
             field.load_text(text)
         elif isinstance(field, Input):
             field.value = text
+        await self.settle()
+        await self.press(key)
+
+    async def fill(self, key: str = "ctrl+s", /, **texts: str) -> None:
+        """Write texts into fields of the form for arguments on top, by their names, and press `key`."""
+        form = self.app.screen
+        assert isinstance(form, ArgumentsForm), f"no form on top but {form!r}"
+        names = [field.name for field in form._fields]
+        for name, text in texts.items():
+            field = form.query_one(f"#field-{names.index(name)}")
+            if isinstance(field, TextArea):
+                field.load_text(text)
+            elif isinstance(field, Input):
+                field.value = text
         await self.settle()
         await self.press(key)
 

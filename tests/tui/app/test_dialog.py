@@ -1,6 +1,5 @@
 """The dialog, key by key: what reaches the session, and what never does."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from textual.events import Paste
 from chatops.domain.decisions import (
     Approved,
     ArgvPattern,
-    Edited,
     MarkedDone,
     Rejected,
     RuleScope,
@@ -23,7 +21,6 @@ from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rule import RuleDialog
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
@@ -316,29 +313,6 @@ async def test_a_pending_call_of_a_stored_session_is_asked_at_once_on_opening() 
         assert "git status" in running.text
 
 
-@pytest.mark.more
-async def test_edited_arguments_are_sent_as_an_edit_and_asked_again() -> None:
-    async with stage() as running:
-        await asked(running, pending_call())
-        await running.press("e")
-        assert isinstance(running.app.screen, Question)
-        await running.answer("{broken", "ctrl+s")
-        assert running.session.taken == [], "what is no JSON is not sent"
-        assert "is not valid JSON: " in running.text and "char 0" not in running.text
-        await running.answer('{"command": "git status -s"}', "ctrl+s")
-        decision = running.session.taken[0].decision
-        assert isinstance(decision, Edited)
-        assert json.loads(decision.arguments) == {"command": "git status -s"}
-        assert running.dialog_is_open, "an edit is checked and asked again"
-        again = pending_call(facts=shell_facts("git status -s"), reason=AskReason.EDITED, digest="d-2")
-        running.session.change(pending=(again,))
-        running.session.publish(ApprovalRequested(id=again.call.id, parent_id=ROUND, pending=again))
-        await running.settle()
-        assert "git status -s" in running.text
-        await running.press("a")
-        assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
-
-
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("outcome", "source", "mark"),
@@ -355,7 +329,7 @@ async def test_an_edited_call_that_ends_while_it_is_checked_is_not_called_marked
         edited, other = pending_call(1), pending_call(2)
         await asked(running, edited, other)
         await running.press("e")
-        await running.answer('{"command": "git status -s"}', "ctrl+s")
+        await running.fill(command="git status -s")
         running.session.change(pending=(other,))
         ended = ToolFinished(
             id=edited.call.id, parent_id=ROUND, status=Status.SUCCESS, tool="shell_exec", arguments="{}",

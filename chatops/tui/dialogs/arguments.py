@@ -1,0 +1,266 @@
+"""The form in which the user edits the arguments of a call: one field for each, checked before it is sent."""
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static, TextArea
+
+from chatops.domain.decisions import Decision, Edited
+from chatops.domain.errors import ChatopsError
+from chatops.domain.events import PendingCall
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import Problem
+from chatops.tui.composer.text_fields import LineField, TextField
+from chatops.tui.dialogs.argument_fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
+from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.payload import line
+from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.keys import wrapped_legend
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+
+_AROUND = 8
+"""Lines of the window that the fields cannot have: frame, title, problem, keys."""
+_KEYS = "ctrl+s checks them   Tab next field   Esc back"
+_MAX_WIDTH, _SIDES = 110, 4
+_HEAD = re.compile(r"[^.\[]*")
+"""The argument that the path of a problem begins with."""
+
+Check = Callable[[str], Awaitable[Sequence[Problem]]]
+
+
+class Choice(ErrorBoundary, Static, can_focus=True):
+    """A few values, of which one is chosen with the arrow keys or Space."""
+
+    class Changed(Message):
+        """Posted when another value was chosen."""
+
+    def __init__(self, field: ArgumentField, chosen: str, *, id: str) -> None:
+        super().__init__("", id=id, markup=False)
+        self._texts = [choice_text(one) for one in field.choices]
+        wanted = chosen or choice_text(field.value)
+        self.index = self._texts.index(wanted) if wanted in self._texts else 0
+
+    @property
+    def value(self) -> str:
+        """The chosen value as text."""
+        return self._texts[self.index]
+
+    def on_mount(self) -> None:
+        """Draw the values."""
+        self._draw()
+
+    def on_key(self, event: events.Key) -> None:
+        """Choose the next or previous value."""
+        by = {"right": 1, "down": 1, "space": 1, "left": -1, "up": -1}.get(event.key)
+        if by is not None:
+            event.stop()
+            event.prevent_default()
+            self.index = (self.index + by) % len(self._texts)
+            self._draw()
+            self.post_message(self.Changed())
+
+    def _draw(self) -> None:
+        parts = [
+            Content.styled(
+                f"(x) {line(text)}" if at == self.index else f"( ) {line(text)}", "bold" * (at == self.index)
+            )
+            for at, text in enumerate(self._texts)
+        ]
+        self.update(Content("   ").join(parts))
+
+
+class ArgumentsForm(Modal[Decision | None]):
+    """One field for each argument. ctrl+s checks them; the result is the edit once nothing is wrong, None after Esc."""
+
+    CSS_PATH = "dialogs.tcss"
+    AUTO_FOCUS = "#field-0"
+
+    def __init__(
+        self,
+        pending: PendingCall,
+        fields: Sequence[ArgumentField],
+        *,
+        check: Check,
+        kept: MutableMapping[str, str],
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        """Create the form.
+
+        `check` returns what is wrong with arguments. `kept` holds changed texts by argument, from an earlier attempt
+        and for the next one. `problems` are shown at first.
+        """
+        super().__init__()
+        self._pending = pending
+        self._fields = fields
+        self._check = check
+        self._kept = kept
+        self._problems = problems
+        self._loaded: list[str] = []
+        """The text of each field before it was edited."""
+        self._judged: list[str] = []
+        """The text of each field when its problems were found."""
+
+    def compose(self) -> ComposeResult:
+        """Yield title, the fields with their labels and problems, a general problem, keys."""
+        with Vertical(id="arguments"):
+            yield Static(Content(f"Edit the arguments of {line(self._pending.call.name)}"), id="arguments-title")
+            with VerticalScroll(id="arguments-body", can_focus=False):
+                for number, field in enumerate(self._fields):
+                    yield Static(_label(field), classes="argument-label")
+                    yield self._widget(number, field)
+                    yield Static("", id=f"problem-{number}", classes="argument-problem", markup=False)
+            yield Static("", id="arguments-problem", markup=False)
+            yield Static("", id="arguments-keys")
+
+    def _widget(self, number: int, field: ArgumentField) -> TextField | LineField | Choice:
+        name, text = f"field-{number}", field.text
+        if field.kind is FieldKind.CHOICE:
+            return Choice(field, self._kept.get(field.name, ""), id=name)
+        if field.kind in (FieldKind.LONG, FieldKind.JSON):
+            area = TextField(text, id=name, compact=True, highlight_cursor_line=False)
+            area.cursor_blink = False
+            return area
+        entry = LineField(text, id=name, compact=True, select_on_focus=False)
+        entry.cursor_blink = False
+        return entry
+
+    def on_mount(self) -> None:
+        """Put back the texts of an earlier attempt, and show the problems found with it."""
+        self._loaded = [self._text(number) for number in range(len(self._fields))]
+        for number, field in enumerate(self._fields):
+            kept, widget = self._kept.get(field.name), self.query_one(f"#field-{number}")
+            if kept is not None and isinstance(widget, TextArea):
+                widget.load_text(kept)
+            elif kept is not None and isinstance(widget, Input):
+                widget.value = kept
+        if self._problems:
+            self._show_problems(self._problems)
+
+    def on_resize(self) -> None:
+        """Limit the height of the fields, which scroll, so that problem and keys stay on screen."""
+        width = max(1, min(self.size.width, _MAX_WIDTH) - _SIDES)
+        self.query_one("#arguments-keys", Static).update(wrapped_legend(_KEYS, width))
+        self.query_one("#arguments-body").styles.max_height = max(3, self.size.height - _AROUND)
+
+    def on_key(self, event: events.Key) -> None:
+        """Go back on Esc, check on ctrl+s."""
+        if event.key == "escape":
+            event.stop()
+            self._keep()
+            self.dismiss(None)
+        elif event.key == "ctrl+s":
+            event.stop()
+            self._send()
+
+    @on(TextArea.Changed)
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    def forget_problem(self) -> None:
+        """Clear the problems of fields whose text has changed since they were found."""
+        now = [self._text(number) for number in range(len(self._fields))]
+        for number, judged in enumerate(self._judged):
+            if now[number] != judged:
+                self._say(str(number), "")
+                self._say("", "")
+
+    # Answering
+
+    def _text(self, number: int) -> str:
+        widget = self.query_one(f"#field-{number}")
+        return widget.text if isinstance(widget, TextArea) else widget.value  # type: ignore[attr-defined]
+
+    def _keep(self) -> None:
+        """Keep what was changed for the next time that this call is edited."""
+        for number, field in enumerate(self._fields):
+            text = self._text(number)
+            if text != self._loaded[number]:
+                self._kept[field.name] = text
+            else:
+                self._kept.pop(field.name, None)
+
+    def _send(self) -> None:
+        values: dict[str, Given] = {}
+        problems: list[Problem] = []
+        for number, field in enumerate(self._fields):
+            text = self._text(number)
+            try:
+                values[field.name] = self._value(number, field, text)
+            except ValueError as error:
+                problems.append(Problem(path=field.name, message=str(error)))
+        self._show_problems(problems)
+        if problems:
+            return
+        if not any(self._text(number) != loaded for number, loaded in enumerate(self._loaded)):
+            self._say("", "Nothing is changed. Esc goes back.")
+            return
+        self._say("", "Checking …")
+        arguments = with_values(self._pending.facts.arguments, values)
+        self.run_worker(self._checked(arguments), group="check", exclusive=True)
+
+    def _value(self, number: int, field: ArgumentField, text: str) -> Given:
+        """Return the value of a field: of one that was not touched, exactly what it was."""
+        if text == self._loaded[number]:
+            return field.value
+        if field.kind is FieldKind.CHOICE:
+            return next(one for one in field.choices if choice_text(one) == text)
+        return field.parsed(text)
+
+    async def _checked(self, arguments: str) -> None:
+        problems = await self._check(arguments)
+        self._show_problems(problems)
+        if not problems:
+            self._keep()
+            self.dismiss(Edited(arguments=arguments))
+
+    def _show_problems(self, problems: Sequence[Problem]) -> None:
+        """Show each problem below the field that it is about, and the others below all fields."""
+        places = {line(field.name): number for number, field in enumerate(self._fields)}
+        found: dict[str, list[str]] = {"": [], **{str(number): [] for number in places.values()}}
+        for one in problems:
+            head = _HEAD.match(one.path)
+            place = places.get(one.path, places.get(head[0] if head else ""))
+            text = one.message if place is not None else f"{one.path}: {one.message}".removeprefix(": ")
+            found["" if place is None else str(place)].append(text)
+        for place_, texts in found.items():
+            self._say(place_, "\n".join(texts))
+        self._judged = [self._text(number) for number in range(len(self._fields))]
+        first = next((number for number in range(len(self._fields)) if found[str(number)]), None)
+        if first is not None:
+            self.query_one(f"#field-{first}").focus()
+
+    def _say(self, place: str, text: str) -> None:
+        where = self.query_one(f"#problem-{place}" if place else "#arguments-problem", Static)
+        where.update(Content(sanitize(text)))
+        where.display = bool(text)
+
+
+def arguments_form(
+    session: "SessionView", pending: PendingCall, *, kept: MutableMapping[str, str], problems: Sequence[Problem] = ()
+) -> ArgumentsForm | None:
+    """Return the form for a pending call; None if its arguments are no JSON object with members."""
+    try:
+        spec = session.rule_offer(pending).grant.tool(pending.call.name)
+    except ChatopsError:
+        spec = None  # The role is gone. The values tell what they are.
+    fields = fields_of(spec.schema if spec is not None else "{}", pending.facts.arguments)
+    if not fields:
+        return None
+    return ArgumentsForm(
+        pending, fields, check=partial(session.argument_problems, pending), kept=kept, problems=problems
+    )
+
+
+def _label(field: ArgumentField) -> Content:
+    kind = "" if field.kind in (FieldKind.LINE, FieldKind.LONG, FieldKind.CHOICE) else f"  {field.kind.value}"
+    optional = "" if field.required else "  optional"
+    described = f"  {line(field.description)}" if field.description else ""
+    return Content.assemble((line(field.name), "bold"), (f"{kind}{optional}{described}", "$text-muted"))

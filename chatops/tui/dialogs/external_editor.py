@@ -1,0 +1,128 @@
+"""Lets the user edit a text in $VISUAL or $EDITOR, which gets the terminal meanwhile."""
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
+
+from chatops.domain.errors import ChatopsError
+from chatops.domain.tools import CallFacts
+
+_USUAL = ("sensible-editor", "nano", "vi")
+"""Editors to try if the user has named none."""
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
+MOST_BYTES = 4_000_000
+"""Most bytes that are read back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedText:
+    """The text that came back, and the file that holds it until `discard`."""
+
+    text: str
+    path: Path
+
+    def discard(self) -> None:
+        """Remove the file, with its folder and what the editor left there."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def editor_command(environ: Mapping[str, str]) -> list[str]:
+    """Return the words of the user's editor. Raises ChatopsError if there is none."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            words = shlex.split(environ.get(name, ""))
+        except ValueError as error:
+            raise ChatopsError(f"${name} cannot be read: {error}.", advice=f"Set {name} to a command.") from None
+        if words:
+            return words
+    found = next((one for one in _USUAL if shutil.which(one)), None)
+    if found is None:
+        raise ChatopsError("No editor was found.", advice="Set VISUAL or EDITOR to the command of one.")
+    return [found]
+
+
+def suffix_of(facts: CallFacts, argument: str) -> str:
+    """Return the file name suffix by which an editor knows the language of an argument."""
+    if argument == "code":
+        return ".py"
+    if argument == "command":
+        return ".sh"
+    found = PurePath(facts.paths[0]).suffix if facts.paths else ""
+    return found if _SUFFIX.fullmatch(found) else ".txt"
+
+
+async def edit_text(app: App[Any], text: str, *, suffix: str) -> EditedText:
+    """Return `text` as the editor left it. The session continues meanwhile. `suffix` tells the editor the language.
+
+    Raises ChatopsError, which names the file if the editor has changed it.
+    """
+    command = editor_command(os.environ)
+    try:
+        file = Path(tempfile.mkdtemp(prefix="chatops-")) / f"payload{suffix}"
+        file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+    except OSError as error:
+        raise ChatopsError(f"No file for the editor could be made: {error.strerror or error}.") from None
+    edited = EditedText(text=text, path=file)
+    try:
+        with app.suspend():
+            failed = await _run([*command, str(file)])
+    except SuspendNotSupported:
+        edited.discard()
+        raise ChatopsError("The terminal cannot be given to an editor here.") from None
+    finally:
+        app.screen.refresh(layout=True)
+    found, why = _read(file)
+    reason = failed or why
+    if not reason:
+        return EditedText(text=_without_added_end(found, text), path=file)
+    if found == text:
+        edited.discard()
+        raise ChatopsError(f"Nothing was changed: {reason}.")
+    kept = f"Your text is in {file}." if file.exists() else "It left no file."
+    raise ChatopsError(f"Nothing was changed: {reason}.", advice=kept)
+
+
+async def _run(command: list[str]) -> str:
+    """Run the editor. Return why it failed; empty if it did not."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command)
+    except OSError as error:
+        return f"{command[0]} could not be started: {error.strerror or error}"
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        # The app quits: an editor must not stay behind on a terminal that is given back.
+        with suppress(ProcessLookupError):
+            process.terminate()
+        raise
+    return f"{command[0]} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}" if code else ""
+
+
+def _read(file: Path) -> tuple[str, str]:
+    """Return the content of the file, and why it cannot be used, if so."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        return "", f"the file cannot be read: {error.strerror or error}"
+    if len(data) > MOST_BYTES:
+        return "", f"the file is larger than {MOST_BYTES:,} bytes"
+    try:
+        return data.decode("utf-8", errors="surrogatepass"), ""
+    except UnicodeDecodeError:
+        return "", "the file is not UTF-8 text"
+
+
+def _without_added_end(text: str, before: str) -> str:
+    """Return the text without the line end that editors add to the last line."""
+    return text.removesuffix("\n") if not before.endswith("\n") else text

@@ -1,0 +1,220 @@
+"""Editing a pending call: in a form with a field for each argument, or in the user's own editor."""
+
+import json
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatops.domain.decisions import Approved, Edited
+from chatops.domain.events import ApprovalRequested, AskReason
+from chatops.domain.tools import CallFacts
+from chatops.tui.dialogs.argument_fields import FieldKind, fields_of, with_values
+from chatops.tui.dialogs.arguments import ArgumentsForm
+from tests.tui.app.fakes import ROUND, FakeSession, pending_call, shell_facts
+from tests.tui.app.support_app import Stage, stage
+
+SCHEMA = {
+    "required": ["path", "mode"],
+    "properties": {
+        "path": {"type": "string", "description": "Which file."},
+        "content": {"type": "string"},
+        "mode": {"enum": ["append", "replace"]},
+        "times": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+        "ratio": {"type": "number"},
+        "force": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+}
+ARGUMENTS = {"path": "a.txt", "content": "one\ntwo\n", "mode": "append", "tags": ["x"], "extra": 1}
+KINDS = {
+    "path": FieldKind.LINE,
+    "content": FieldKind.LONG,
+    "mode": FieldKind.CHOICE,
+    "times": FieldKind.INTEGER,
+    "ratio": FieldKind.NUMBER,
+    "force": FieldKind.CHOICE,
+    "tags": FieldKind.JSON,
+    "extra": FieldKind.INTEGER,
+}
+
+
+async def asked(running: Stage, **more: object) -> None:
+    running.session.ask(replace(pending_call(), **more))  # type: ignore[arg-type]
+    await running.settle()
+    await running.press("down")
+
+
+def sent(running: Stage) -> list[dict[str, object]]:
+    return [json.loads(one.decision.arguments) for one in running.session.taken if isinstance(one.decision, Edited)]
+
+
+class WithSchema(FakeSession):
+    """A session whose pending tool has a schema."""
+
+    def rule_offer(self, pending):  # type: ignore[no-untyped-def]
+        offer = super().rule_offer(pending)
+        spec = replace(offer.grant.tools[0], schema=json.dumps(SCHEMA))
+        return replace(offer, grant=replace(offer.grant, tools=(spec,)))
+
+
+def test_each_argument_gets_the_field_that_its_schema_asks_for() -> None:
+    fields = fields_of(json.dumps(SCHEMA), json.dumps(ARGUMENTS))
+    assert {field.name: field.kind for field in fields} == KINDS
+    assert [field.name for field in fields if field.required] == ["path", "mode"]
+    by_name = {field.name: field for field in fields}
+    assert by_name["times"].parsed("3") == 3
+    assert by_name["ratio"].parsed("0.5") == 0.5
+    for name, text in (("times", "three"), ("ratio", "nan"), ("ratio", "x"), ("tags", "[1"), ("tags", '{"a":1,"a":2}')):
+        with pytest.raises(ValueError, match=r"\."):
+            by_name[name].parsed(text)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(st.dictionaries(st.text(max_size=5), VALUES), VALUES)
+def test_fields_that_nobody_touches_change_nothing_whatever_the_schema_says(
+    arguments: dict[str, object], schema: object
+) -> None:
+    text = json.dumps(arguments)
+    for wanted in (json.dumps(schema), json.dumps({"properties": schema}), json.dumps({"properties": {"": schema}})):
+        fields = fields_of(wanted, text)
+        assert {field.name for field in fields} >= arguments.keys()
+        values = {field.name: field.parsed(field.text) for field in fields}
+        assert json.loads(with_values(text, values)) == arguments
+
+
+async def test_an_edit_is_one_field_per_argument_and_asked_again() -> None:
+    facts = CallFacts(arguments=json.dumps(ARGUMENTS))
+    async with stage(WithSchema(), size=(100, 40)) as running:
+        await asked(running, facts=facts)
+        await running.press("e")
+        for label in ("path  Which file.", "mode", "(x) append   ( ) replace", "times  whole number  optional"):
+            assert label in running.text, running.text
+        assert "(x) not given   ( ) true   ( ) false" in running.text
+        assert "{" not in running.text, "no JSON but where there is no other way"
+        await running.fill(times="soon", tags="[")
+        assert "A whole number is needed" in running.text and "is not valid JSON" in running.text
+        assert sent(running) == []
+        await running.fill("tab", times="2", tags='["y"]')
+        for field in ("2", "5"):
+            running.app.screen.query_one(f"#field-{field}").focus()
+            await running.press("right")
+        await running.press("ctrl+s")
+        assert sent(running) == [{**ARGUMENTS, "mode": "replace", "times": 2, "tags": ["y"], "force": True}]
+        again = pending_call(facts=shell_facts("git status -s"), reason=AskReason.EDITED, digest="d-2")
+        running.session.change(pending=(again,))
+        running.session.publish(ApprovalRequested(id=again.call.id, parent_id=ROUND, pending=again))
+        await running.settle()
+        assert "git status -s" in running.text
+        await running.press("a")
+        assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
+
+
+async def test_what_the_tool_refuses_stands_at_its_field_and_what_was_typed_stays() -> None:
+    async with stage() as running:
+        await asked(running)
+        await running.press("e")
+        await running.fill(command="broken\u202e one")
+        assert "is broken" in running.text and sent(running) == []
+        await running.press("escape")
+        assert running.dialog_is_open
+        await running.press("e")
+        assert "broken\ufffd one" in running.text, "leaving the form loses nothing"
+        await running.fill(command="git log")
+        assert sent(running) == [{"command": "git log"}]
+
+
+async def test_an_unchanged_form_sends_nothing() -> None:
+    content = "a\r\nb\nc\x00\u202e"
+    async with stage() as running:
+        await asked(running, facts=CallFacts(arguments=json.dumps({"content": content, "path": "x"})))
+        await running.press("e")
+        await running.fill()
+        assert isinstance(running.app.screen, ArgumentsForm) and "Nothing is changed" in running.text
+        await running.fill(path="y")
+        assert sent(running) == [{"content": content, "path": "y"}], "a field that was not touched is what it was"
+
+
+def use_editor(running: Stage, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let the app give its terminal to a program that runs `script` with the file in `path`."""
+
+    @contextmanager
+    def suspend():  # type: ignore[no-untyped-def]
+        yield
+
+    monkeypatch.setattr(running.app, "suspend", suspend)
+    code = f"import sys, pathlib; path = pathlib.Path(sys.argv[1]); {script}"
+    monkeypatch.setenv("VISUAL", shlex.join([sys.executable, "-c", code]))
+
+
+async def outside(running: Stage) -> None:
+    await running.press("E")
+    await running.app.workers.wait_for_complete()
+    await running.settle()
+
+
+async def test_the_editor_gets_the_text_and_not_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with stage() as running:
+        await asked(running, facts=shell_facts('echo "a\\tb"'))
+        seen = tmp_path / "seen"
+        use_editor(
+            running,
+            monkeypatch,
+            f"pathlib.Path({str(seen)!r}).write_text(path.suffix + path.read_text()); path.write_text('ls\\n')",
+        )
+        await outside(running)
+        assert seen.read_text() == '.shecho "a\\tb"'
+        assert sent(running) == [{"command": "ls"}], "the line end that editors add is not part of it"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("path.write_text('ls'); sys.exit(3)", "exit code 3. Your text is in"),
+        ("sys.exit(3)", "exit code 3."),
+        ("path.write_bytes(b'\\xff\\xfe')", "is not UTF-8 text. Your text is in"),
+        ("path.unlink()", "No such file or directory. It left no file."),
+        ("path.write_bytes(b'a' * 5_000_000)", "larger than 4,000,000 bytes. Your text is in"),
+        ("pass", "Nothing was changed in the editor."),
+    ],
+)
+async def test_an_editor_that_fails_changes_nothing_and_loses_nothing(
+    script: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with stage(size=(110, 40)) as running:
+        await asked(running)
+        use_editor(running, monkeypatch, script)
+        await outside(running)
+        assert said in " ".join(running.text.replace("│", "").split())
+        assert sent(running) == [] and running.dialog_is_open
+        assert bool(os.listdir(tmp_path)) == ("Your text" in said or "left no file" in said)
+
+
+async def test_a_text_that_the_tool_refuses_comes_back_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as running:
+        await asked(running)
+        use_editor(running, monkeypatch, "path.write_text('broken again')")
+        await outside(running)
+        assert isinstance(running.app.screen, ArgumentsForm)
+        assert "broken again" in running.text and "is broken" in running.text
+        assert sent(running) == []
+
+
+async def test_without_an_editor_or_a_terminal_to_give_the_dialog_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as running:
+        await asked(running)
+        await outside(running)
+        assert "The terminal cannot be given to an editor here." in running.text
+        monkeypatch.setenv("VISUAL", "nonexistent-editor 'x")
+        await outside(running)
+        assert "$VISUAL cannot be read" in running.text
