@@ -64,6 +64,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     screen = ChatopsApp(
         opener,
         theme=settings.theme,
+        keys=settings.keys,
         problem=settings.problem,
         traits=traits,
         charset=charset,

@@ -6,7 +6,8 @@ unknown keys are kept. A change rewrites one line, so that comments and order st
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.paths import write_private
@@ -25,6 +26,8 @@ class UserSettings:
 
     theme: str = ""
     """Name of the theme; empty for the default."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The keys that the user chose, by the id of what they do."""
     problem: str = ""
     """Reason that something in the file is not used, as a sentence; empty if all is used."""
 
@@ -32,12 +35,28 @@ class UserSettings:
 def load_settings(path: Path) -> UserSettings:
     """Read the settings. Never raises; without a file they are the defaults."""
     try:
-        theme = _members(path, _text(path)).get("theme", "")
+        members = _members(path, _text(path))
     except ConfigError as error:
         return UserSettings(problem=f"{error} It is not used.")
+    theme, keys, problem = members.get("theme", ""), _keys(members.get("keys") or {}), ""
     if not isinstance(theme, str):
-        return UserSettings(problem=f"{path.name}: the theme has to be a name. It is not used.")
-    return UserSettings(theme=theme)
+        theme, problem = "", f"{path.name}: the theme has to be a name. It is not used."
+    if keys is None:
+        problem = f"{path.name}: keys has to map ids to keys, such as role: ctrl+e. The default keys are used."
+    return UserSettings(theme=theme, keys=keys or {}, problem=problem)
+
+
+def _keys(value: object) -> dict[str, tuple[str, ...]] | None:
+    """Return the keys by id, from texts with commas or lists; None if the value is of another form."""
+    if not isinstance(value, dict):
+        return None
+    found = {}
+    for name, keys in value.items():
+        each = keys.split(",") if isinstance(keys, str) else keys
+        if not isinstance(name, str) or not isinstance(each, list) or not all(isinstance(key, str) for key in each):
+            return None
+        found[name] = tuple(key.strip() for key in each)
+    return found
 
 
 def store_theme(path: Path, name: str) -> None:

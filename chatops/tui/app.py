@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -26,6 +27,7 @@ from chatops.tui.clipboard import copy
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
+from chatops.tui.keymap import Keymap, use
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
@@ -75,6 +77,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         *,
         clock: Callable[[], float] = time.monotonic,
         theme: str = "",
+        keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
         problem: str = "",
         traits: TerminalTraits | None = None,
         charset: str = "utf-8",
@@ -83,9 +86,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     ) -> None:
         """Create the app.
 
-        `clock` returns monotonic seconds. `theme` and `problem` come from the user's settings. `traits` and `charset`
-        say what the terminal can show. `on_painted` is called once after the first paint. `keep_unsent` stores messages
-        sent before there is a session, and returns False if it cannot.
+        `clock` returns monotonic seconds. `theme`, `keys` and `problem` come from the user's settings. `traits` and
+        `charset` say what the terminal can show. `on_painted` is called once after the first paint. `keep_unsent`
+        stores messages sent before there is a session, and returns False if it cannot.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -107,6 +110,12 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """The reason why no session could be opened."""
         self.themes = Themes(self, environ=os.environ, colours=self._traits.colours)
         """The theme in use and the colours of roles."""
+        self._user_keys = Keymap()
+        try:
+            self._user_keys = Keymap(keys)
+        except ChatopsError as error:
+            problem = problem or f"settings.yaml: {error} The default keys are used."
+        use(self._user_keys)
         self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
         self._shown_above: set[str] = set()
         """Notices that were shown above the message field, which need no toast over a later dialog."""
@@ -242,6 +251,16 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         old = [notice for notice in notices if notice.identity in self._shown_above]
         self._chat.show_notices(old)
         return len(old) == len(notices)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Translate keys that the user has changed into the default ones."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            meant = self._user_keys.translated(event.key, in_dialog=len(self.screen_stack) > 1)
+            if not meant:
+                return
+            if meant != event.key:
+                event = events.Key(meant, None)
+        await super().on_event(event)
 
     # Terminal
 

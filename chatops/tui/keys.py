@@ -8,6 +8,8 @@ from typing import Literal
 from rich.cells import cell_len
 from textual.content import Content
 
+from chatops.tui.keymap import worded
+
 KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
@@ -130,14 +132,14 @@ KEYS: tuple[KeyHelp, ...] = (
     ),
 )
 
-_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|ctrl\+(?:[a-z]|End)|[A-Za-z+]"
+_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|F\d\d?|(?:ctrl|alt|shift)\+\w+|[A-Za-z+]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
 
 
 def wrapped_legend(text: str, width: int) -> Content:
     """Return the legend in lines of at most `width` cells, broken between entries where that is possible."""
-    lines = [line for part in text.split("\n") for line in _packed(part, width)]
+    lines = [line for part in worded(text).split("\n") for line in _packed(part, width)]
     return Content("\n").join(legend("\n".join(lines)).wrap(max(1, width)))
 
 
@@ -159,6 +161,7 @@ def legend(text: str) -> Content:
 
     Bold is also visible on terminals without colours.
     """
+    text = worded(text)
     content = Content(text)
     for found in _KEYS.finditer(text):
         content = content.stylize("bold", found.start(), found.end())

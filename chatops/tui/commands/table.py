@@ -9,6 +9,7 @@ from chatops.tui.commands import compaction, copying, handlers, memory, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
+from chatops.tui.keymap import DEFAULTS, shown, worded
 from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
@@ -163,8 +164,10 @@ def help_text(*, first: KeyGroup = "message") -> str:
     """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
     for group in (first, *(one for one in KEY_GROUPS if one != first)):
-        rows = [(entry.keys, entry.does) for entry in KEYS if entry.group == group]
+        rows = [(worded(one.keys, every=True), worded(one.does)) for one in KEYS if one.group == group]
         lines += [KEY_GROUPS[group], *_table(rows), ""]
+    chosen = [f"{key}: {worded(shown(default), every=True)}" for key, default in DEFAULTS.items()]
+    lines += ["Ids of keys, to change them in settings.yaml, as in  keys: {role: ctrl+e}", f"  {', '.join(chosen)}", ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in visible_commands()])
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from textual.widgets import TextArea
 
 from chatops.domain.wording import plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
+from chatops.tui.keymap import worded
 
 _PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
 _SHARE = 3
@@ -99,7 +100,7 @@ class Composer(TextField):
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
         super().__init__(
-            id=id, compact=True, highlight_cursor_line=False, placeholder=_PLACEHOLDER, show_line_numbers=False
+            id=id, compact=True, highlight_cursor_line=False, placeholder=worded(_PLACEHOLDER), show_line_numbers=False
         )
         self.cursor_blink = False
         self.clock = clock

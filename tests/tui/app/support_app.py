@@ -1,8 +1,9 @@
 """Starts the app on a scripted session and looks at its screen as text."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from textual.pilot import Pilot
@@ -106,10 +107,11 @@ async def stage(
     *,
     host: FakeHost | None = None,
     size: tuple[int, int] = (80, 24),
+    keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> AsyncIterator[Stage]:
-    """The app with a session open."""
+    """The app with a session open. `keys` are those of the user's settings."""
     session, host, clock = session or FakeSession(), host or FakeHost(), Clock()
-    app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock)
+    app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock, keys=keys)
     async with app.run_test(size=size, notifications=True) as pilot:
         running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
         while not app.chat.opened:
