@@ -51,8 +51,7 @@ def read_turn(body: Mapping[str, object]) -> Turn:
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     place = -1
     for index, message in enumerate(messages):
-        # The program also sends messages in the role of the user, and marks them.
-        if message.get("role") == "user" and not as_text(message.get("content")).startswith(OURS):
+        if message.get("role") == "user" and _typed(as_text(message.get("content"))):
             place = index
     rounds: list[tuple[Result, ...]] = []
     answers = {as_text(m.get("tool_call_id")): as_text(m.get("content")) for m in messages if m.get("role") == "tool"}
@@ -70,11 +69,18 @@ def read_turn(body: Mapping[str, object]) -> Turn:
             )
     tools = as_list(body.get("tools"))
     return Turn(
-        message=as_text(messages[place].get("content")) if place >= 0 else "",
+        message=_typed(as_text(messages[place].get("content"))) if place >= 0 else "",
         rounds=tuple(rounds),
         tools=frozenset(as_text(as_object(as_object(tool).get("function")).get("name")) for tool in tools),
         may_not_call=body.get("tool_choice") == "none",
     )
+
+
+def _typed(content: str) -> str:
+    """Return a message without the paragraphs that the program has put before it; empty if it is the program's."""
+    while content.startswith(OURS):
+        content = content.partition("\n\n")[2]
+    return content
 
 
 def missing_tool(names: list[str]) -> str:
@@ -91,20 +97,18 @@ def denied(result: Result) -> str:
     if not _DENIED.match(result.content):
         return ""
     reason = _REASON.search(result.content)
-    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_first_lines(result.content, lines=1)})"
+    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_lines(result.content)[0]})"
     return f"{result.tool} was denied {why}. I continue without it."
 
 
 def quoted(result: Result) -> str:
-    """Return the first lines of a result."""
-    lines = _first_lines(result.content, lines=QUOTED_LINES)
-    return f"{result.tool} gave:\n\n{lines}" if lines else f"{result.tool} gave nothing back."
+    """Return the first lines of a result as indented code, which keeps their own indentation."""
+    found = _lines(result.content)
+    if not found:
+        return f"{result.tool} gave nothing back."
+    shown = found[:QUOTED_LINES] + (["…"] if len(found) > QUOTED_LINES else [])
+    return "\n".join([f"{result.tool} gave:\n", *(f"    {line}" for line in shown)])
 
 
-def _first_lines(content: str, *, lines: int) -> str:
-    found = [line.rstrip()[:200] for line in content.splitlines() if line.strip()]
-    more = "  \n> …" if len(found) > lines > 1 else ""
-    if lines == 1:
-        return found[0] if found else ""
-    # Two spaces end a line in Markdown; without them a list of files would be shown as one paragraph.
-    return "  \n".join(f"> {line}" for line in found[:lines]) + more
+def _lines(content: str) -> list[str]:
+    return [line.rstrip()[:200] for line in content.splitlines() if line.strip()]

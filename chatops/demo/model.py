@@ -37,7 +37,7 @@ def answer(turn: Turn) -> DemoReply:
     offered = tuple(action for action in wanted if action.tool in turn.tools)
     missing = sorted({action.tool for action in wanted} - set(turn.tools))
     if not offered:
-        return DemoReply(text=" ".join([*(quoted(result) for result in turn.results()), missing_tool(missing)]).strip())
+        return DemoReply(text="\n\n".join([*(quoted(result) for result in turn.results()), missing_tool(missing)]))
     names = " and ".join(action.tool for action in offered)
     without = f" {missing_tool(missing)}" if missing else ""
     return DemoReply(text=f"(demo) I will call {names}.{without}", calls=offered)

@@ -138,7 +138,7 @@ async def test_it_goes_on_with_the_next_round_and_then_quotes() -> None:
     last = await say(asked, *first, *answered(2, ("shell_exec", "a.txt b.txt")))
     assert not last.calls
     assert last.text.startswith("(demo)")
-    for words in ("> line one", "> line three", "> a.txt b.txt"):
+    for words in ("    line one\n", "    line three\n    …\n", "    a.txt b.txt"):
         assert words in last.text
     assert "line four" not in last.text
 
@@ -148,12 +148,23 @@ async def test_only_the_present_message_counts() -> None:
     assert [call.name for call in reply.calls] == ["file_read"]
 
 
+async def test_a_quotation_keeps_indentation() -> None:
+    last = await say(user("read a.py"), *answered(1, ("file_read", "def f():\n    return 1\n")))
+    assert "gave:\n\n    def f():\n        return 1" in last.text
+
+
+async def test_what_the_program_adds_to_a_message_does_not_hide_it() -> None:
+    before = (user("read a.txt"), *answered(1, ("file_read", "x")))
+    reply = await say(*before, user("[chatops] Applied 1 change: a.txt.\n\nread b.txt"))
+    assert [json.loads(call.arguments) for call in reply.calls] == [{"path": "b.txt"}]
+
+
 async def test_it_acknowledges_a_denial_with_its_reason() -> None:
     asked = user("run `rm x` and read a.txt")
     results = answered(1, ("shell_exec", feedback.denied("too risky, ask Ana")), ("file_read", "fine"))
     reply = await say(asked, *results)
     assert "shell_exec was denied because: too risky, ask Ana." in reply.text
-    assert "> fine" in reply.text
+    assert "    fine" in reply.text
     assert "Do not ask" not in reply.text
     assert (
         "was denied" in (await say(asked, *answered(1, ("shell_exec", feedback.denied("")), ("file_read", "x")))).text
@@ -175,7 +186,7 @@ async def test_the_closing_call_gets_words() -> None:
     reply = await say(*messages, choice=ToolChoice.NONE)
     assert not reply.calls
     assert "I stop here" in reply.text
-    assert "> x" in reply.text
+    assert "    x" in reply.text
 
 
 async def test_it_never_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
