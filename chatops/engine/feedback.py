@@ -176,11 +176,13 @@ def _listing(offered: Sequence[str]) -> str:
 
 
 def _nearest(name: str, offered: Sequence[str]) -> list[str]:
-    """Return up to three names on offer that resemble `name` or its last part, ignoring case."""
+    """Return up to three names on offer that resemble `name` or its last part, ignoring case and the order of words."""
     folded = {candidate.casefold(): candidate for candidate in offered}
     wanted = short(name).casefold()
     tried = dict.fromkeys([wanted, *re.split(r"[.:/]", wanted)[-1:]])
-    found = [close for word in tried for close in get_close_matches(word, folded, n=3, cutoff=0.5)]
+    words = sorted(wanted.split("_"))
+    found = [candidate for candidate in folded if sorted(candidate.split("_")) == words]
+    found += [close for word in tried for close in get_close_matches(word, folded, n=3, cutoff=0.5)]
     return [folded[close] for close in dict.fromkeys(found)][:3]
 
 

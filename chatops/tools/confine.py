@@ -109,20 +109,6 @@ def with_place(facts: CallFacts, place: ResolvedPath) -> CallFacts:
     return replace(facts, paths=(str(place.path),), caution=facts.caution or place.caution)
 
 
-def existing(raw: str, *, facts: CallFacts, context: ToolContext, missing: str) -> tuple[CallFacts, int]:
-    """Add the path that a model wrote to the facts, and return the mode of what is there.
-
-    The mode is 0 if there is nothing (`missing` is the problem then), or if no tool may look at it.
-    """
-    place = locate(raw, context=context)
-    facts = with_place(facts, place)
-    if not place.usable:
-        return facts, 0
-    if place.info is None:
-        return world_problem(facts, missing, given=raw), 0
-    return facts, place.info.st_mode
-
-
 def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
     """Add a problem that the arguments do not cause, so an earlier call may fix it."""
     problem = Problem(path=field, message=message, given=visible(given))

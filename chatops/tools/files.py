@@ -23,10 +23,11 @@ from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.confine import existing, locate, opened_file, opened_folder, with_place, world_problem
+from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.diff import unified
 from chatops.tools.function import file_result, tool
 from chatops.tools.gitignore import GitIgnore
+from chatops.tools.near import existing, near_passage, near_paths
 from chatops.tools.output import is_binary, visible
 
 MAX_LINES = 2_000
@@ -37,6 +38,7 @@ _MAX_SCAN = 64_000_000
 """Most bytes of a file that are read to reach the requested lines and to count them."""
 _MAX_COUNTED = 200_000
 """Most entries of a folder that are looked at."""
+_MISSING = "no such file; use file_list to see which files exist"
 _PIECE = 65_536
 _FOOTER_ROOM = 200
 MAX_FILE = 16_000_000
@@ -51,8 +53,7 @@ ABSENT = "absent"
 
 def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     raw: str = arguments["path"]
-    missing = "no such file; use file_list to see which files exist"
-    facts, mode = existing(raw, facts=facts, context=context, missing=missing)
+    facts, mode = existing(raw, facts=facts, context=context, missing=_MISSING)
     if stat.S_ISDIR(mode):
         return world_problem(facts, "is a folder; use file_list", given=raw)
     if mode and not stat.S_ISREG(mode):
@@ -303,14 +304,14 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     if before is None:
-        return world_problem(facts, "no such file; use file_list to see which files exist", given=raw)
+        return world_problem(facts, f"{_MISSING}{near_paths(path, context=context)}", given=raw)
     text = _text(before)
     if text is None:
         return world_problem(facts, "is not a UTF-8 text file", given=raw)
     count = text.count(old)
     if count == 0:
-        hint = "; its lines end in CR LF" if "\r\n" in text and "\n" in old and "\r" not in old else ""
-        return world_problem(facts, f"does not occur in the file; read the file again{hint}", field="old", given=old)
+        hint = near_passage(old, text) or "; read the file again"
+        return world_problem(facts, f"does not occur in the file{hint}", field="old", given=old)
     if count > 1:
         message = f"occurs {count} times; include more of the surrounding text to make it unique"
         return world_problem(facts, message, field="old", given=old)

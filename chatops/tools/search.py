@@ -27,8 +27,9 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import existing, protected_paths, world_problem
+from chatops.tools.confine import protected_paths, world_problem
 from chatops.tools.function import tool
+from chatops.tools.near import existing
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import visible
 from chatops.tools.process import Command, Ended, clean_environment, run_command
