@@ -1,7 +1,7 @@
 """Convert the bytes of a web page to text.
 
-With `markdownify` (the extra ``[web]``) a page becomes Markdown, with tables, code blocks and absolute links. Without
-it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and megabytes of
+With `markdownify` (the extra ``[web]``) the content of a page becomes Markdown, with tables, code blocks and absolute
+links. Without it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and megabytes of
 HTML are no problem for it, and tables are lines of cells.
 
 Both run in an isolated subprocess, because a page can be written so that parsing it takes hours.
@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from chatops.domain.canonical import JsonValue
+from chatops.tools.page_content import drop_all_but_content
 
 Reader = Callable[[str, str], JsonValue]
 """Returns the title and the text of a page, given its HTML and its URL."""
@@ -66,19 +67,30 @@ def read_markdown(html: str, url: str) -> JsonValue:
     soup: Any = importlib.import_module("bs4").BeautifulSoup(html, "html.parser")
     converter: Any = importlib.import_module("markdownify").MarkdownConverter
     title = soup.title.get_text() if soup.title else ""
+    base = soup.find("base", href=True)
+    start = (base and _absolute(base["href"], url)) or url
     for tag in soup(list(_SILENT)):
         if not tag.decomposed:
             tag.decompose()
-    for image in soup("img"):
+    part = drop_all_but_content(soup)
+    for image in part("img"):
         image.replace_with(image.get("alt") or "")
-    for link in soup("a"):
-        link["href"] = _absolute(link.get("href") or "", url)
-        if not link["href"]:
-            link.unwrap()
-    text = converter(heading_style="ATX", bullets="-", escape_asterisks=False, escape_underscores=False).convert_soup(
-        soup
-    )
+    _resolve_links(part, url, base=start)
+    settings = {"heading_style": "ATX", "bullets": "-", "escape_asterisks": False, "escape_underscores": False}
+    text = converter(**settings, table_infer_header=True).convert_soup(part)
     return [_title(title), re.sub(r"\n{3,}", "\n\n", text).strip()]
+
+
+def _resolve_links(part: Any, url: str, *, base: str) -> None:
+    """Make the addresses of links absolute. A link that leads nowhere, or to a place of the page itself, is text."""
+    here = url.partition("#")[0]
+    for link in part("a"):
+        address = link.get("href") or ""
+        found = "" if address.startswith("#") else _absolute(address, base)
+        if not found or found.partition("#")[0] == here or not link.get_text(strip=True):
+            link.unwrap()
+        else:
+            link.attrs = {"href": found}
 
 
 def read_text(html: str, url: str) -> JsonValue:
