@@ -1,8 +1,8 @@
 """Convert the bytes of a web page to text.
 
 With `markdownify` (the extra ``[web]``) the content of a page becomes Markdown, with tables, code blocks and absolute
-links. Without it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and megabytes of
-HTML are no problem for it, and tables are lines of cells.
+links. Without it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and
+megabytes of HTML are no problem for it, and tables are lines of cells.
 
 Both run in an isolated subprocess, because a page can be written so that parsing it takes hours.
 """
