@@ -28,6 +28,8 @@ class UserSettings:
     """Name of the theme; empty for the default."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The keys that the user chose, by the id of what they do."""
+    favourite_roles: tuple[str, ...] = ()
+    """The roles that shift+Tab goes through; empty for all roles."""
     problem: str = ""
     """Reason that something in the file is not used, as a sentence; empty if all is used."""
 
@@ -43,7 +45,10 @@ def load_settings(path: Path) -> UserSettings:
         theme, problem = "", f"{path.name}: the theme has to be a name. It is not used."
     if keys is None:
         problem = f"{path.name}: keys has to map ids to keys, such as role: ctrl+e. The default keys are used."
-    return UserSettings(theme=theme, keys=keys or {}, problem=problem)
+    roles = members.get("favourite_roles") or []
+    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+        roles, problem = [], f"{path.name}: favourite_roles has to be a list of names. It is not used."
+    return UserSettings(theme=theme, keys=keys or {}, favourite_roles=tuple(map(str, roles)), problem=problem)
 
 
 def _keys(value: object) -> dict[str, tuple[str, ...]] | None:

@@ -147,6 +147,10 @@ class Host(Protocol):
         """Return the roles of this user here, in registry order."""
         ...
 
+    def favourite_roles(self) -> Sequence[str]:
+        """Return the roles that the user's settings name as favourites, in their order."""
+        ...
+
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
         ...

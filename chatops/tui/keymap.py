@@ -14,7 +14,9 @@ from chatops.domain.errors import ConfigError
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "role": "ctrl+r",
+        "next-role": "shift+tab",
         "history": "alt+r",
+        "find": "ctrl+f",
         "pending": "ctrl+g",
         "take-over": "f2",
         "panel": "ctrl+t",

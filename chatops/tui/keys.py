@@ -56,6 +56,7 @@ KEYS: tuple[KeyHelp, ...] = (
         "chat",
         {
             "ctrl+r": "switch the role",
+            "shift+Tab": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
             "ctrl+g": "open what is pending: approvals, or a review",
             "F2": "take over a session that is open elsewhere",
             "PgUp, PgDn": "scroll the transcript",

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
-from chatops.config.settings import store_theme
+from chatops.config.settings import load_settings, store_theme
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import MessageId, SessionId
@@ -151,6 +151,10 @@ class TuiHost(HostRuns, HostTexts):
     def roles(self) -> Sequence[RoleRow]:
         """Return the roles that the user has here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]
+
+    def favourite_roles(self) -> Sequence[str]:
+        """Return the favourite roles of the settings file as it is now."""
+        return load_settings(self._app.paths.settings).favourite_roles
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return each role with its colour."""

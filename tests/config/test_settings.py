@@ -68,3 +68,12 @@ def test_a_file_that_cannot_be_changed_line_by_line_stays_as_it_is(text: str, tm
     with pytest.raises(ConfigError, match="The theme holds until chatops ends"):
         store_theme(path, "gruvbox")
     assert path.read_text() == text
+
+
+def test_favourite_roles_are_a_list_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("favourite_roles: [coder, reviewer]\n")
+    assert load_settings(path).favourite_roles == ("coder", "reviewer")
+    path.write_text("favourite_roles: coder\n")
+    assert load_settings(path).favourite_roles == ()
+    assert "favourite_roles" in load_settings(path).problem

@@ -42,6 +42,22 @@ async def role(context: Context, argument: str) -> Replies:
     return (Choose(role_picker(rows, current=current), role, current),)
 
 
+async def next_role(context: Context) -> Replies:
+    """Switch to the role after the current one among the user's favourites, or among all roles."""
+    if context.settings_locked:
+        return (Notify(context.settings_locked),)
+    known = [row.name for row in await asyncio.to_thread(context.host.roles)]
+    named = await asyncio.to_thread(context.host.favourite_roles)
+    roles = [name for name in named if name in known] or known
+    missing = [name for name in named if name not in known]
+    notices = [Notify(f"settings.yaml: there is no role {missing[0]} in favourite_roles.")] if missing else []
+    current = context.session.snapshot().role
+    following = roles[(roles.index(current) + 1) % len(roles) if current in roles else 0]
+    if following == current:
+        return (*notices, Notify("There is no other role to switch to."))
+    return (*notices, *await role(context, following))
+
+
 async def model(context: Context, argument: str) -> Replies:
     """Pin a model by name, or let the user choose. ``role`` leaves the choice to the role again."""
     if argument:

@@ -71,6 +71,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "roles", "role", id="role"),
+        Binding("shift+tab", "next_role", "next role", id="next-role", priority=True),
         Binding("alt+r", "history", "texts sent before", id="history", priority=True),
         Binding("ctrl+f", "find", "find in this session", id="find", priority=True),
         Binding("ctrl+g", "pending", "pending approvals", id="pending"),
@@ -435,6 +436,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Choose a role (ctrl+r)."""
         if self.opened and self.is_active:
             self._start(partial(self._commands.run, "/role"), group="picker", exclusive=True)
+
+    def action_next_role(self) -> None:
+        """Switch to the next favourite role (shift+Tab)."""
+        if self.opened:
+            self._start(self._switch_to_next_role, group="picker", exclusive=True)
+
+    async def _switch_to_next_role(self) -> None:
+        from chatops.tui.commands.handlers import next_role
+
+        await self._commands.perform(await next_role(self.context))
 
     def action_history(self) -> None:
         """Choose among the texts that were sent before (alt+r)."""

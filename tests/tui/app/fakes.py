@@ -388,6 +388,7 @@ class FakeHost:
         default_factory=lambda: TrustQuestion(folder="1:1:/home/me/project", path="/home/me/project", listed=())
     )
     trusted: list[bool] = field(default_factory=list)
+    favourites: tuple[str, ...] = ()
     folder: Path = Path("/nonexistent")
 
     def history(self) -> Sequence[str]:
@@ -420,6 +421,9 @@ class FakeHost:
             RoleRow(name="coder", model="Qwen 3 (local)", tools=("file_read", "file_edit", "shell_exec")),
             RoleRow(name="researcher", model="Gemini", tools=("web_search", "web_fetch", "file_read")),
         )
+
+    def favourite_roles(self) -> Sequence[str]:
+        return self.favourites
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         return [("assistant", ""), ("coder", ""), ("researcher", "")]

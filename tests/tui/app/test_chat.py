@@ -144,6 +144,19 @@ async def test_ctrl_r_switches_the_role_and_shows_the_difference_first() -> None
 
 
 @pytest.mark.more
+async def test_shift_tab_goes_through_the_favourite_roles_and_shows_the_difference() -> None:
+    async with stage(host=FakeHost(favourites=("researcher", "gone", "assistant"))) as running:
+        await running.press("shift+tab")
+        assert running.session.roles_asked == ["researcher"]
+        assert "+ web_search" in running.text
+        assert "no role gone" in running.text
+        await running.press("shift+tab", "shift+tab")
+        assert running.session.roles_asked == ["researcher", "assistant", "researcher"]
+    async with stage() as running:
+        await running.press("shift+tab")
+        assert running.session.roles_asked == ["researcher"], "after coder, in the registry's order"
+
+
 async def test_slash_commands_reach_the_session() -> None:
     async with stage() as running:
         for text in ("/role researcher", "/model demo", "/model role", "/persona terse", "/rename New   name"):
