@@ -20,12 +20,19 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from chatops.domain.rights import LevelWord, VerdictWord
-from chatops.domain.sandbox import GitAccess
+from chatops.domain.sandbox import GitAccess, SandboxLevel
 from chatops.policy.registry import ROLE_COLOURS
 from chatops.policy.sandbox import host_problem
 
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `domain.sandbox.SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
+
+
+def required_level(word: RequiredLevel) -> SandboxLevel:
+    """Return the level that `word` names."""
+    return SandboxLevel.BASIC if word == "bubblewrap" else SandboxLevel[word.upper()]
+
+
 ScopeWord = Literal["session", "folder", "role"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 _HEX = re.compile("#[0-9a-fA-F]{6}")
@@ -220,7 +227,9 @@ class RulesEntry(Strict):
 class RegistryFile(Lenient):
     """A whole ``model_registry.json``, version 3."""
 
-    rights_keys: ClassVar[frozenset[str]] = frozenset({"users", "tools", "roles", "rules", "sandbox", "max_rounds"})
+    rights_keys: ClassVar[frozenset[str]] = frozenset(
+        {"users", "tools", "roles", "rules", "sandbox", "max_rounds", "mcp_servers", "mcpServers"}
+    )
 
     version: Literal[3] = 3
     default_role: Name = "assistant"
@@ -231,13 +240,16 @@ class RegistryFile(Lenient):
     sandbox: SandboxEntry = Field(default_factory=SandboxEntry)
     rules: RulesEntry = Field(default_factory=RulesEntry)
     mcp_servers: dict[str, JsonValue] = Field(default_factory=dict)
+    """Validated by `config.server_read`."""
+    mcpServers: dict[str, JsonValue] = Field(default_factory=dict)
+    """The same, as other programs write it."""
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
     """Validated one by one by `config.workflow_read`."""
     max_rounds: Rounds | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False
 
-    @field_validator("models", "roles", "users", "tools", "workflows", mode="before")
+    @field_validator("models", "roles", "users", "tools", "workflows", "mcp_servers", "mcpServers", mode="before")
     @classmethod
     def _without_notes(cls, value: object) -> object:
         """Drop notes between the entries (``"x-note": "…"``). An object stays an entry, whatever its name.
@@ -253,12 +265,15 @@ def json_schema() -> dict[str, object]:
     """Return the schema that ``chatops registry schema`` prints."""
     from pydantic.json_schema import models_json_schema
 
+    from chatops.config.server_read import ServerEntry
     from chatops.config.workflow_read import WorkflowEntry
 
-    _, schema = models_json_schema([(RegistryFile, "validation"), (WorkflowEntry, "validation")])
+    entries = (WorkflowEntry, ServerEntry)
+    _, schema = models_json_schema([(entry, "validation") for entry in (RegistryFile, *entries)])
     definitions = schema["$defs"]
     file = definitions.pop(RegistryFile.__name__)
-    file["properties"]["workflows"]["additionalProperties"] = {"$ref": f"#/$defs/{WorkflowEntry.__name__}"}
+    for key, entry in (("workflows", WorkflowEntry), ("mcp_servers", ServerEntry), ("mcpServers", ServerEntry)):
+        file["properties"][key]["additionalProperties"] = {"$ref": f"#/$defs/{entry.__name__}"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **file,

@@ -12,7 +12,6 @@ from chatops.config.registry_model import (
     Lenient,
     ModelEntry,
     RegistryFile,
-    RequiredLevel,
     RoleEntry,
     RoleSandboxEntry,
     RuleEntry,
@@ -22,16 +21,18 @@ from chatops.config.registry_model import (
     ToolEntry,
     UserEntry,
     free_key,
+    required_level,
 )
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
 from chatops.policy.patterns import parse_rule, pattern_from_list
 from chatops.policy.registry import (
     HostType,
     KeySource,
+    McpServerSpec,
     ModelSpec,
     ModelType,
     Price,
@@ -40,6 +41,7 @@ from chatops.policy.registry import (
     Timeouts,
     ToolSetting,
     UserSpec,
+    server_of,
 )
 from chatops.policy.verdicts import Rule
 from chatops.policy.workflow import Definition
@@ -162,9 +164,19 @@ class _Reader:
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
+            servers=self._servers(file),
             workflows=self._workflows(file),
             warnings=tuple(self.warnings),
         )
+
+    def _servers(self, file: RegistryFile) -> tuple[McpServerSpec, ...]:
+        if not (file.mcp_servers or file.mcpServers):
+            return ()
+        from chatops.config.server_read import servers_in  # few registries name servers
+
+        found, warnings = servers_in(self.document, file.mcp_servers, file.mcpServers)
+        self.warnings += warnings
+        return found
 
     def _workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:
@@ -254,7 +266,7 @@ class _Reader:
             max_rounds=entry.max_rounds,
             rules=tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(entry.rules)),
             responder=entry.responder,
-            require=_required(entry.sandbox.require),
+            require=required_level(entry.sandbox.require),
             contain=entry.contain,
         )
 
@@ -317,7 +329,11 @@ class _Reader:
 
     def _tool_name(self, name: str, path: Path) -> str:
         """Return the tool that `name` means. A near miss is an error: a restriction on it would restrict nothing."""
-        if name not in KNOWN_TOOLS and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8)):
+        if (
+            name not in KNOWN_TOOLS
+            and not server_of(name)
+            and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8))
+        ):
             raise self.error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
         return self._meant(name, path)
 
@@ -358,7 +374,7 @@ def _siblings(path: Path) -> list[str]:
 
 def _sandbox(entry: SandboxEntry) -> SandboxSpec:
     return SandboxSpec(
-        require=_required(entry.require),
+        require=required_level(entry.require),
         network=entry.network,
         hosts=tuple(host.lower() for host in entry.hosts),
         git=entry.git,
@@ -366,10 +382,6 @@ def _sandbox(entry: SandboxEntry) -> SandboxSpec:
         write=tuple(entry.write),
         env=tuple(entry.env),
     )
-
-
-def _required(word: RequiredLevel) -> SandboxLevel:
-    return SandboxLevel.BASIC if word == "bubblewrap" else SandboxLevel[word.upper()]
 
 
 def _level(word: str) -> AccessLevel:
@@ -381,8 +393,6 @@ def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
     for name, model in file.models.items():
         if doubt := _format(model.tool_format):
             yield ("models", name, "tool_format"), doubt
-    if file.mcp_servers:
-        yield ("mcp_servers",), "MCP servers are not in this version, so none is used"
     if site:
         yield from _only_for_users(file)
     elif file.approve_any_shell:

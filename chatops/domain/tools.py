@@ -138,6 +138,8 @@ class ToolSpec:
     """True if it sends text off the machine, so that it asks once the session has read workspace files."""
     timeout_s: float = 60.0
     source: str = BUILT_IN
+    output_schema: str = ""
+    """JSON Schema of the structured result, canonical; empty: the tool declares none."""
     steps: tuple[str, ...] = ()
     """Names of the workflow steps that it is bound to, as ``STEP`` or ``WORKFLOW.STEP``; empty: usable everywhere."""
 
@@ -164,10 +166,11 @@ def definition_of(spec: ToolSpec) -> str:
     of an earlier version is not reviewed again.
     """
     known = (spec.name, spec.description, spec.schema, spec.read_only, spec.idempotent, spec.source)
+    declared = (spec.output_schema,) if spec.output_schema else ()
     # Built-in tools have those of `BUILT_IN_TOOLS`. Without any, a digest is that of versions without capabilities.
     if spec.source != BUILT_IN and spec.capabilities != NO_CAPABILITIES:
-        return digest(*known, asdict(spec.capabilities))
-    found = digest(*known)
+        return digest(*known, asdict(spec.capabilities), *declared)
+    found = digest(*known, *declared)
     return _FIRST_WORDING[spec.name] if _REWORDED.get(spec.name) == found else found
 
 
@@ -248,6 +251,22 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The MCP server that runs a call, and its tool as the server describes it."""
+
+    name: str
+    """Name of the server in the registry."""
+    origin: str
+    """The command that starts the server, or its URL; from the registry."""
+    tool: str
+    """Name that the server gives the tool; untrusted text."""
+    description: str
+    """The server's own words about the tool; untrusted text."""
+    by_url: bool = False
+    """True if `origin` is a URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
     """Facts that the inspection of a call found: judged, shown to the user, digested.
 
@@ -304,6 +323,8 @@ class CallFacts:
     folder: str = ""
     """Identity of the workspace folder, see `config.folder_identity`. Empty: not known. Remembered rules depend on it;
     approvals are bound to `cwd` and `paths`."""
+    server: ServerFacts | None = None
+    """The MCP server that runs the call; None: chatops runs it."""
 
 
 class ResultSource(StrEnum):

@@ -342,6 +342,7 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         ("the folder it runs in", before.cwd, after.cwd),
         ("the files it touches", before.paths, after.paths),
         ("the hosts it contacts", before.hosts, after.hosts),
+        ("the server, or what it says of the tool", before.server, after.server),
     ):
         if old != new:
             yield name

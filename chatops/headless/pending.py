@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.events import AskReason, Denial, PendingCall
@@ -20,6 +21,7 @@ from chatops.runtime.descriptions import (
     describe_extra,
     describe_lacks,
     describe_processes,
+    describe_server,
     describe_start,
 )
 
@@ -48,6 +50,7 @@ def describe(pending: PendingCall) -> str:
         *_known(pending),
         *_some("Caution:  ", [facts.caution]),
         *_some("Read with repairs: ", facts.repairs),
+        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_server(facts.server)),
         *_some("Program:  ", [" ".join(facts.interpreter)]),
         *_some("Runs in:  ", [show_path(facts.cwd)] if facts.cwd else []),
         *_some("Path:     ", () if contained else map(show_path, facts.paths)),
@@ -67,6 +70,8 @@ def describe(pending: PendingCall) -> str:
     if facts.command:
         what = "Code" if facts.interpreter else "Command"
         lines += ["", f"{what}, exactly as it would run:", _block(reveal(facts.command))]
+    if facts.server is not None:
+        lines += ["", "The server says of this tool:", _block(reveal(facts.server.description))]
     if facts.diff:
         title = "Change:"
         if contained:
@@ -97,6 +102,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "effects": [{"label": label, "value": value} for label, value in describe_command(facts)],
         "command": facts.command,
         "diff": facts.diff,
+        "server": asdict(facts.server) if facts.server is not None else None,
         "sandbox": facts.sandbox,
         "network": facts.network or bool(facts.hosts),
         "lacks": [value for _, value in describe_lacks(facts)],

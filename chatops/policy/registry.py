@@ -1,11 +1,12 @@
 """The registry as values: the content of `model_registry.json`, parsed and checked."""
 
+import shlex
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from chatops.domain.decisions import RuleScope
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.policy.verdicts import Rule
 from chatops.policy.workflow import Definition
 
@@ -151,6 +152,60 @@ class ToolSetting:
     """For ``web_fetch``: ports besides 80 and 443 that it may connect to."""
 
 
+SERVER_MARK = "__"
+"""Stands between the name of an MCP server and the name of its tool: ``time__get_current_time``."""
+
+
+class ServerTransport(StrEnum):
+    """How to reach an MCP server."""
+
+    STDIO = "stdio"
+    """chatops starts it, and talks to it over its standard streams."""
+    HTTP = "http"
+    """Streamable HTTP; servers that only know SSE are found too."""
+    SSE = "sse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerSpec:
+    """An MCP server: a command that chatops starts, or a URL."""
+
+    name: str
+    transport: ServerTransport
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Variables of the command. ``${NAME}`` in a value stands for a variable of chatops."""
+    cwd: str = ""
+    """Folder that the command starts in, absolute; empty: the workspace."""
+    sandbox: SandboxSpec = NARROWEST
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Sent to the host of `url` only. ``${NAME}`` as in `env`."""
+    oauth: bool = False
+    tool_names: tuple[str, ...] | None = None
+    """The tools to use, by the server's names; None: all."""
+    tools: tuple[tuple[str, ToolSetting], ...] = ()
+    """Verdict and access level of tools, by the server's names."""
+    timeout_s: float = 60.0
+    """Default limit of a call in seconds."""
+
+    @property
+    def origin(self) -> str:
+        """The command as one line, or the URL."""
+        return self.url or shlex.join(self.command)
+
+
+def mcp_source(server: str) -> str:
+    """Return the source of the tools of an MCP server, as specs and lists name it."""
+    return f"MCP server {server}"
+
+
+def server_of(tool: str) -> str:
+    """Return the name of the MCP server that `tool` names by its form; empty if it names none."""
+    server, mark, name = tool.partition(SERVER_MARK)
+    return server if mark and name else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """One registry file as values. Mappings are tuples of specs with unique names, in file order."""
@@ -174,6 +229,8 @@ class Registry:
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""
     rule_scopes: tuple[RuleScope, ...] = tuple(RuleScope)
     """Scopes of remembered rules that the file leaves on. In the site registry they bind everyone."""
+    servers: tuple[McpServerSpec, ...] = ()
+    """MCP servers."""
     workflows: tuple[Definition, ...] = ()
     """Workflows of the file itself. Those in files beside it are found by `config.workflow_files`."""
     warnings: tuple[str, ...] = ()

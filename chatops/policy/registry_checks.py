@@ -8,8 +8,8 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
-from chatops.policy.registry import ModelSpec, ModelType, RoleSpec, UserSpec
-from chatops.policy.resolve import Registries, least_access
+from chatops.policy.registry import SERVER_MARK, ModelSpec, ModelType, RoleSpec, UserSpec, mcp_source, server_of
+from chatops.policy.resolve import Registries, least_access, listed_tools
 
 MOST_TOOLS = 8
 """Number of tools in one role above which models choose badly."""
@@ -31,7 +31,7 @@ def registry_warnings(
     `absent` are tools that exist but lack what they need here; naming them is no mistake. Without `personas` they are
     not checked.
     """
-    tools = [*(spec.name for spec in specs), *absent]
+    tools = [*(spec.name for spec in specs), *absent, *_of_servers(registries, specs=specs)]
     out: list[str] = []
     if not any(registry.roles for registry in registries if registry is not None):
         out.append(
@@ -42,7 +42,7 @@ def registry_warnings(
         if registry is None:
             continue
         for role in registry.roles:
-            out += _role(role, tools=tools)
+            out += _role(role, tools=tools, specs=specs)
             out += _rules(role, specs=specs)
             out += _models(role, registries=registries)
             if personas is not None and role.persona and role.persona not in personas:
@@ -65,10 +65,15 @@ def withheld_tools(
     unknown names, which `registry_warnings` reports.
     """
     known = {spec.name: spec for spec in specs}
+    sources = {spec.source for spec in specs}
+    servers = {server.name for registry in registries if registry is not None for server in registry.servers}
     by_reason: dict[str, list[str]] = {}
     for tool in dict.fromkeys(role.tools or ()):
+        server = server_of(tool)
         if tool in absent:
             reason = absent[tool]
+        elif server in servers and mcp_source(server) not in sources:
+            reason = f"the MCP server {server} is not connected, and was not before"
         elif tool not in known or known[tool].steps or grant.tool(tool) is not None:
             continue
         elif grant.level < (least := least_access(known[tool], registries=registries)):
@@ -88,7 +93,25 @@ def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
     return next((model for model in found if model is not None), None)
 
 
-def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
+def _of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
+    """Yield the names that stand for tools of MCP servers: of all, and those of servers whose tools are not known."""
+    known = {spec.source for spec in specs}
+    for registry in filter(None, registries):
+        for server in registry.servers:
+            yield f"{server.name}{SERVER_MARK}*"
+            if mcp_source(server.name) not in known:
+                named = [name for role in registry.roles for name in (*(role.tools or ()), *_ruled(role))]
+                named += [tool for tool, _ in registry.tools]
+                for user in registry.users or ():
+                    named += [*user.confirm_deny, *(text.partition(":")[0].strip() for text in user.confirm_allow)]
+                yield from (name for name in named if server_of(name) == server.name)
+
+
+def _ruled(role: RoleSpec) -> Iterator[str]:
+    return (rule.tool for rule in role.rules)
+
+
+def _role(role: RoleSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
     listed = role.tools or ()
     for tool in listed:
         if tool not in tools:
@@ -96,14 +119,16 @@ def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
     for rule in role.rules:
         if rule.tool not in tools:
             yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
-    if len(listed) > MOST_TOOLS:
-        yield f"Role {role.name} lists {len(listed)} tools; models choose badly among more than {MOST_TOOLS}."
+    if (count := len(listed_tools(listed, specs=specs))) > MOST_TOOLS:
+        yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}."
 
 
 def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
     """Yield a warning for each rule of the role that no call can match."""
     for rule in role.rules:
-        if role.tools is not None and rule.tool not in role.tools:
+        if role.tools is not None and rule.tool not in listed_tools(role.tools, specs=specs):
+            if f"{server_of(rule.tool)}{SERVER_MARK}*" in role.tools:
+                continue
             yield f"A rule of role {role.name} can never match: the role does not list the tool {rule.tool}."
         elif why := _never_matches(rule.tool, rule.pattern, specs=specs):
             yield f"The rule {show_rule(rule.tool, rule.pattern)} of role {role.name} can never match: {why}."

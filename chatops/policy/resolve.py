@@ -17,7 +17,7 @@ from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
-from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
+from chatops.policy.registry import SERVER_MARK, Registry, RoleSpec, ToolSetting, UserSpec, mcp_source, server_of
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 from chatops.policy.workflow import StepPlace, binding_layers
@@ -268,10 +268,22 @@ def _rules(role: RoleSpec, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
     )
 
 
+def listed_tools(names: Sequence[str], *, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
+    """Return the tools that a role lists, each once. ``SERVER__*`` means all tools of that MCP server."""
+    found: dict[str, None] = {}
+    for name in names:
+        if name.endswith(f"{SERVER_MARK}*"):
+            prefix, source = name[:-1], mcp_source(server_of(name))
+            found |= {spec.name: None for spec in specs if spec.name.startswith(prefix) and spec.source == source}
+        else:
+            found[name] = None
+    return tuple(found)
+
+
 def _role_layers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Layer]:
     layers = []
     if role.tools is not None:
-        rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in dict.fromkeys(role.tools))
+        rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in listed_tools(role.tools, specs=specs))
         layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY))
     strict = tuple(rule for rule in _rules(role, specs) if rule.verdict is not Verdict.ALLOW)
     if strict:

@@ -3,7 +3,7 @@
 They are derived from stored values alone, so they are correct before any process opens the session.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
@@ -11,7 +11,7 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
-from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
+from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts, ToolCall
 from chatops.domain.wording import cut, plural
 from chatops.engine.state import (
     AwaitingDecision,
@@ -286,3 +286,11 @@ def _named(call: ToolCall, facts: CallFacts | None) -> str:
 
 def _shown(text: str) -> str:
     return reveal(cut(text, most=_LONGEST), newlines=False)
+
+
+def describe_server(server: ServerFacts | None) -> Iterator[tuple[str, str]]:
+    """Yield what the user has to know of the MCP server that runs a call, labelled; untrusted text."""
+    if server is not None:
+        yield "server", f"{server.name} (MCP)"
+        yield ("at" if server.by_url else "started by"), server.origin
+        yield "its tool", server.tool

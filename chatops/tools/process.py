@@ -136,22 +136,13 @@ async def run_command(
 def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
-    files = [_memory_file(data) for data in command.data]
+    files = [memory_file(data) for data in command.data]
     out_read, out_write = os.pipe()
     status_read, status_write = (end.detach() for end in socket.socketpair())
     numbers = iter(files)
     argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
     if not command.contained:
-        argv = [
-            sys.executable,
-            "-I",
-            "-S",
-            supervisor.__file__,
-            str(status_write),
-            str(os.getpid()),
-            command.limits,
-            *argv,
-        ]
+        argv = supervised(argv, status=status_write, limits=command.limits)
     try:
         # Fork on the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
         process = subprocess.Popen(
@@ -348,7 +339,12 @@ class _Running:
             self.process.wait()
 
 
-def _memory_file(data: bytes) -> int:
+def supervised(argv: list[str], *, status: int, limits: str) -> list[str]:
+    """Return `argv` under the supervisor, which reports the end to `status`; `limits` as in `Command`."""
+    return [sys.executable, "-I", "-S", supervisor.__file__, str(status), str(os.getpid()), limits, *argv]
+
+
+def memory_file(data: bytes) -> int:
     """Return a descriptor of a file in memory, at its start."""
     descriptor = os.memfd_create("chatops")
     with open(descriptor, "wb", closefd=False) as file:

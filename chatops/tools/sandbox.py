@@ -97,6 +97,10 @@ descriptors above 9.
 """
 
 
+_SERVE = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec "$@"'
+"""Script that runs a server: its standard input is for its messages, so it reports nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
     """How a command would be confined. `program` is the path of bwrap, empty if the command runs unsandboxed."""
@@ -265,11 +269,13 @@ def sandboxed_command(
     masked: bool = False,
     stage: Stage | None = None,
     channel: int | None = None,
+    serves: bool = False,
 ) -> Command:
     """Return a command that runs `argv` as `confined` says, under the limits of `context`.
 
     `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`. `channel`:
     descriptor of a unix socket that passes on the listening socket of the command's own network, see `own_network`.
+    `serves`: the command is a server that reads its standard input, so it does not take part in the handshake.
 
     Lists all visible user folders: call it in a thread.
 
@@ -314,12 +320,12 @@ def sandboxed_command(
         "-c",
     )
     return Command(
-        argv=(*_own_network(channel), *outer, _WATCH, "sh", *argv),
+        argv=(*_own_network(channel), *outer, _SERVE if serves else _WATCH, "sh", *argv),
         cwd=cwd,
         environment=environment,
         call=call,
         contained=True,
-        reports=True,
+        reports=not serves,
         data=(config,) if DATA in outer else (),
         passed=() if channel is None else (channel,),
     )

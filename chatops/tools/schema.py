@@ -39,22 +39,22 @@ def may_take_long(schema: str) -> bool:
     return any(f'"{word}"' in plain for word in _UNBOUNDED)
 
 
-def schema_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
+def schema_problems(value: JsonValue, *, schema: str, noun: str = ARGUMENT) -> tuple[Problem, ...]:
     """Validate arguments against a JSON Schema (draft 2020-12 unless it says otherwise) and return the problems.
 
     A schema that cannot be used or takes too long is a problem too, so nothing passes unchecked. Blocks. Never raises
     and never fetches a ``$ref``.
     """
     if not may_take_long(schema):
-        return problems_in_process(value, schema=schema, noun=ARGUMENT)
+        return problems_in_process(value, schema=schema, noun=noun)
     try:
-        return _problems().validate_python(run_isolated(_problems_isolated, value=value, schema=schema))
+        return _problems().validate_python(run_isolated(_problems_isolated, value=value, schema=schema, noun=noun))
     except IsolatedCallError as error:
         return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
 
 
-def _problems_isolated(value: JsonValue, schema: str) -> JsonValue:
-    found: JsonValue = _problems().dump_python(problems_in_process(value, schema=schema, noun=ARGUMENT), mode="json")
+def _problems_isolated(value: JsonValue, schema: str, noun: str) -> JsonValue:
+    found: JsonValue = _problems().dump_python(problems_in_process(value, schema=schema, noun=noun), mode="json")
     return found
 
 

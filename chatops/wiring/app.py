@@ -43,6 +43,7 @@ from chatops.wiring.logs import start_logging
 from chatops.wiring.options import Options, workspace_of
 from chatops.wiring.registry_watch import RegistryWatch
 from chatops.wiring.rights import Limits, RegistryRights, current_user
+from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
@@ -164,6 +165,10 @@ class App:
         """Notify every open session that rights have changed without a change of the registry."""
         self._notify_sessions(RegistryNews(notices=()))
 
+    def _notify_all(self, text: str) -> None:
+        for session in self._sessions():
+            session.notify_soon(text)
+
     def _notify_sessions(self, news: RegistryNews) -> None:
         """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
         for session in self._sessions():
@@ -206,7 +211,22 @@ class App:
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
         own, data = self.memories, self.paths.data
-        return Toolbox(self.web_ports, data=data, environ=os.environ, memories=own, further=self._tools)
+        servers = self.servers.tools
+        return Toolbox(
+            self.web_ports, data=data, environ=os.environ, memories=own, further=self._tools, servers=servers
+        )
+
+    @cached_property
+    def servers(self) -> McpServers:
+        """The MCP servers that the registries in force name."""
+        return McpServers(
+            lambda: (self._registries(), self._coming()),
+            workspace=self.workspace,
+            protected=self.protected_paths,
+            data=self.paths.data,
+            changed=self.notify_rights_changed,
+            notify=self._notify_all,
+        )
 
     @cached_property
     def personas(self) -> Personas:
@@ -285,6 +305,9 @@ class App:
         command line's.
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
+        if not attended:
+            # The first turn is offered only the tools that are known when it starts.
+            await self.servers.settle()
         if attended and self.options.role in self.rights.roles():
             self.settings.set(f"role:{self.workspace}", str(self.options.role))
         session = await open_session(
@@ -396,6 +419,8 @@ class App:
             await run.aclose()
         for session in self._sessions():
             await session.aclose()
+        if "servers" in self.__dict__:
+            await self.servers.aclose()
         if "models" in self.__dict__:
             await self.models.aclose()
         if self._worker is not None:

@@ -46,6 +46,10 @@ class Background:
         """Load what the first message needs (about a second of work in a thread), after the first key presses."""
         self._begin(self._warm_up(model), name="warm-up")
 
+    def connect_servers(self) -> None:
+        """Connect to the MCP servers of the registry, after the first key presses."""
+        self._begin(self._connect_servers(), name="MCP servers")
+
     def offer_models(self, chat: SessionView) -> None:
         """Look for a key and for servers on this machine if the demo answers, and notify the user of them."""
         if chat.snapshot().is_demo:
@@ -72,6 +76,10 @@ class Background:
         except Exception:
             # The first message tries again and reports the error to the user.
             log.info("the model client could not be prepared", exc_info=True)
+
+    async def _connect_servers(self) -> None:
+        await asyncio.sleep(WARM_UP_S)
+        self._app.servers.start()
 
     async def _offer(self, chat: SessionView) -> None:
         await asyncio.sleep(WARM_UP_S)

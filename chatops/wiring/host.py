@@ -47,6 +47,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     opened = await host.opened(session, last=last, pick=pick)
     host.background.warm_up(opened.session.snapshot().model)
     host.background.offer_models(opened.session)
+    host.background.connect_servers()
     host.background.watch_files()
     host.background.back_up()
     return opened

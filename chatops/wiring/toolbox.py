@@ -6,6 +6,7 @@ from pathlib import Path
 from chatops.config.memory import Memories
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
+from chatops.policy.registry import server_of
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
@@ -30,12 +31,14 @@ class Toolbox:
         environ: Mapping[str, str],
         memories: Memories | None = None,
         further: Sequence[Tool] = (),
+        servers: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
-        """Build the catalog. `further` are tools beside the built-in ones.
+        """Build the catalog. `further` are tools beside the built-in ones; `servers` returns those of MCP servers.
 
         Raises ConfigError if one has the name of another.
         """
         self._further = tuple(further)
+        self._servers = servers
         self._ports = ports
         self._data = data
         self._environ = environ
@@ -45,16 +48,21 @@ class Toolbox:
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
-        return self._catalog().get(name)
+        found = self._catalog().get(name)
+        if found is None and server_of(name):
+            return next((tool for tool in self._servers() if tool.spec.name == name), None)
+        return found
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """All tools, in a fixed order."""
-        return self._catalog().specs
+        return self.specs_for("")
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
         """Return the specs of all tools, and of those packaged with `workflow` (an empty string: none, in a chat)."""
-        return self._catalog().specs_for(workflow)
+        own = self._catalog().specs_for(workflow)
+        names = {spec.name for spec in own}
+        return (*own, *(tool.spec for tool in self._servers() if tool.spec.name not in names))
 
     @property
     def absent(self) -> Mapping[str, str]:

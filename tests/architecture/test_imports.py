@@ -94,6 +94,21 @@ def test_the_app_is_on_its_way_to_the_first_paint_without_client_and_dialects() 
     assert loaded & {"openai", "httpx2", "chatops.dialects"} == set()
 
 
+@pytest.mark.some(1)
+@pytest.mark.parametrize("servers", [{"time": {"command": ["mcp-server-time"]}}, {}])
+def test_the_mcp_sdk_is_loaded_by_the_first_connection_and_not_before(
+    servers: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"roles": {"a": {"tools": ["time__*"]}}, "mcp_servers": servers}))
+    program = (
+        "import sys; sys.argv[1:] = ['--registry', sys.argv[1], 'tools', 'list']\n"
+        "from chatops.__main__ import main\n" + _CALL
+    )
+    loaded = _loaded(program, str(tmp_path / "r.json"))
+    assert ("chatops.mcp.servers" in loaded) == bool(servers)
+    assert loaded & {"mcp", "mcp_types", "httpx2", "chatops.mcp.connection"} == set()
+
+
 _CALL = """
 try:
     code = main()

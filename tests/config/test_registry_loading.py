@@ -308,7 +308,7 @@ def test_missing_and_empty_tools_differ_and_backups_keep_their_order() -> None:
     [
         ({"models": {"m": {"tool_format": "Hermse"}}}, "models.m.tool_format", "'hermes' may be meant"),
         ({"models": {"m": {"tool_format": "?"}}}, "models.m.tool_format", "auto, native, "),
-        ({"mcp_servers": {"a": {}}}, "mcp_servers", "not in this version"),
+        ({"mcpServers": {"a": {"command": "x", "autoApprove": ["*"]}}}, "mcpServers.a.autoApprove", "not known"),
         ({"approve_any_shell": True}, "approve_any_shell", "site registry"),
     ],
 )

@@ -28,6 +28,7 @@ from chatops.runtime.descriptions import (
     describe_extra,
     describe_lacks,
     describe_processes,
+    describe_server,
     describe_start,
     risky_parts,
 )
@@ -43,7 +44,7 @@ LIST_ROWS = 4
 def describe(pending: PendingCall, *, unfolded: bool) -> Description:
     """Return everything the user has to see."""
     payload = (*_head(pending), *_command(pending.facts), *_labels(pending), *_output(pending))
-    payload = (*payload, *_change(pending.facts), *_arguments(pending.facts))
+    payload = (*payload, *_change(pending.facts), *_arguments(pending.facts), *_described(pending.facts))
     return Description(rows=(*payload, *_said(pending, unfolded=unfolded)), payload=len(payload))
 
 
@@ -101,6 +102,8 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         yield Row(label="started", text=describe_start(pending.interruption, now=time.time()))
         if ended := describe_processes(pending.interruption, facts):
             yield Row(label="processes", text=ended)
+    for label, text in describe_server(facts.server):
+        yield Row(label=label, text=line(text), exact=True)
     if facts.interpreter:
         yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True)
     if facts.cwd:
@@ -139,6 +142,17 @@ def _grant(pending: PendingCall) -> Row:
     allowed = f"{tool} with exactly these arguments" if exactly else show_rule(tool, pattern)
     text = f"{line(allowed)}  (this session, as {line(pending.role)})"
     return Row(label="s allows", text=text, exact=not exactly)
+
+
+def _described(facts: CallFacts) -> Iterator[Row]:
+    """Yield what the server says of the tool. It is a part of what is approved."""
+    if facts.server is None:
+        return
+    yield Row()
+    said = facts.server.description.strip()
+    yield Row(text="The server says of this tool" if said else "The server says nothing of this tool", tone="heading")
+    if said:
+        yield from _exact(said, "quiet")
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:

@@ -1,0 +1,124 @@
+"""The tools of a server as chatops names, judges and describes them.
+
+What a server lists is untrusted. Names are reduced to what model servers accept. Its hints (``readOnlyHint`` and so on)
+say nothing about rights: only the registry does.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from chatops.domain.canonical import JsonValue, canonical, json_or_text
+from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import Capabilities, ToolSpec, definition_of
+from chatops.policy.registry import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
+from chatops.tools.output import visible
+
+MOST_DESCRIPTION = 20_000
+MOST_SCHEMA = 100_000
+"""Characters. A tool with more is left out: nobody could review it."""
+_MOST_NAME = 64
+_NO_SETTING = ToolSetting()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A tool of a server. `name` is the server's name for it."""
+
+    name: str
+    spec: ToolSpec
+
+    @property
+    def definition(self) -> str:
+        """Digest of all that the server says of the tool."""
+        return definition_of(self.spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A tool as a server lists it."""
+
+    name: str
+    description: str
+    input_schema: JsonValue
+    output_schema: JsonValue = None
+
+
+def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
+    """Return the tools to use of those that `server` lists, and a sentence for each that cannot be used.
+
+    Of two tools of one name the first counts, so a later one cannot take its place.
+    """
+    found: dict[str, Listed] = {}
+    doubts: list[str] = []
+    names: set[str] = set()
+    for tool in described:
+        if tool.name in names:
+            doubts.append(f"it lists {visible(tool.name)} twice; the first one is used")
+            continue
+        names.add(tool.name)
+        if server.tool_names is not None and tool.name not in server.tool_names:
+            continue
+        if fault := _fault(tool):
+            doubts.append(f"{visible(tool.name)} is not used: {fault}")
+            continue
+        spec = _spec(server, tool)
+        if spec.name in found:
+            doubts.append(f"{visible(tool.name)} is not used: another tool is called {spec.name} already")
+        else:
+            found[spec.name] = Listed(name=tool.name, spec=spec)
+    wanted = (*(server.tool_names or ()), *(name for name, _ in server.tools))
+    doubts += [f"it has no tool {visible(name)}" for name in dict.fromkeys(wanted) if name not in names]
+    return tuple(found.values()), tuple(doubts)
+
+
+def local_name(server: str, tool: str) -> str:
+    """Return the name of a server's tool here: letters, digits, - and _, at most 64 of them."""
+    name = f"{server}{SERVER_MARK}{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
+    if len(name) <= _MOST_NAME:
+        return name
+    mark = sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{name[: _MOST_NAME - 9]}_{mark}"
+
+
+def _fault(tool: Described) -> str:
+    if not tool.name.strip():
+        return "it has no name"
+    if len(tool.description) > MOST_DESCRIPTION:
+        return f"its description has {len(tool.description):,} characters"
+    for schema in (tool.input_schema, tool.output_schema):
+        try:
+            text = canonical(schema)
+        except (ValueError, RecursionError, TypeError):
+            return "its schema cannot be read"
+        if len(text) > MOST_SCHEMA:
+            return f"its schema has {len(text):,} characters"
+        if isinstance(json_or_text(text), str):
+            return "its schema is nested too deeply"
+    if not isinstance(tool.input_schema, Mapping) or tool.input_schema.get("type", "object") != "object":
+        return "its arguments are no object"
+    return ""
+
+
+def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
+    setting = dict(server.tools).get(tool.name, _NO_SETTING)
+    assert isinstance(tool.input_schema, Mapping)
+    reaches_out = bool(server.url or server.sandbox.network or server.sandbox.hosts)
+    return ToolSpec(
+        name=local_name(server.name, tool.name),
+        description=_clean(tool.description),
+        schema=_clean(canonical({"type": "object", **tool.input_schema})),
+        output_schema=_clean(canonical(tool.output_schema)) if tool.output_schema is not None else "",
+        min_access=AccessLevel.OPERATOR if setting.min_access is None else setting.min_access,
+        verdict=setting.verdict or Verdict.ASK,
+        capabilities=Capabilities(reads_workspace=not server.url),
+        asks_after_reading=reaches_out,
+        timeout_s=setting.timeout_s or server.timeout_s,
+        source=mcp_source(server.name),
+    )
+
+
+def _clean(text: str) -> str:
+    """Replace lone surrogates, which would break whatever stores or sends the text."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,228 @@
+"""A connection to one server, by the SDK: connect, list tools, call them.
+
+Imports the SDK, which takes half a second: import this module in a thread. A connection is entered and left in one
+task. Its calls may come from other tasks, and cancelling one leaves the connection usable.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from mcp import Client, MCPError, types
+from mcp.client.session import IncomingMessage
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+from chatops import __version__
+from chatops.domain.sandbox import SandboxSpec
+from chatops.mcp.http import Origin
+from chatops.mcp.process import ServerProcess, ServerStartError, Surroundings, running
+from chatops.mcp.stdio import stdio_transport
+from chatops.policy.registry import McpServerSpec, ServerTransport
+from chatops.tools.output import visible
+
+log = logging.getLogger(__name__)
+# The SDK logs each line that it cannot read with a traceback, and with the server's words.
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+CONNECT_S = 30.0
+"""Seconds in which a server has to answer after it was started."""
+LIST_S = 10.0
+"""Seconds in which a server has to list its tools."""
+_MOST_PAGES = 100
+_MOST_TOOLS = 500
+_REASON = 300
+_UNKNOWN_TRANSPORT = (400, 404, 405)
+"""Statuses with which a server answers that does not know streamable HTTP."""
+_SESSION_ENDED = 404
+"""Status with which a server answers that has forgotten the session."""
+
+Progress = Callable[[float, float | None, str], None]
+
+
+class LostError(Exception):
+    """Raised if the connection ended during a call: it is not known whether the call took effect."""
+
+
+class CallError(Exception):
+    """Raised if the server refused a call, with its words; untrusted text."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Connection:
+    """An established connection."""
+
+    client: Client
+    process: ServerProcess | None
+    lost: asyncio.Event
+    """Set when the connection has ended."""
+    sandbox: str = ""
+    """How the server's process is confined; empty: it is reached by URL."""
+    network: bool = True
+    origin: Origin | None = None
+    """HTTP to the server; None: it is a process."""
+
+    @property
+    def protocol(self) -> str:
+        """Version of the protocol that both sides speak."""
+        return self.client.protocol_version
+
+    async def tools(self) -> list[types.Tool]:
+        """Return the server's tools, from all pages. Raises TimeoutError, MCPError and others."""
+        found: list[types.Tool] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        async with asyncio.timeout(LIST_S):
+            for _ in range(_MOST_PAGES):
+                params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+                page = await self.client.session.list_tools(params=params)
+                found += page.tools
+                cursor = page.next_cursor
+                if cursor is None or cursor in seen or len(found) >= _MOST_TOOLS:
+                    break
+                seen.add(cursor)
+        return found[:_MOST_TOOLS]
+
+    async def call(self, tool: str, arguments: dict[str, Any], *, shown: Progress) -> types.CallToolResult:
+        """Call a tool once, without a time limit. `shown` gets its progress.
+
+        Raises CallError, LostError.
+        """
+
+        async def forward(progress: float, total: float | None, message: str | None) -> None:
+            shown(progress, total, message or "")
+
+        try:
+            result = await self.client.session.call_tool(
+                tool, arguments, progress_callback=forward, allow_input_required=True
+            )
+        except MCPError as error:
+            if self.lost.is_set() or error.code == types.CONNECTION_CLOSED:
+                self.lost.set()
+                raise LostError from error
+            if self.origin is not None and self.origin.last_status == _SESSION_ENDED:
+                self.lost.set()
+            raise CallError(visible(error.message, limit=_REASON)) from error
+        except Exception as error:
+            if self.lost.is_set() or isinstance(error, httpx2.HTTPError | OSError):
+                self.lost.set()
+                raise LostError from error
+            raise CallError(reason_of(error)) from error
+        if isinstance(result, types.InputRequiredResult):
+            raise CallError("the server asks for input, which cannot be given here; nothing was sent to it")
+        return result
+
+
+@asynccontextmanager
+async def connected(
+    spec: McpServerSpec, sandbox: SandboxSpec, surroundings: Surroundings, *, changed: Callable[[], None]
+) -> AsyncIterator[Connection]:
+    """Connect to a server, for as long as the block runs. `changed` is called when its list of tools may have changed.
+
+    Raises ServerStartError with the reason.
+    """
+    async with AsyncExitStack() as stack:
+        process: ServerProcess | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if spec.transport is ServerTransport.STDIO:
+                    process = await stack.enter_async_context(running(spec, sandbox, surroundings))
+                    connection = await _over_stdio(process, stack, changed)
+                else:
+                    connection = await _over_http(spec, stack, changed)
+        except ServerStartError:
+            raise
+        except Exception as error:
+            raise ServerStartError(_with_words(reason_of(error), process)) from error
+        # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
+        connection.client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
+        task = asyncio.create_task(_listen(connection, changed), name=f"changes of {spec.name}")
+        try:
+            yield connection
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _over_stdio(process: ServerProcess, stack: AsyncExitStack, changed: Callable[[], None]) -> Connection:
+    lost = asyncio.Event()
+    client = _client(stdio_transport(process.process, lost=lost), changed)
+    await stack.enter_async_context(client)
+    confined = process.confined
+    return Connection(client=client, process=process, lost=lost, sandbox=confined.description, network=confined.network)
+
+
+async def _over_http(spec: McpServerSpec, stack: AsyncExitStack, changed: Callable[[], None]) -> Connection:
+    """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
+    origin = Origin(spec)
+    if spec.transport is ServerTransport.HTTP:
+        http = await stack.enter_async_context(origin.client())
+        client = _client(streamable_http_client(spec.url, http_client=http), changed)
+        try:
+            await stack.enter_async_context(client)
+            return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin)
+        except Exception:
+            if origin.first_error not in _UNKNOWN_TRANSPORT:
+                raise
+    client = _client(sse_client(spec.url, httpx_client_factory=origin.client), changed)
+    await stack.enter_async_context(client)
+    return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin)
+
+
+def _client(transport: object, changed: Callable[[], None]) -> Client:
+    async def handle(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changed()
+
+    return Client(
+        transport,  # type: ignore[arg-type]
+        message_handler=handle,
+        client_info=types.Implementation(name="chatops", version=__version__),
+        cache=None,
+    )
+
+
+async def _listen(connection: Connection, changed: Callable[[], None]) -> None:
+    """Pass on changes of the list of tools, on connections of the second generation. Never raises."""
+    try:
+        async with connection.client.listen(tools_list_changed=True) as events:
+            async for _ in events:
+                changed()
+    except (ListenNotSupportedError, SubscriptionLost, MCPError, httpx2.HTTPError, TimeoutError) as error:
+        log.debug("changes are not followed: %s", type(error).__name__)
+    except Exception as error:
+        log.info("changes are not followed: %s", reason_of(error))
+
+
+async def _unchecked(name: str, result: types.CallToolResult) -> None:
+    """Check nothing: `content` validates structured results."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why something failed, as a clause. Groups of errors are unpacked; untrusted text is made visible."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, MCPError):
+        text = error.message
+    elif isinstance(error, TimeoutError):
+        text = "it did not answer in time"
+    elif isinstance(error, httpx2.HTTPStatusError):
+        text = f"HTTP status {error.response.status_code}"
+    elif isinstance(error, httpx2.ConnectError):
+        text = f"no connection: {error}"
+    elif isinstance(error, FileNotFoundError):
+        text = f"there is no {error.filename}"
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return visible(text, limit=_REASON)
+
+
+def _with_words(reason: str, process: ServerProcess | None) -> str:
+    words = process.last_words() if process is not None else ""
+    return f"{reason}; it wrote: {words}" if words else reason

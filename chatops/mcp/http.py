@@ -1,0 +1,90 @@
+"""HTTP to one server: its headers go to its own origin only, and its answers are limited in size."""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from chatops.mcp.process import MAX_LINE, expanded
+from chatops.models.hosts import is_loopback
+from chatops.policy.registry import McpServerSpec
+
+_CONNECT_S = 10.0
+_READ_S = 300.0
+"""Seconds without a byte after which a stream counts as broken. Calls have a limit of their own."""
+_EVENTS = "text/event-stream"
+"""A stream of events has no end; the SDK limits each event."""
+
+
+class TooLargeError(httpx2.TransportError):
+    """Raised if an answer is larger than a message may be."""
+
+
+class OriginError(httpx2.RequestError):
+    """Raised for a request to another host than that of the server."""
+
+
+class Origin:
+    """Makes HTTP clients for the URL of a server."""
+
+    def __init__(self, spec: McpServerSpec) -> None:
+        """Read the headers. Raises ServerStartError if a variable in them is not set."""
+        self._origin = _origin(httpx2.URL(spec.url))
+        self._local = is_loopback(urlsplit(spec.url).hostname or "")
+        self._headers = {
+            name: expanded(text, environ=os.environ, where=f"headers.{name}") for name, text in spec.headers
+        }
+        self.first_error = 0
+        """First status that was an error; 0: there was none."""
+        self.last_status = 0
+
+    def client(
+        self,
+        headers: dict[str, Any] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """Return a client. The parameters are those that the SDK gives; its limits of time are not used."""
+        return httpx2.AsyncClient(
+            headers=headers,
+            auth=auth,
+            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S),
+            follow_redirects=False,
+            trust_env=not self._local,
+            event_hooks={"request": [self._guard], "response": [self._limit]},
+        )
+
+    async def _guard(self, request: httpx2.Request) -> None:
+        if _origin(request.url) != self._origin:
+            raise OriginError(f"a request to {request.url.host} was refused: it is not the server's host")
+        request.headers.update(self._headers)
+
+    async def _limit(self, response: httpx2.Response) -> None:
+        self.last_status = response.status_code
+        if response.status_code >= 400 and not self.first_error:
+            self.first_error = response.status_code
+        if not response.headers.get("content-type", "").startswith(_EVENTS):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Limited(response.stream)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_LINE:
+                raise TooLargeError(f"it sent more than {MAX_LINE:,} bytes in one answer")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int]:
+    return (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))

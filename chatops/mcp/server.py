@@ -1,0 +1,289 @@
+"""One server: a task that owns its connection, and its state.
+
+Theory of operation
+
+The SDK has to enter and leave a connection in one task, so each server has an owner task (`_own`). It connects, lists
+the tools, waits until the connection is lost or no longer wanted, and leaves. Calls come from the tasks of the tools
+and use the connection directly: stopping a call never reaches the owner.
+
+A lost connection is made again, with pauses that grow. After `_ATTEMPTS` failures in a row the server stays failed
+until something asks for it (`wake`). A call is never repeated: one that was under way when the connection was lost has
+an unknown outcome.
+
+Servers announce changes of their tools, some of them many times at once. An announcement only marks the list as old;
+the owner reads it again after `_SETTLE_S`. A call does not rely on that: `refresh` reads the list before each
+inspection.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.domain.sandbox import SandboxSpec
+from chatops.domain.tools import definition_of
+from chatops.mcp.catalogue import Described, Listed, catalogue
+from chatops.mcp.process import ServerStartError, Surroundings
+from chatops.mcp.record import Record
+from chatops.policy.registry import McpServerSpec
+from chatops.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from chatops.mcp.connection import Connection
+
+log = logging.getLogger(__name__)
+
+NOT_INSTALLED = "the MCP SDK is not installed; run: pip install 'chatops[mcp]'"
+LOST = "the connection was lost"
+_PAUSES_S = (0.5, 2.0, 8.0)
+_ATTEMPTS = len(_PAUSES_S) + 1
+_SETTLE_S = 0.5
+_READY_S = 40.0
+"""Most seconds that a call waits for its server: a little more than connecting and listing may take."""
+
+
+class ServerState(StrEnum):
+    """State of a server."""
+
+    OFF = "off"
+    """Nothing has asked for it yet."""
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """State of a server, for display."""
+
+    name: str
+    origin: str
+    state: ServerState = ServerState.OFF
+    reason: str = ""
+    """Why it failed, as a clause; untrusted text, made visible."""
+    protocol: str = ""
+    sandbox: str = ""
+    """How its process is confined; empty: it is reached by URL, or not started."""
+    tools: tuple[str, ...] = ()
+    """Names of its tools here: from its last list if it is not ready."""
+    doubts: tuple[str, ...] = ()
+    """A clause for each tool that it lists and that cannot be used, and for each that the registry names in vain."""
+
+    @property
+    def failure(self) -> str:
+        """Why there is no connection, as a sentence; empty if there is one, or may be soon."""
+        if self.state is not ServerState.FAILED:
+            return ""
+        return f"The MCP server {self.name} is not connected: {self.reason}."
+
+
+class Server:
+    """A server of the registry. Make and use it in one event loop; `status` and `tools` can be read from any thread."""
+
+    def __init__(
+        self,
+        spec: McpServerSpec,
+        *,
+        sandbox: SandboxSpec,
+        surroundings: Callable[[], Surroundings],
+        records: Path,
+        changed: Callable[[], None],
+    ) -> None:
+        """Start nothing yet. `changed` is called after each change of the state or of the tools."""
+        self.spec = spec
+        self.sandbox = sandbox
+        self._surroundings = surroundings
+        self._record = Record(records, spec)
+        self._changed = changed
+        self.tools: tuple[Listed, ...] = catalogue(spec, self._record.tools)[0]
+        """The tools as the server listed them last."""
+        self.status = ServerStatus(name=spec.name, origin=spec.origin, tools=self._names())
+        self._connection: Connection | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set while the server is ready, failed or closed."""
+        self._old = asyncio.Event()
+        self._calls = 0
+
+    def start(self) -> None:
+        """Connect in the background, unless that was done."""
+        if self._owner is None and self.status.state is not ServerState.CLOSED:
+            self._set(ServerState.STARTING)
+            self._owner = asyncio.create_task(self._own(), name=f"MCP server {self.spec.name}")
+
+    def wake(self) -> None:
+        """Connect now if the server has failed."""
+        self.start()
+        self._woken.set()
+
+    async def ready(self, *, attempts: int = 2) -> "Connection":
+        """Return the connection, once there is one. Raises ServerStartError with the reason if there is none.
+
+        It may be about to be lost, so a failure is tried again, `attempts` times in all.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                for _ in range(attempts):
+                    if self.status.state in (ServerState.OFF, ServerState.FAILED):
+                        self._settled.clear()
+                        self.wake()
+                    await self._settled.wait()
+                    if self._connection is not None and not self._connection.lost.is_set():
+                        return self._connection
+                    await asyncio.sleep(0)
+        raise ServerStartError(self.status.reason or "it is not connected yet")
+
+    async def refresh(self) -> None:
+        """Read the list of tools again. Raises ServerStartError if the server is not connected or does not answer."""
+        connection = await self.ready()
+        try:
+            await self._list(connection)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and self._calls:
+                # It may work on one request at a time. What is approved is bound to the list that is known.
+                return
+            raise ServerStartError(f"it does not list its tools: {_reason(error)}") from error
+
+    def tool(self, name: str) -> Listed | None:
+        """Return the tool called `name` here."""
+        return next((one for one in self.tools if one.spec.name == name), None)
+
+    def needs_review(self, tool: Listed) -> bool:
+        """Return True if `tool` was used before and has changed since."""
+        return self._record.changed(tool.name, tool.definition)
+
+    async def used(self, tool: Listed) -> None:
+        """Remember that a call of `tool` was let through, by the user or a rule."""
+        await in_thread(self._record.keep_used, tool.name, definition_of(tool.spec))
+
+    def begin_call(self) -> None:
+        """Count a call that is under way."""
+        self._calls += 1
+
+    def end_call(self) -> None:
+        """Count the end of a call."""
+        self._calls -= 1
+
+    async def aclose(self) -> None:
+        """Leave the connection and end the server's process."""
+        owner, self._owner = self._owner, None
+        self._set(ServerState.CLOSED)
+        if owner is not None:
+            owner.cancel()
+            await asyncio.gather(owner, return_exceptions=True)
+
+    async def _own(self) -> None:
+        failures = 0
+        while True:
+            self._woken.clear()
+            try:
+                await self._serve()
+                failures, reason = 0, LOST
+            except ServerStartError as error:
+                failures, reason = failures + 1, str(error)
+            except Exception as error:
+                failures, reason = failures + 1, _reason(error)
+                log.warning("the connection to %s failed: %s", self.spec.name, reason)
+            finally:
+                self._connection = None
+            if not self._woken.is_set():
+                self._set(ServerState.FAILED, reason=reason)
+                pause = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+                        failures = 0
+            self._set(ServerState.STARTING, reason=reason)
+
+    async def _serve(self) -> None:
+        """Connect, and return when the connection is lost. Raises ServerStartError if there is none."""
+        if find_spec("mcp") is None:
+            raise ServerStartError(NOT_INSTALLED)
+        try:
+            await in_thread(import_module, "chatops.mcp.connection")
+            from chatops.mcp.connection import connected
+        except ImportError as error:
+            raise ServerStartError(f"the MCP SDK cannot be loaded: {error}") from error
+        failure = ""
+        async with connected(self.spec, self.sandbox, self._surroundings(), changed=self._old.set) as connection:
+            # An error that leaves the block would come out in groups of groups.
+            failure = await self._hold(connection)
+        if failure:
+            raise ServerStartError(failure)
+
+    async def _hold(self, connection: "Connection") -> str:
+        """Use a new connection until it is lost. Return why it cannot be used; empty if it could."""
+        self._old.clear()
+        try:
+            await self._list(connection)
+        except Exception as error:
+            return f"it does not list its tools: {_reason(error)}"
+        self._connection = connection
+        self._set(ServerState.READY)
+        watching = asyncio.create_task(self._follow(connection), name=f"tools of {self.spec.name}")
+        try:
+            await connection.lost.wait()
+        finally:
+            self._connection = None
+            watching.cancel()
+        self._set(ServerState.STARTING, reason=LOST)
+        return ""
+
+    async def _follow(self, connection: "Connection") -> None:
+        while True:
+            await self._old.wait()
+            await asyncio.sleep(_SETTLE_S)
+            self._old.clear()
+            try:
+                await self._list(connection)
+            except Exception as error:
+                log.info("the tools of %s could not be listed: %s", self.spec.name, _reason(error))
+
+    async def _list(self, connection: "Connection") -> None:
+        described = [
+            Described(
+                name=tool.name,
+                description=tool.description or tool.title or "",
+                input_schema=tool.input_schema,
+                output_schema=tool.output_schema,
+            )
+            for tool in await connection.tools()
+        ]
+        tools, doubts = catalogue(self.spec, described)
+        if tools != self.tools or doubts != self.status.doubts or self.status.protocol != connection.protocol:
+            self.tools = tools
+            self.status = replace(
+                self.status,
+                tools=self._names(),
+                doubts=doubts,
+                protocol=connection.protocol,
+                sandbox=connection.sandbox,
+            )
+            used = {one.name for one in tools}
+            await in_thread(self._record.keep_tools, [one for one in described if one.name in used])
+            self._changed()
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(one.spec.name for one in self.tools)
+
+    def _set(self, state: ServerState, *, reason: str = "") -> None:
+        if state is ServerState.STARTING:
+            self._settled.clear()
+        else:
+            self._settled.set()
+        self.status = replace(self.status, state=state, reason=reason)
+        self._changed()
+
+
+def _reason(error: BaseException) -> str:
+    from chatops.mcp.connection import reason_of
+
+    return reason_of(error)

@@ -1,0 +1,84 @@
+"""Messages of a server over its standard streams.
+
+The SDK's own transport starts the process itself, without a sandbox and a limit on the length of a message.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from mcp import types
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+
+log = logging.getLogger(__name__)
+
+MOST_UNREADABLE = 100
+"""Most lines that are no messages. A server that writes more of them ends."""
+
+
+@asynccontextmanager
+async def stdio_transport(
+    process: asyncio.subprocess.Process, *, lost: asyncio.Event
+) -> AsyncIterator[TransportStreams]:
+    """Yield the streams of a started server. `lost` is set when it will send nothing more."""
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    reading, writing = process.stdout, process.stdin
+    assert reading is not None and writing is not None
+
+    async def read() -> None:
+        unreadable = 0
+        async with received:
+            while unreadable <= MOST_UNREADABLE:
+                try:
+                    line = await reading.readline()
+                except (ValueError, OSError) as error:
+                    log.warning("the messages of a server cannot be read: %s", error)
+                    break
+                if not line:
+                    break
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    unreadable += bool(line.strip())
+                    continue
+                try:
+                    await received.send(SessionMessage(message))
+                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    break
+            lost.set()
+        # A server that cannot write would not notice that its input was closed.
+        await _drain(reading)
+
+    async def write() -> None:
+        async with to_send:
+            try:
+                async for message in to_send:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    writing.write(text.encode("utf-8", "replace") + b"\n")
+                    await writing.drain()
+            except OSError:
+                lost.set()
+                await received.aclose()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        try:
+            yield incoming, outgoing
+        finally:
+            lost.set()
+            incoming.close()
+            outgoing.close()
+            tasks.cancel_scope.cancel()
+
+
+async def _drain(stream: asyncio.StreamReader) -> None:
+    try:
+        while await stream.read(65_536):
+            pass
+    except (ValueError, OSError):
+        pass

@@ -1,0 +1,145 @@
+"""MCP servers according to the registries in force, loaded only where a registry names one."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.policy.resolve import Registries
+from chatops.policy.sandbox import SandboxLayers, resolve
+from chatops.tools.base import Tool
+
+if TYPE_CHECKING:
+    from chatops.mcp.server import ServerStatus
+    from chatops.mcp.servers import Configured, Servers
+
+log = logging.getLogger(__name__)
+
+
+def names_servers(registries: Registries) -> bool:
+    """Return True if a registry names an MCP server."""
+    return any(registry.servers for registry in registries if registry is not None)
+
+
+def configured(registries: Registries, coming: Registries | None) -> "tuple[Configured, ...]":
+    """Return the servers in force, each name once: the site's before the user's.
+
+    A server that a changed file lacks, or names otherwise, is gone at once; one that it adds is not there yet.
+    """
+    now = _servers(registries)
+    if coming is None:
+        return now
+    kept = _servers(coming)
+    return tuple(one for one in now if one in kept)
+
+
+def _servers(registries: Registries) -> "tuple[Configured, ...]":
+    from chatops.mcp.servers import Configured
+
+    found: dict[str, Configured] = {}
+    for registry in registries:
+        for spec in registry.servers if registry is not None else ():
+            own = registry is not registries[0]
+            sandbox = _sandbox(spec.sandbox, registries, own=own)
+            found.setdefault(spec.name, Configured(spec=spec, sandbox=sandbox))
+    return tuple(found.values())
+
+
+def _sandbox(wanted: SandboxSpec, registries: Registries, *, own: bool) -> SandboxSpec:
+    """Return the limits of a server's process: what its entry says, at the level that the registries require.
+
+    The site's limits are the ceiling of the user's `own` servers.
+    """
+    site = registries[0]
+    given = [registry.sandbox.require for registry in registries if registry is not None and registry.sandbox]
+    keys = frozenset(model.key.env for registry in registries if registry for model in registry.models)
+    return resolve(
+        SandboxLayers(
+            registry=wanted,
+            role=max(given, default=SandboxLevel.NONE),
+            site=site.sandbox if own and site is not None else None,
+            keys=keys,
+        )
+    )
+
+
+class McpServers:
+    """The MCP servers of the registries in force. Costs nothing while no registry names one."""
+
+    def __init__(
+        self,
+        registries: Callable[[], tuple[Registries, Registries | None]],
+        *,
+        workspace: Path,
+        protected: Callable[[], tuple[Path, ...]],
+        data: Path,
+        changed: Callable[[], None],
+        notify: Callable[[str], None],
+    ) -> None:
+        """Start nothing. `changed` is called when there are other tools; `notify` gets each new failure.
+
+        `protected` returns the paths that no server may see.
+        """
+        self._registries = registries
+        self._workspace = workspace
+        self._protected = protected
+        self._data = data
+        self._tools_changed = changed
+        self._notify = notify
+        self._made: Servers | None = None
+        self._told: dict[str, str] = {}
+        self._listed: dict[str, tuple[str, ...]] = {}
+
+    def _servers(self) -> "Servers | None":
+        if self._made is None and names_servers(self._registries()[0]):
+            from chatops.mcp.process import Surroundings
+            from chatops.mcp.servers import Servers
+
+            self._made = Servers(
+                lambda: configured(*self._registries()),
+                surroundings=lambda: Surroundings(workspace=self._workspace, protected=self._protected()),
+                records=self._data / "mcp",
+                changed=self._news,
+            )
+            self._listed = {status.name: status.tools for status in self._made.statuses()}
+        return self._made
+
+    def _news(self, status: "ServerStatus") -> None:
+        if self._listed.get(status.name, ()) != status.tools:
+            self._listed[status.name] = status.tools
+            self._tools_changed()
+        failure = status.failure
+        if failure and self._told.get(status.name) != failure:
+            log.warning("%s", failure)
+            self._notify(failure)
+        self._told[status.name] = failure or self._told.get(status.name, "")
+
+    def tools(self) -> Sequence[Tool]:
+        """Return the tools of all servers."""
+        servers = self._servers()
+        return () if servers is None else servers.tools()
+
+    def statuses(self) -> "tuple[ServerStatus, ...]":
+        """Return the state of each server."""
+        servers = self._servers()
+        return () if servers is None else servers.statuses()
+
+    def failures(self) -> tuple[str, ...]:
+        """Return a sentence for each server that could not be connected to."""
+        return tuple(status.failure for status in self.statuses() if status.failure)
+
+    def start(self) -> None:
+        """Connect to all servers in the background."""
+        if (servers := self._servers()) is not None:
+            servers.start()
+
+    async def settle(self) -> None:
+        """Connect to all servers, and wait until each is ready or has failed."""
+        if (servers := self._servers()) is not None:
+            await servers.settle()
+
+    async def aclose(self) -> None:
+        """End all servers."""
+        if self._made is not None:
+            await self._made.aclose()
