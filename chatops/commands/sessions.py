@@ -13,7 +13,7 @@ from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
 from chatops.headless.screen import table, when
 from chatops.wiring.stored import Storage
-from chatops.wiring.words import run_state
+from chatops.wiring.words import NO_TITLE, run_state
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
@@ -69,7 +69,7 @@ def _list(opened: Stored, arguments: Namespace) -> int:
             one.role,
             str(one.messages),
             *([one.workspace] if arguments.all else []),
-            f"{one.title} [run: {run_state(one)}]" if one.run is not None else one.title,
+            f"{one.title or NO_TITLE} [run: {run_state(one)}]" if one.run is not None else one.title or NO_TITLE,
             *([state] if any(states) else []),
         ]
         for one, state in zip(found, states, strict=True)

@@ -161,7 +161,7 @@ def fork(
 def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:
     """Add messages outside of any turn and move the head."""
     from chatops.store import messages
-    from chatops.store.turn_rules import title_from
+    from chatops.store.titles import title_from
 
     before = info(rows, session_id)
     head = messages.append(rows, added, session_id=session_id, turn_id=None, parent=before.head, now=now)

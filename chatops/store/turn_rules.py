@@ -1,11 +1,10 @@
-"""Facts that every store derives from turns and runs in the same way: pending calls, titles, a run's mark."""
+"""Facts that every store derives from turns and runs in the same way: pending calls, a run's mark."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from chatops.domain.errors import AlreadyDecidedError
 from chatops.domain.ids import CallId, TurnId
-from chatops.domain.messages import Message, UserMessage
 from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import (
     AwaitingModel,
@@ -22,7 +21,6 @@ from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.machine import advance_run
 from chatops.engine.workflow.state import CheckingGate, RunFinished, RunningStep, WorkflowState
 from chatops.store.base import PendingCallRow, RunMark
-from chatops.store.rules import TITLE_LENGTH
 
 
 def in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
@@ -89,12 +87,3 @@ def must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[Re
                 f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
                 advice=f"To see its state: chatops workflow show {before.session_id}",
             )
-
-
-def title_from(messages: Iterable[Message]) -> str:
-    """Return the first non-empty line of the first user message, at most 60 characters; empty if there is none."""
-    for message in messages:
-        if isinstance(message, UserMessage):
-            lines = (" ".join(line.split()) for line in message.text.splitlines())
-            return next((line for line in lines if line), "")[:TITLE_LENGTH].rstrip()
-    return ""

@@ -56,7 +56,8 @@ from chatops.store.codec import (
 )
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.rules import turn_number
-from chatops.store.turn_rules import carries_nothing, intents, title_from
+from chatops.store.titles import title_from
+from chatops.store.turn_rules import carries_nothing, intents
 
 _RELOAD = "Load the session again: another chatops has continued it."
 

@@ -8,7 +8,8 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.base import SessionInfo
 from chatops.store.rules import ambiguous
-from chatops.store.turn_rules import mark_of, title_from
+from chatops.store.titles import title_from
+from chatops.store.turn_rules import mark_of
 from tests.store.memory.tables import Memory, StoredMessage
 
 

@@ -1,0 +1,73 @@
+"""Title of a session, made from its first exchange without a model."""
+
+import re
+from collections.abc import Iterable
+
+from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.store.rules import TITLE_LENGTH
+
+_READ = 2_000
+"""Characters of a message that are looked at."""
+_GREETING = re.compile(
+    r"(?:hi|hiya|hello|hey|hallo|moin|servus|good (?:morning|afternoon|evening|day)|greetings|thanks|thank you|ok|okay)"
+    r"(?: (?:there|all|everyone|again|team|claude|chatops))?(?=[\s,.!?:;-]|$)[\s,.!?:;-]*",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(
+    r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to)?"
+    r"|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to)\s+",
+    re.IGNORECASE,
+)
+_SIGNS = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
+_SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s")
+_ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
+_PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
+_LEAST = 12
+"""Characters of a sentence that can be a title. A shorter one is kept together with the next."""
+
+
+def title_from(messages: Iterable[Message]) -> str:
+    """Return a title of at most 60 characters from the first message that says something; empty if none does.
+
+    That is a message of the user, or an answer to a greeting, unless the answer is a question.
+    """
+    for message in messages:
+        if isinstance(message, UserMessage):
+            title = _title(message.text)
+        elif isinstance(message, AssistantMessage):
+            title = _title(message.text)
+            title = "" if title.endswith("?") else title
+        else:
+            continue
+        if title:
+            return title
+    return ""
+
+
+def _title(text: str) -> str:
+    """Return the first sentence without greeting, list signs and long paths, cut between words."""
+    lines = (" ".join(line.split()) for line in text[:_READ].splitlines())
+    said = next((rest for line in lines if (rest := _without_greeting(line)) and not line.startswith("```")), "")
+    said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
+    said = _first_sentence(said)
+    if len(said) <= TITLE_LENGTH:
+        return said
+    head, _, _ = said[:TITLE_LENGTH].rpartition(" ")
+    return f"{(head or said)[: TITLE_LENGTH - 1].rstrip(' ,;:-')}…"
+
+
+def _without_greeting(line: str) -> str:
+    """Return a line without what stands before its subject."""
+    rest = line
+    for before in (_SIGNS, _GREETING, _GREETING, _POLITE, _POLITE):
+        found = before.match(rest)
+        rest = rest[found.end() :] if found is not None else rest
+    cut = rest != line and rest[:1].islower() and rest.partition(" ")[0].isalpha()
+    return rest[:1].upper() + rest[1:] if cut else rest
+
+
+def _first_sentence(text: str) -> str:
+    for end in _SENTENCE.finditer(text):
+        if end.start() >= _LEAST:
+            return text[: end.start()].removesuffix(".")
+    return text.removesuffix(".") if not text.endswith("..") else text

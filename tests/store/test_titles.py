@@ -1,0 +1,65 @@
+"""Titles of sessions, made from the first exchange."""
+
+import time
+
+import pytest
+
+from chatops.domain.ids import MessageId
+from chatops.domain.messages import AssistantMessage, Message, UserMessage
+from chatops.store.titles import title_from
+
+
+def user(text: str) -> Message:
+    return UserMessage(id=MessageId("u"), text=text)
+
+
+def answer(text: str) -> Message:
+    return AssistantMessage(id=MessageId("a"), text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("read note.txt", "read note.txt"),
+        ("Hi there, could you please fix the greeting in hello.py?", "Fix the greeting in hello.py?"),
+        ("Hello!\n\nWhy is the invoice late? It was due on Friday.", "Why is the invoice late?"),
+        ("please look at /home/ana/project/src/shop/cart.py", "Look at cart.py"),
+        ("explain @src/shop/cart.py and @README.md", "explain cart.py and README.md"),
+        ("what does https://example.org/docs/a/b?c=d say", "what does example.org say"),
+        ("# Plan\n\nmore", "Plan"),
+        ("e.g. 3.11 or node.js. Which one?", "e.g. 3.11 or node.js"),
+        ("```py\nx = 1\n```\nwhat is x", "x = 1"),
+        ("highlight the errors", "highlight the errors"),
+        ("ok", ""),
+        ("hello", ""),
+        ("", ""),
+    ],
+)
+def test_a_title_says_what_it_is_about(text: str, title: str) -> None:
+    assert title_from([user(text)]) == title
+
+
+def test_a_long_sentence_is_cut_between_words() -> None:
+    title = title_from([user("compare " + "several things " * 20)])
+    assert title.startswith("compare several things")
+    assert title.endswith("…")
+    assert len(title) <= 60
+    assert len(title_from([user("x" * 500)])) <= 60
+
+
+def test_after_a_greeting_the_answer_or_the_next_message_gives_the_title() -> None:
+    assert title_from([user("hi"), answer("Hello! How can I help you today?")]) == ""
+    assert title_from([user("hi"), answer("The build is broken since Monday. I can fix it.")]) == (
+        "The build is broken since Monday"
+    )
+    assert title_from([user("hi"), answer("How can I help?"), user("tag the release")]) == "tag the release"
+
+
+HOSTILE = ["/a" * 20_000, "a/" * 20_000, "hi " * 20_000, "." * 50_000, "a.b-" * 10_000, "@" * 9_999]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_costs_little(text: str) -> None:
+    started = time.process_time()
+    title_from([user(text)])
+    assert time.process_time() - started < 2
