@@ -58,10 +58,11 @@ def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
 def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
         queue = [_as_of_now(opened, one) for one in opened.store.pending_calls()]
+        folders = {one.session_id: opened.store.session(one.session_id).workspace for one in queue}
         interrupted = list(_interrupted(opened.store))
     view = screen()
     if arguments.output_format == "json":
-        view.json([_queued_json(one) for one in queue])
+        view.json([{**_queued_json(one), "workspace": folders[one.session_id]} for one in queue])
     for session, state in interrupted:
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
     if arguments.output_format == "json":
@@ -77,13 +78,21 @@ def _list(arguments: Namespace) -> int:
             one.pending.role,
             when(one.requested_at),
             _standing(one),
+            _short(folders[one.session_id]),
             one.pending.call.name,
             beginning(one.pending),
         )
         for one in queue
     ]
-    view.answer(table(("ID", "ROLE", "SINCE", "STATE", "TOOL", "ARGUMENTS"), rows))
+    view.answer(table(("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows))
     return 0
+
+
+def _short(folder: str) -> str:
+    """Return a folder with ``~`` for the home folder."""
+    home = os.path.expanduser("~")
+    inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
+    return f"~{folder.removeprefix(home)}" if inside else folder
 
 
 def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:

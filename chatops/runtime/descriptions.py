@@ -245,7 +245,7 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             parts = (_call(one, grant, decided.get(one.call.id)) for one in calls)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
-            running = [_named(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
+            running = [named_call(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
             return f"interrupted while stopping {', '.join(running)}: outcome unknown"
         case Finished():
             return ""
@@ -257,17 +257,17 @@ def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
             return ""
         case AwaitingDecision(facts=facts) if decided is not None:
             word = _decision_word(decided.decision)
-            return f"{word} in another terminal, not resumed yet: {_named(one.call, facts)}"
+            return f"{word} in another terminal, not resumed yet: {named_call(one.call, facts)}"
         case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
-            return f"interrupted while running {_named(one.call, facts)}: outcome unknown"
+            return f"interrupted while running {named_call(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
-            return f"waiting for your approval of {_named(one.call, facts)}"
+            return f"waiting for your approval of {named_call(one.call, facts)}"
         case Started(facts=facts) | Reconciling(facts=facts):
-            return f"interrupted while running {_named(one.call, facts)}: {_outcome(one.call, grant)}"
+            return f"interrupted while running {named_call(one.call, facts)}: {_outcome(one.call, grant)}"
         case Permitted(facts=facts) | Rechecking(facts=facts):
-            return f"interrupted before it started {_named(one.call, facts)}"
+            return f"interrupted before it started {named_call(one.call, facts)}"
         case _:
-            return f"interrupted before it checked {_named(one.call, None)}"
+            return f"interrupted before it checked {named_call(one.call, None)}"
 
 
 def _outcome(call: ToolCall, grant: Grant) -> str:
@@ -279,7 +279,8 @@ def _outcome(call: ToolCall, grant: Grant) -> str:
     return "outcome unknown"
 
 
-def _named(call: ToolCall, facts: CallFacts | None) -> str:
+def named_call(call: ToolCall, facts: CallFacts | None) -> str:
+    """Return a call in one line: ``shell_exec (git push)``."""
     about = "" if facts is None else facts.command or " ".join(facts.paths) or " ".join(facts.hosts)
     return f"{_shown(call.name)} ({_shown(about)})" if about else _shown(call.name)
 

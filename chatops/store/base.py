@@ -228,8 +228,11 @@ class Store(Protocol):
         """Add a message outside of any turn (the divider of a role switch) and move the head."""
         ...
 
-    def history(self, session_id: SessionId) -> tuple[Message, ...]:
-        """Return all messages up to the head, oldest first. A damaged one becomes a NoticeMessage."""
+    def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:
+        """Return the messages up to the head, oldest first. A damaged one becomes a NoticeMessage.
+
+        `last` limits them to that many of the newest ones.
+        """
         ...
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:

@@ -16,12 +16,14 @@ LARGEST = 16 * 1024 * 1024
 
 _CHAIN = """
     WITH RECURSIVE chain(seq, id, parent_id, depth) AS (
-        SELECT seq, id, parent_id, 0 FROM messages WHERE id = ?
+        SELECT seq, id, parent_id, 0 FROM messages WHERE id = ?1
         UNION ALL
         SELECT m.seq, m.id, m.parent_id, c.depth + 1
         FROM chain c JOIN messages m ON m.id = c.parent_id AND m.seq < c.seq
+        WHERE ?2 IS NULL OR c.depth + 1 < ?2
     )
 """
+"""The messages up to the first parameter, at most as many as the second one unless that is NULL."""
 
 
 def append(
@@ -57,18 +59,22 @@ def append(
     return parent
 
 
-def chain(rows: Connection, head: MessageId | None) -> tuple[Message, ...]:
-    """Return all messages up to `head`, oldest first. A damaged or missing one becomes a notice in its place."""
+def chain(rows: Connection, head: MessageId | None, *, last: int | None = None) -> tuple[Message, ...]:
+    """Return the messages up to `head`, oldest first. A damaged or missing one becomes a notice in its place.
+
+    `last` limits them to the newest ones.
+    """
     if head is None:
         return ()
     found = rows.all(
         _CHAIN + "SELECT c.id, m.parent_id, m.body FROM chain c JOIN messages m ON m.seq = c.seq ORDER BY c.depth DESC",
         head,
+        last,
     )
     if not found:
         return (damaged_message(head),)
     messages = [_readable(body, MessageId(text(id_))) for id_, _, body in found]
-    lost = text_or_none(found[0][1])
+    lost = text_or_none(found[0][1]) if last is None else None
     return (*((damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
 
@@ -76,7 +82,7 @@ def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
     """Return the ids of all messages up to `head`, newest first."""
     if head is None:
         return []
-    found = rows.all(_CHAIN + "SELECT id FROM chain ORDER BY depth", head)
+    found = rows.all(_CHAIN + "SELECT id FROM chain ORDER BY depth", head, None)
     return [MessageId(text(row[0])) for row in found]
 
 

@@ -167,10 +167,10 @@ class SqliteStore:
             leases.must_not_be_taken(self._rows, full, self._process())
             sessions.append_messages(self._rows, full, [message], now=self._clock())
 
-    def history(self, session_id: SessionId) -> tuple[Message, ...]:
+    def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
-            return messages.chain(self._rows, sessions.info(self._rows, full).head)
+            return messages.chain(self._rows, sessions.info(self._rows, full).head, last=last)
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:
         with self._rows.write():

@@ -68,6 +68,11 @@ class SessionRow:
     """The state of an unfinished turn, in one line; empty if it is finished."""
     run: str = ""
     """The state of a workflow run, such as ``make: to review`` or ``answered``; empty if it is no run."""
+    role: str = ""
+    asks: tuple[str, ...] = ()
+    """The calls that wait for a decision, such as ``shell_exec (git push)``."""
+    copy_of: str = ""
+    """Title and time of the session that it is a copy of; empty for an original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +189,21 @@ class Host(Protocol):
 
     async def sessions(self) -> Sequence[SessionRow]:
         """Return the stored sessions of this workspace, newest first."""
+        ...
+
+    async def last_said(self, session_id: SessionId) -> Sequence[str]:
+        """Return the last message of the user and the last answer of a session, each in one line with its author."""
+        ...
+
+    async def rename_session(self, session_id: SessionId, title: str) -> None:
+        """Rename a session that is not open here."""
+        ...
+
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Delete a session for good, with its unfinished turn.
+
+        Raises SessionBusyError if it is open in another process.
+        """
         ...
 
     async def search(self, text: str) -> Sequence[HitRow]:

@@ -14,26 +14,21 @@ from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.wording import cut, plural
+from chatops.domain.wording import plural
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import MISSING_TYPES
-from chatops.runtime.descriptions import resume_summary
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
-from chatops.store.base import SessionInfo
 from chatops.store.unsent import recover
-from chatops.tui.host import FirstSession, HitRow, ModelRow, RoleRow, SessionRow
+from chatops.tui.host import FirstSession, ModelRow, RoleRow
 from chatops.wiring.app import App
 from chatops.wiring.background import Background
-from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
+from chatops.wiring.host_sessions import HostSessions
 from chatops.wiring.host_texts import HostTexts
 from chatops.wiring.options import Options
-from chatops.wiring.words import run_state
 
 log = logging.getLogger(__name__)
 
-TITLE_AT_START = 30
-"""Characters of a title in the line at the start, so that all of the line fits."""
 HISTORY = 500
 """Messages of a workspace that the composer offers again."""
 
@@ -62,7 +57,7 @@ def _prepared(options: Options) -> "TuiHost":
         return TuiHost(app, sandbox=sandbox.result())
 
 
-class TuiHost(HostRuns, HostTexts):
+class TuiHost(HostSessions, HostTexts):
     """Answers from the current store and registry."""
 
     def __init__(self, app: App, *, sandbox: SandboxNote | None = None) -> None:
@@ -87,7 +82,7 @@ class TuiHost(HostRuns, HostTexts):
         chat, notices = await self._resumed(session)
         if isinstance(chat, Session) and not app.store.unsaved:
             chat.show_store_notice(" ".join(app.store.notices))
-        waiting = "" if session is not None or pick else await asyncio.to_thread(self._unfinished_line)
+        waiting = "" if session is not None or pick else await asyncio.to_thread(self.unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
         notices = (*notices, *self._withheld(chat), *recovered)
         return FirstSession(
@@ -189,43 +184,6 @@ class TuiHost(HostRuns, HostTexts):
         """Return how commands are confined here."""
         return self._sandbox
 
-    async def sessions(self) -> Sequence[SessionRow]:
-        """Return the stored sessions of this workspace, newest first."""
-        return await asyncio.to_thread(self._rows)
-
-    def _rows(self) -> list[SessionRow]:
-        store = self._app.store
-        return [
-            _session(info, resume_summary(store, info)) for info in store.sessions(workspace=str(self._app.workspace))
-        ]
-
-    async def search(self, text: str) -> Sequence[HitRow]:
-        """Return where sessions of this workspace contain `text`, newest first."""
-        hits = await asyncio.to_thread(self._app.store.search, text, workspace=str(self._app.workspace))
-        return [
-            HitRow(session_id=hit.session.id, title=hit.session.title, when=changed_at(hit.session), text=hit.text)
-            for hit in hits
-        ]
-
-    async def next_pending(self) -> SessionId | None:
-        """Return the session of this workspace to continue with, or None.
-
-        That is the last used one with a pending call, else a run to review, else the one interrupted last.
-        """
-        left = await asyncio.to_thread(self._unfinished_sessions)
-        reviews = await asyncio.to_thread(self.to_review)
-        wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
-        return wanted[0].id if wanted else None
-
-    async def pending(self) -> Sequence[SessionRow]:
-        """Return all sessions of this workspace with something to decide, the last used one first."""
-        return await asyncio.to_thread(self._pending_rows)
-
-    def _pending_rows(self) -> list[SessionRow]:
-        found = {info.id: info for info in (*self._undecided(), *self.to_review())}
-        rows = sorted(found.values(), key=_used_at, reverse=True)
-        return [_session(info, resume_summary(self._app.store, info)) for info in rows]
-
     async def open_session(self, session_id: SessionId) -> SessionView:
         """Open a stored session, or follow it if another process owns it."""
         chat, _ = await self._resumed(session_id)
@@ -298,37 +256,6 @@ class TuiHost(HostRuns, HostTexts):
         """Return the key of a draft, as `tui.host.Host.draft_setting` says."""
         return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
-    def _unfinished_line(self) -> str:
-        """Return one line on the unfinished sessions of this workspace; empty if there are none."""
-        left = self._unfinished_sessions()
-        if not left:
-            return reviews_left(self.to_review())
-        first, state = left[0]
-        title = first.title or first.id
-        shown = cut(title, most=TITLE_AT_START)
-        more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Unfinished: "{shown}": {state}{more} – ctrl+g'
-
-    def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
-        """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
-
-        Those with a call to decide come first; within both groups, the last used one.
-        """
-        store = self._app.store
-        found = (*self._undecided(), *store.sessions(workspace=str(self._app.workspace)))
-        return [
-            (info, state)
-            for info in {info.id: info for info in found}.values()
-            if (state := resume_summary(store, info)) and store.lease(info.id) is None
-        ]
-
-    def _undecided(self) -> list[SessionInfo]:
-        """Return the sessions of this workspace with a call to decide, the last used one first."""
-        store, here = self._app.store, str(self._app.workspace)
-        ids = dict.fromkeys(one.session_id for one in store.pending_calls() if one.decided is None)
-        found = [info for info in map(store.session, ids) if info.workspace == here]
-        return sorted(found, key=_used_at, reverse=True)
-
     def _role(self, name: str) -> RoleRow:
         try:
             grant = self._app.grant_for(name)
@@ -338,26 +265,10 @@ class TuiHost(HostRuns, HostTexts):
         return RoleRow(name=name, model=model.label or model.name, tools=tuple(t.name for t in grant.tools))
 
 
-def _used_at(info: SessionInfo) -> float:
-    return info.updated_at
-
-
 def _write(workspace: Path, name: str, text: str) -> str:
     target = workspace / os.path.expanduser(name)
     write_new_private(target, text.encode("utf-8", "backslashreplace"))
     return str(target)
-
-
-def _session(info: SessionInfo, state: str) -> SessionRow:
-    return SessionRow(
-        id=info.id,
-        title=info.title or "(no title)",
-        when=changed_at(info),
-        messages=info.messages,
-        pending=info.pending,
-        state=state,
-        run=run_state(info),
-    )
 
 
 def _model(spec: ModelSpec) -> ModelRow:

@@ -10,6 +10,7 @@ from chatops.headless.screen import when
 if TYPE_CHECKING:
     from chatops.store.base import RuleRow, SessionInfo
 
+NO_TITLE = "(no title)"
 TO_REVIEW = "awaiting_review"
 """`kind` of the phase of a run that waits for a review."""
 

@@ -138,10 +138,11 @@ class MemoryStore:
             leases.must_not_be_taken(memory, full, self._process())
             sessions.append(memory, full, [message], now=self._clock())
 
-    def history(self, session_id: SessionId) -> tuple[Message, ...]:
+    def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:
         """See `Store.history`."""
         with self._read() as memory:
-            return sessions.chain(memory, memory.sessions[sessions.full_id(memory, session_id)].head)
+            found = sessions.chain(memory, memory.sessions[sessions.full_id(memory, session_id)].head)
+        return found if last is None else found[-last:]
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:
         """See `Store.next_turn_id`."""

@@ -171,10 +171,11 @@ async def new(context: Context, argument: str) -> Replies:
 
 async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions."""
-    from chatops.tui.dialogs.choices import session_picker
+    from chatops.tui.dialogs.sessions import SessionPicker
 
-    current = context.session.snapshot().session_id
-    return (Choose(session_picker(await context.host.sessions(), current=current), resume, current),)
+    session, host = context.session, context.host
+    picker = SessionPicker("Sessions", await host.sessions(), session=session, host=host)
+    return (Choose(picker, resume, session.session_id),)
 
 
 async def resume(context: Context, argument: str) -> Replies:

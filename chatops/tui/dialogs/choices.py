@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Sequence
 
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
 from chatops.tui.status.status_line import count
@@ -82,38 +81,14 @@ def rule_picker(rules: Sequence[RuleItem]) -> Picker:
     return Picker("Revoke a rule", choices=choices, empty="No rule matches." if rules else "No rule is remembered.")
 
 
-def session_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
-    """Return the picker for a session to resume."""
-    choices = [
-        Choice(
-            key=row.id,
-            text=columns(
-                (row.title or "(untitled)", 30),
-                (row.when, 15),
-                (plural(row.messages, "message"), 12),
-                (f"{row.pending} pending" if row.pending else "unfinished" if row.state else "", 10),
-            ),
-            find=f"{row.title} {row.id} {'pending' if row.pending else ''} {row.state} {row.run}",
-            preview=_session_preview(row, current=row.id == current),
-            current=row.id == current,
-        )
-        for row in sessions
-    ]
-    return Picker("Sessions", choices=choices, empty="No session matches.")
-
-
 def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
-    """Return the picker for a session with something to decide."""
+    """Return the picker for a session with something to decide, named by the calls that wait."""
     choices = [
         Choice(
             key=row.id,
-            text=columns(
-                (row.title or "(untitled)", 30),
-                (row.when, 15),
-                (f"{row.pending} pending" if row.pending else "to review", 10),
-            ),
-            find=f"{row.title} {row.id} {row.state} {row.run}",
-            preview="   ".join(text for text in (row.id, "open now" if row.id == current else "", row.state) if text),
+            text=f"{columns((row.when, 16))} ? {'; '.join(row.asks) or 'a step to review'}   {row.title}",
+            find=" ".join([row.title, row.id, row.state, row.run, *row.asks]),
+            preview=_pending_preview(row, current=row.id == current),
             current=row.id == current,
         )
         for row in sessions
@@ -121,9 +96,9 @@ def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
     return Picker("Pending", choices=choices, empty="No session matches.")
 
 
-def _session_preview(row: SessionRow, *, current: bool) -> str:
-    about = ("open now" if current else row.state, f"run, {row.run}" if row.run else "")
-    return "   ".join([row.id, *(text for text in about if text)])
+def _pending_preview(row: SessionRow, *, current: bool) -> str:
+    facts = "   ".join(text for text in (row.id, row.role, "open now" if current else "") if text)
+    return "\n".join(text for text in (row.title, facts, row.state, f"run, {row.run}" if row.run else "") if text)
 
 
 def step_picker(view: RunView) -> Picker:

@@ -43,7 +43,8 @@ class Picker(Modal[str | None]):
     def __init__(self, title: str, *, choices: Sequence[Choice], hint: str = "", empty: str = "Nothing here.") -> None:
         super().__init__()
         self._title = title
-        self._choices = tuple(choices)
+        self.choices = tuple(choices)
+        """All choices, in their order."""
         self._shown: tuple[Choice, ...] = ()
         self._hint = hint
         self._empty = empty
@@ -78,9 +79,8 @@ class Picker(Modal[str | None]):
     @on(Input.Submitted)
     def take(self) -> None:
         """Choose the highlighted row (Enter)."""
-        at = self.query_one(OptionList).highlighted
-        if at is not None and at < len(self._shown):
-            self.dismiss(self._shown[at].key)
+        if (choice := self.highlighted_choice) is not None:
+            self.dismiss(choice.key)
 
     @on(OptionList.OptionSelected)
     def clicked(self, event: OptionList.OptionSelected) -> None:
@@ -91,6 +91,12 @@ class Picker(Modal[str | None]):
     def highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show what this choice would change."""
         self._preview(event.option_index)
+
+    @property
+    def highlighted_choice(self) -> Choice | None:
+        """The choice that Enter takes, if there is one."""
+        at = self.query_one(OptionList).highlighted
+        return self._shown[at] if at is not None and at < len(self._shown) else None
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list with arrow keys while the filter has the cursor."""
@@ -115,11 +121,8 @@ class Picker(Modal[str | None]):
         event.prevent_default()
 
     def _fill(self, wanted: str) -> None:
-        scored = [(self._search.match(wanted, choice.find)[0] if wanted else 1.0, choice) for choice in self._choices]
-        found = [pair for pair in scored if pair[0] > 0]
-        if wanted:
-            found.sort(key=lambda pair: -pair[0])
-        self._shown = _first([choice for _, choice in found])
+        found = self.matching(wanted)
+        self._shown = _first(found)
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options([Option(_row(choice)) for choice in self._shown])
@@ -132,9 +135,37 @@ class Picker(Modal[str | None]):
         else:
             self.query_one("#picker-preview", Static).update(Content(self._empty))
 
+    def matching(self, wanted: str) -> list[Choice]:
+        """Return the choices that match a text, best match first. All of them match an empty one."""
+        if not wanted:
+            return list(self.choices)
+        scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in self.choices]
+        return [choice for score, choice in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+
+    def refill(self) -> None:
+        """List the choices again after they have changed. The same one stays highlighted if it is still there."""
+        before, wanted = self.highlighted_choice, self.query_one(Input).value.strip()
+        self._fill(wanted)
+        kept = (at for at, choice in enumerate(self._shown) if before is not None and choice.key == before.key)
+        if (at := next(kept, None)) is not None:
+            self.query_one(OptionList).highlighted = at
+
+    def describe(self, choice: Choice) -> str:
+        """Return what is shown of a choice while it is highlighted."""
+        return choice.preview
+
+    def show_preview(self) -> None:
+        """Show the preview of the highlighted choice again."""
+        if self.is_attached and (choice := self.highlighted_choice) is not None:
+            self.show_text(self.describe(choice))
+
+    def show_text(self, text: str) -> None:
+        """Show a text in place of the preview."""
+        self.query_one("#picker-preview", Static).update(Content(sanitize(text)))
+
     def _preview(self, at: int) -> None:
         if at < len(self._shown):
-            self.query_one("#picker-preview", Static).update(Content(sanitize(self._shown[at].preview)))
+            self.show_text(self.describe(self._shown[at]))
 
 
 def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from chatops import __version__
 from chatops.domain.sanitize import sanitize, show_path
-from chatops.domain.wording import cut, plural
+from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keymap import worded
 
@@ -130,7 +130,7 @@ def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
 def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
     lines = []
     for number, row in enumerate(rows):
-        pending = f"? {plural(row.pending, 'approval')} pending  " if row.pending else ""
+        pending = f"? {cut(_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
         when = Content.styled(_line(row.when), "$text-muted")
         room = max(8, width - 7 - cell_len(pending) - when.cell_length - 2)
         title = Content.assemble(

@@ -389,6 +389,9 @@ class FakeHost:
     )
     trusted: list[bool] = field(default_factory=list)
     favourites: tuple[str, ...] = ()
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    hits: list[HitRow] = field(default_factory=list)
     folder: Path = Path("/nonexistent")
 
     def history(self) -> Sequence[str]:
@@ -478,6 +481,7 @@ class FakeHost:
                 when="yesterday 9:10",
                 messages=52,
                 pending=2,
+                asks=("shell_exec (git push)", "shell_exec (make)"),
             ),
         )
 
@@ -493,8 +497,19 @@ class FakeHost:
         self.begun_in.append(role)
         return self.others["new"]
 
+    async def last_said(self, session_id: SessionId) -> Sequence[str]:
+        return [f"You: question of {session_id}"]
+
+    async def rename_session(self, session_id: SessionId, title: str) -> None:
+        self.renamed.append((session_id, title))
+
+    async def delete_session(self, session_id: SessionId) -> None:
+        if self.refuse:
+            raise self.refuse
+        self.deleted.append(session_id)
+
     async def search(self, text: str) -> Sequence[HitRow]:
-        return ()
+        return [hit for hit in self.hits if text in hit.text]
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
         return self.others["fork"]

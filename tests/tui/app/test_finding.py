@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.ids import MessageId
+from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.tui.clipboard import program
+from chatops.tui.host import HitRow
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
-from tests.tui.app.fakes import FakeSession
+from tests.tui.app.fakes import FakeHost, FakeSession
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.transcript.test_transcript_widget import Host, screen, users
 
@@ -188,3 +189,55 @@ async def test_keys_are_handled_while_ten_thousand_messages_are_searched() -> No
         await running.press("escape")
         await find(running, "message")
         assert "of 10,000" in running.text
+
+
+OTHER = SessionId("20261120-091000-a1b2")
+
+
+async def sessions(running: Stage) -> None:
+    """Open the session picker."""
+    running.app.chat.run_command("/sessions")
+    await running.settle()
+
+
+async def test_the_session_picker_shows_what_waits_and_what_was_said_last() -> None:
+    async with stage() as running:
+        await sessions(running)
+        assert "? Fix the parser   ? shell_exec (git push)" in running.text
+        await running.press("down")
+        assert "pending: shell_exec (git push); shell_exec (make)" in running.text
+        assert f"You: question of {OTHER}" in running.text
+        assert "52 messages" in running.text
+
+
+async def test_the_session_picker_also_filters_by_what_was_said() -> None:
+    hit = HitRow(session_id=OTHER, title="Fix the parser", when="yesterday", text="the comma is eaten by quux()")
+    async with stage(host=FakeHost(hits=[hit])) as running:
+        await sessions(running)
+        await running.type_fast(*"quux")
+        while "found: " not in running.text:
+            await running.pilot.pause(0.05)
+        assert "Release notes" not in running.text.split("found: ")[0]
+        assert "eaten by quux()" in running.text
+
+
+async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_only_renamed() -> None:
+    async with stage() as running:
+        await sessions(running)
+        await running.press("ctrl+d")
+        assert "is open" in running.text
+        await running.press("ctrl+n")
+        await running.answer("Notes of May", "enter")
+        assert running.session.titles == ["Notes of May"]
+        await running.press("down", "ctrl+n")
+        await running.answer("Parser", "enter")
+        assert running.host.renamed == [(OTHER, "Parser")]
+        assert "Parser" in running.text
+        await running.press("ctrl+d")
+        assert "2 pending calls" in running.text
+        assert not running.host.deleted
+        await running.press("up", "down", "ctrl+d")
+        assert not running.host.deleted, "another key takes the question back"
+        await running.press("ctrl+d")
+        assert running.host.deleted == [OTHER]
+        assert "Parser" not in running.text

@@ -1,0 +1,187 @@
+"""The picker for sessions: preview, filter over titles and texts, rename and delete."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.binding import Binding
+from textual.widgets import Input
+
+from chatops.domain.errors import ChatopsError
+from chatops.domain.ids import SessionId
+from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import excerpt, plural
+from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.dialogs.question import Question
+from chatops.tui.host import SessionRow
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+    from chatops.tui.host import Host
+
+_PAUSE_S = 0.2
+"""Seconds without a key after which the texts of sessions are searched."""
+_LEAST = 3
+"""Characters from which on texts are searched."""
+_AROUND = 60
+"""Characters shown on each side of a text that was found."""
+
+
+class SessionPicker(Picker):
+    """Lists sessions. The result is the id of the chosen one."""
+
+    BINDINGS: ClassVar = [
+        Binding("ctrl+n", "rename", "rename", priority=True),
+        Binding("ctrl+d", "delete", "delete", priority=True),
+    ]
+
+    def __init__(self, title: str, rows: Sequence[SessionRow], *, session: "SessionView", host: "Host") -> None:
+        """List `rows`. `session` is the open one, which cannot be deleted."""
+        self._rows = {row.id: row for row in rows}
+        self._open = session
+        self._host = host
+        self._said: dict[str, Sequence[str]] = {}
+        """The last question and answer of sessions whose preview was shown."""
+        self._found: dict[str, str] = {}
+        """Text around the place that was found, by session."""
+        self._doomed = ""
+        """The session that is deleted when ctrl+d is pressed again."""
+        super().__init__(
+            title, choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty="No session matches."
+        )
+
+    def _listed(self) -> list[Choice]:
+        return [self._choice(row) for row in self._rows.values()]
+
+    def _choice(self, row: SessionRow) -> Choice:
+        sign = "?" if row.asks else "…" if row.state or row.pending else "↳" if row.copy_of else " "
+        found = [row.title, row.id, row.role, "pending" if row.pending else "", row.state, row.run, *row.asks]
+        asks = f"   ? {'; '.join(row.asks)}" if row.asks else ""
+        return Choice(
+            key=row.id,
+            text=f"{columns((row.when, 16))} {sign} {row.title}{asks}".rstrip(),
+            find=" ".join(found),
+            current=row.id == self._open.session_id,
+        )
+
+    # Preview
+
+    def describe(self, choice: Choice) -> str:
+        """Return title, facts, and the last question and answer; these are loaded once they are needed."""
+        self._doomed = ""
+        row = self._rows[SessionId(choice.key)]
+        if choice.key not in self._said:
+            self._said[choice.key] = ()
+            self.run_worker(self._load(row.id), group=f"preview {row.id}")
+        facts = [row.id, row.role, plural(row.messages, "message"), "open now" if choice.current else ""]
+        lines = [row.title, "   ".join(fact for fact in (*facts, f"run, {row.run}" if row.run else "") if fact)]
+        lines += [f"copy of {row.copy_of}"] if row.copy_of else []
+        waits = f"pending: {'; '.join(row.asks)}" if row.asks else row.state
+        lines += [waits] if waits else []
+        found = self._found.get(choice.key)
+        return "\n".join([*lines, *([f"found: {found}"] if found else self._said[choice.key])])
+
+    async def _load(self, session_id: SessionId) -> None:
+        try:
+            self._said[session_id] = await self._host.last_said(session_id)
+        except ChatopsError as error:
+            self._said[session_id] = [str(error)]
+        if not self._doomed:
+            self.show_preview()
+
+    # Filter
+
+    @on(Input.Changed)
+    def look_into_texts(self, event: Input.Changed) -> None:
+        """Also list the sessions in which the text was said."""
+        self._found = {}
+        self.run_worker(self._search_texts(event.value.strip()), group="search", exclusive=True)
+
+    async def _search_texts(self, wanted: str) -> None:
+        if len(wanted) < _LEAST:
+            return
+        await asyncio.sleep(_PAUSE_S)
+        try:
+            hits = await self._host.search(wanted)
+        except ChatopsError as error:
+            self.app.notify(sanitize(error.full), markup=False)
+            return
+        for hit in hits:
+            if hit.session_id in self._rows:
+                self._found.setdefault(hit.session_id, excerpt(hit.text, wanted, around=_AROUND))
+        self.refill()
+
+    def matching(self, wanted: str) -> list[Choice]:
+        """Return the sessions with the text in title or messages, then those whose title is like it."""
+        alike = super().matching(wanted)
+        if not wanted:
+            return alike
+        exact = wanted.casefold()
+        first = [one for one in self.choices if exact in one.find.casefold() or one.key in self._found]
+        return [*first, *(one for one in alike if one not in first)]
+
+    # Rename and delete
+
+    def action_rename(self) -> None:
+        """Ask for another title of the highlighted session (ctrl+n)."""
+        if (choice := self.highlighted_choice) is None:
+            return
+        row = self._rows[SessionId(choice.key)]
+
+        def answered(title: str | None) -> None:
+            if title is not None:
+                self.run_worker(self._rename(row, title), group="rename")
+
+        question = Question(
+            "Rename the session", explain=row.id, text=row.title, check=_one_line, done="renames", enter_answers=True
+        )
+        self.app.push_screen(question, answered)
+
+    async def _rename(self, row: SessionRow, title: str) -> None:
+        from dataclasses import replace
+
+        try:
+            if row.id == self._open.session_id:
+                await self._open.owned("The session was not renamed").rename(title)
+            else:
+                await self._host.rename_session(row.id, title)
+        except ChatopsError as error:
+            self.app.notify(sanitize(error.full), markup=False)
+            return
+        self._rows[row.id] = replace(row, title=title)
+        self.choices = tuple(self._listed())
+        self.refill()
+
+    def action_delete(self) -> None:
+        """Ask whether to delete the highlighted session (ctrl+d). A second time, delete it."""
+        if (choice := self.highlighted_choice) is None:
+            return
+        row = self._rows[SessionId(choice.key)]
+        if choice.current:
+            self.show_text("This session is open. Open another one to delete it.")
+        elif self._doomed == choice.key:
+            self._doomed = ""
+            self.run_worker(self._delete(row), group="delete")
+        else:
+            self._doomed = choice.key
+            unfinished = ", an unfinished turn" if row.state else ""
+            lost = f", {plural(row.pending, 'pending call')}" if row.pending else unfinished
+            what = f"Delete this session for good ({plural(row.messages, 'message')}{lost})?"
+            self.show_text(f"{what} ctrl+d again deletes it, Esc keeps it.\n{row.title}")
+
+    async def _delete(self, row: SessionRow) -> None:
+        try:
+            await self._host.delete_session(row.id)
+        except ChatopsError as error:
+            self.show_text(error.full)
+            return
+        del self._rows[row.id]
+        self.choices = tuple(self._listed())
+        self.refill()
+
+
+def _one_line(title: str) -> str:
+    if not title.strip():
+        raise ValueError("A title has to say something. Esc goes back.")
+    return " ".join(title.split())
