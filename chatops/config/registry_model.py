@@ -217,6 +217,15 @@ class SandboxEntry(Strict):
         return value
 
 
+class KnowledgeEntry(Strict):
+    """Folders of documents that a tool of this name searches."""
+
+    paths: list[Annotated[str, Field(pattern=r"^(/|~(/|$))")]] = Field(min_length=1)
+    """Absolute, or below ``~``."""
+    description: Annotated[str, Field(max_length=1_000)] = ""
+    """For the model: what the documents are about."""
+
+
 class RulesEntry(Strict):
     """Limits of the rules that users make with a decision on a call."""
 
@@ -243,13 +252,18 @@ class RegistryFile(Lenient):
     """Validated by `config.server_read`."""
     mcpServers: dict[str, JsonValue] = Field(default_factory=dict)
     """The same, as other programs write it."""
+    knowledge: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")], KnowledgeEntry] = Field(
+        default_factory=dict
+    )
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
     """Validated one by one by `config.workflow_read`."""
     max_rounds: Rounds | None = None
     respond_with_final: bool = True
     approve_any_shell: bool = False
 
-    @field_validator("models", "roles", "users", "tools", "workflows", "mcp_servers", "mcpServers", mode="before")
+    @field_validator(
+        "models", "roles", "users", "tools", "knowledge", "workflows", "mcp_servers", "mcpServers", mode="before"
+    )
     @classmethod
     def _without_notes(cls, value: object) -> object:
         """Drop notes between the entries (``"x-note": "…"``). An object stays an entry, whatever its name.

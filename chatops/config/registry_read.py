@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
 from chatops.config.registry_model import (
+    KnowledgeEntry,
     Lenient,
     ModelEntry,
     RegistryFile,
@@ -30,8 +31,10 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
 from chatops.policy.patterns import parse_rule, pattern_from_list
 from chatops.policy.registry import (
+    SERVER_MARK,
     HostType,
     KeySource,
+    KnowledgeSource,
     McpServerSpec,
     ModelSpec,
     ModelType,
@@ -47,9 +50,7 @@ from chatops.policy.verdicts import Rule
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
-PLANNED_TOOLS = ("knowledge_search",)
-"""Names that a registry may use already, for tools that this version does not have."""
-KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES, *PLANNED_TOOLS)
+KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 
 ALWAYS_THERE = ("env", "demo", "claude_cli")
@@ -158,6 +159,7 @@ class _Reader:
             roles=roles,
             users=users,
             tools=tuple(self._tool(name, entry, file) for name, entry in file.tools.items()),
+            knowledge=tuple(self._knowledge(name, entry) for name, entry in file.knowledge.items()),
             may_contain=file.sandbox.contain,
             sandbox=_sandbox(file.sandbox) if "sandbox" in file.model_fields_set else None,
             max_rounds=file.max_rounds,
@@ -177,6 +179,11 @@ class _Reader:
         found, warnings = servers_in(self.document, file.mcp_servers, file.mcpServers)
         self.warnings += warnings
         return found
+
+    def _knowledge(self, name: str, entry: KnowledgeEntry) -> KnowledgeSource:
+        if name in KNOWN_TOOLS or SERVER_MARK in name:
+            raise self.error(("knowledge", name), "a tool may have this name already, so give the source another")
+        return KnowledgeSource(name=name, paths=tuple(entry.paths), description=entry.description)
 
     def _workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:

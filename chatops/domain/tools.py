@@ -66,6 +66,7 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
         "file_edit": _WRITES,
         "scratch_write": Capabilities(),
         "scratch_read": Capabilities(),
+        "knowledge_search": Capabilities(reads_workspace=True),
         "memory_read": Capabilities(),
         "memory_write": Capabilities(),
         "web_search": Capabilities(),

@@ -207,6 +207,17 @@ def server_of(tool: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnowledgeSource:
+    """Folders of documents that a tool of this name searches."""
+
+    name: str
+    paths: tuple[str, ...]
+    """Absolute, or below ``~``."""
+    description: str = ""
+    """For the model: what the documents are about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """One registry file as values. Mappings are tuples of specs with unique names, in file order."""
 
@@ -219,6 +230,7 @@ class Registry:
     users: tuple[UserSpec, ...] | None = None
     """None: the file has no `users` key."""
     tools: tuple[tuple[str, ToolSetting], ...] = ()
+    knowledge: tuple[KnowledgeSource, ...] = ()
     may_contain: bool = True
     """False if no turn can be contained."""
     sandbox: SandboxSpec | None = None

@@ -17,7 +17,16 @@ from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
-from chatops.policy.registry import SERVER_MARK, Registry, RoleSpec, ToolSetting, UserSpec, mcp_source, server_of
+from chatops.policy.registry import (
+    SERVER_MARK,
+    KnowledgeSource,
+    Registry,
+    RoleSpec,
+    ToolSetting,
+    UserSpec,
+    mcp_source,
+    server_of,
+)
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 from chatops.policy.workflow import StepPlace, binding_layers
@@ -431,3 +440,16 @@ def web_ports(registries: Registries) -> frozenset[int]:
 def _ports(registry: Registry | None) -> tuple[int, ...] | None:
     settings = registry.tools if registry is not None else ()
     return next((setting.ports for name, setting in settings if BUILT_IN_TOOLS.get(name, NO_CAPABILITIES).url), None)
+
+
+def knowledge_sources(registries: Registries) -> tuple[KnowledgeSource, ...]:
+    """Return the folders of documents that can be searched. The site's source comes before the user's of that name.
+
+    A site that denies ``knowledge_search`` leaves the user's sources out too.
+    """
+    site, own = registries
+    found = {source.name: source for source in own.knowledge}
+    if site is not None:
+        denied = any(name == "knowledge_search" and one.verdict is Verdict.DENY for name, one in site.tools)
+        found = {**({} if denied else found), **{source.name: source for source in site.knowledge}}
+    return tuple(found.values())

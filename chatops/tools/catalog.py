@@ -8,8 +8,10 @@ from pathlib import Path
 from chatops.config.memory import Memories
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
+from chatops.policy.registry import KnowledgeSource
 from chatops.tools.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
+from chatops.tools.knowledge import NAME, NO_FOLDERS, NO_FTS5, has_full_text_search, knowledge_tools
 from chatops.tools.memory import memory_tools
 from chatops.tools.python import python_tools
 from chatops.tools.scratch import scratch_tools
@@ -25,10 +27,12 @@ class CatalogSettings:
     """Settings of the built-in tools. `environ` is searched for search backends and is not kept."""
 
     scratch_dir: Path
+    knowledge_index: Path = Path("knowledge.db")
     best: SandboxLevel = SandboxLevel.HARD
     """Highest sandbox level to use."""
     memories: Memories | None = None
     """None: without the tools for memory."""
+    knowledge: tuple[KnowledgeSource, ...] = ()
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,4 +114,10 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         tools += wolfram_tools(key)
     else:
         absent["wolfram_alpha"] = NO_KEY
+    if not settings.knowledge:
+        absent[NAME] = NO_FOLDERS
+    elif has_full_text_search():
+        tools += knowledge_tools(settings.knowledge, index=settings.knowledge_index)
+    else:
+        absent |= dict.fromkeys([NAME, *(source.name for source in settings.knowledge)], NO_FTS5)
     return Catalog(tools, absent=absent, workflow_tools=workflow_tools)

@@ -11,22 +11,34 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import chatops
 from chatops.domain.canonical import JsonValue
 from chatops.tools.process import clean_environment
 
-SECONDS = 5
-"""CPU time in whole seconds; other load on this machine does not count."""
-_WAIT_S = 60.0
-"""Wall-clock seconds after which the child is killed in any case."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a child."""
+
+    cpu_s: int = 5
+    """CPU time in whole seconds; other load on this machine does not count."""
+    wait_s: float = 60.0
+    """Wall-clock seconds after which the child is killed in any case."""
+    memory: int = 0
+    """Bytes of address space; 0: no limit."""
+
+
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
 """Further environment variables that the interpreter may need to start."""
 _PROGRAM = """
 import importlib, json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+if int(sys.argv[4]):
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[4]), int(sys.argv[4])))
 function = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
 json.dump(function(**json.load(sys.stdin)), sys.stdout)
 """
@@ -36,13 +48,14 @@ class IsolatedCallError(Exception):
     """The function was stopped or failed; the text says which, as a clause."""
 
 
-def run_isolated(function: Callable[..., JsonValue], **arguments: JsonValue) -> JsonValue:
+def run_isolated(function: Callable[..., JsonValue], *, limits: Limits = Limits(), **arguments: JsonValue) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
 
     Raises IsolatedCallError.
     """
     # -P: do not import modules from the current folder.
-    argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__, str(SECONDS)]
+    argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__]
+    argv += [str(limits.cpu_s), str(limits.memory)]
     path = [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
     # The child may parse untrusted pages, so its environment holds no keys.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -53,7 +66,7 @@ def run_isolated(function: Callable[..., JsonValue], **arguments: JsonValue) -> 
             input=json.dumps(arguments).encode(),
             capture_output=True,
             env=environment,
-            timeout=_WAIT_S,
+            timeout=limits.wait_s,
             # Ctrl+C in the terminal is handled by this process, not by the child.
             start_new_session=True,
             check=False,

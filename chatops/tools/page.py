@@ -95,7 +95,7 @@ def _resolve_links(part: Any, url: str, *, base: str) -> None:
 
 def read_text(html: str, url: str) -> JsonValue:
     """Return title and text; links keep their address, headings their level."""
-    reader = _Reader()
+    reader = PageReader()
     reader.feed(html)
     reader.close()
     lines = [" ".join(line.split()) for line in "".join(reader.pieces).split("\n")]
@@ -116,7 +116,9 @@ def _absolute(address: str, url: str) -> str:
     return found if found.startswith(("http://", "https://")) and len(found) <= _MAX_LINK else ""
 
 
-class _Reader(HTMLParser):
+class PageReader(HTMLParser):
+    """Collects the text of a page in `pieces`."""
+
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
@@ -130,6 +132,7 @@ class _Reader(HTMLParser):
         return self.parse_bogus_comment(i, report)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Break the line at blocks, and mark headings, list items and cells."""
         if tag == "title":
             self._in_title = True
         elif tag in _SILENT:
@@ -149,6 +152,7 @@ class _Reader(HTMLParser):
             self._links.append(dict(attrs).get("href") or "")
 
     def handle_endtag(self, tag: str) -> None:
+        """Break the line after blocks, and write the address after a link."""
         if tag == "title":
             self._in_title = False
         elif tag in self._silent:
@@ -161,6 +165,7 @@ class _Reader(HTMLParser):
                 self.pieces.append(f" ({address[:300]})")
 
     def handle_data(self, data: str) -> None:
+        """Keep the text, or a title."""
         if self._in_title:
             self.title.append(data)
         elif not self._silent:

@@ -27,7 +27,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import Registries, sandbox_layers, web_ports
+from chatops.policy.resolve import Registries, sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tools.contained.turns import ContainedTurns
-    from chatops.wiring.toolbox import Toolbox
+    from chatops.wiring.toolbox import RegistryTools, Toolbox
 
 
 DEFAULT_MODEL_KEY = "default_model"
@@ -213,7 +213,7 @@ class App:
         own, data = self.memories, self.paths.data
         servers = self.servers.tools
         return Toolbox(
-            self.web_ports, data=data, environ=os.environ, memories=own, further=self._tools, servers=servers
+            self.registry_tools, data=data, environ=os.environ, memories=own, further=self._tools, servers=servers
         )
 
     @cached_property
@@ -397,10 +397,12 @@ class App:
     def _limits(self, registries: Registries) -> SandboxSpec:
         return resolve(sandbox_layers(registries, command_line=self.options.sandbox))
 
-    def web_ports(self) -> frozenset[int]:
-        """Return the ports besides 80 and 443 that web_fetch may connect to, according to both registries."""
-        now, coming = web_ports(self._registries()), self._coming()
-        return now if coming is None else now & web_ports(coming)
+    def registry_tools(self) -> "RegistryTools":
+        """Return what the registry in force and a changed one both say about tools."""
+        from chatops.wiring.toolbox import RegistryTools
+
+        now, coming = RegistryTools.of(self._registries()), self._coming()
+        return now if coming is None else now.intersection(RegistryTools.of(coming))
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""

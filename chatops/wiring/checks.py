@@ -23,7 +23,7 @@ from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.app import App
 from chatops.wiring.rights import current_user
-from chatops.wiring.toolbox import catalog_settings
+from chatops.wiring.toolbox import RegistryTools, catalog_settings
 
 CANNOT_RUN = "This workflow cannot run as it is."
 
@@ -35,7 +35,8 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     this user would not get, and problems of its workflows and those beside it.
     """
     memories = Memories(paths.memory, workspace=Path())
-    settings = catalog_settings(data=paths.data, environ=environ, memories=memories)
+    tools = RegistryTools.of((None, registry))
+    settings = catalog_settings(data=paths.data, environ=environ, tools=tools, memories=memories)
     catalog = builtin_catalog(settings, workflow_tools=component_tools)
     personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))

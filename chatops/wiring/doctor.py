@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sanitize import sanitize
 from chatops.headless.doctor import (
     Check,
     Grade,
@@ -48,6 +49,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         *registry_checks(app.loaded, level=app.rights.level),
         *await asyncio.to_thread(_concerns, app),
         *await asyncio.to_thread(_workflows, app),
+        *await asyncio.to_thread(_documents, app),
         *models_found,
         *await _sandbox(app),
         *terminal_checks(os.environ),
@@ -104,6 +106,23 @@ def _workflows(app: App) -> list[Check]:
         Check(name=f"workflow {one.name}", grade=Grade.WARN, text=str(one.error), advice=one.error.advice)
         for one in known.unusable
     ]
+
+
+def _documents(app: App) -> list[Check]:
+    """Return a check for each source of knowledge; none if there are no sources."""
+    found = []
+    for source in app.registry_tools().knowledge:
+        missing = [path for path in source.paths if not os.path.isdir(os.path.expanduser(path))]
+        text = f"{', '.join(missing)} is not a folder" if missing else ", ".join(source.paths)
+        reason = app.catalog.absent.get(source.name, "")
+        found.append(
+            Check(
+                name=f"knowledge {source.name}",
+                grade=Grade.WARN if missing or reason else Grade.OK,
+                text=sanitize(reason or text, newlines=False),
+            )
+        )
+    return found
 
 
 def _needed(app: App) -> dict[str, Grade]:

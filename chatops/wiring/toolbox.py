@@ -1,23 +1,55 @@
 """The built-in tools as registry and environment set them, including after a change of the registry."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.config.memory import Memories
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
-from chatops.policy.registry import server_of
+from chatops.policy.registry import KnowledgeSource, server_of
+from chatops.policy.resolve import Registries, knowledge_sources, web_ports
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryTools:
+    """What registries say about the tools that exist."""
+
+    ports: frozenset[int] = frozenset()
+    """Ports that web_fetch may connect to besides the web's own."""
+    knowledge: tuple[KnowledgeSource, ...] = ()
+
+    @classmethod
+    def of(cls, registries: Registries) -> "RegistryTools":
+        """Read `registries`."""
+        return cls(ports=web_ports(registries), knowledge=knowledge_sources(registries))
+
+    def intersection(self, other: "RegistryTools") -> "RegistryTools":
+        """Return what both say."""
+        return RegistryTools(
+            ports=self.ports & other.ports, knowledge=tuple(one for one in self.knowledge if one in other.knowledge)
+        )
+
+
 def catalog_settings(
-    *, data: Path, environ: Mapping[str, str], ports: frozenset[int] = frozenset(), memories: Memories | None = None
+    *,
+    data: Path,
+    environ: Mapping[str, str],
+    tools: RegistryTools = RegistryTools(),
+    memories: Memories | None = None,
 ) -> CatalogSettings:
-    """Return what the catalog is built from. `ports` are those that web_fetch may connect to besides the web's own."""
-    web = WebSettings(ports=WEB_PORTS | ports)
-    return CatalogSettings(scratch_dir=data / "scratch", web=web, environ=environ, memories=memories)
+    """Return what the catalog is built from."""
+    return CatalogSettings(
+        scratch_dir=data / "scratch",
+        web=WebSettings(ports=WEB_PORTS | tools.ports),
+        environ=environ,
+        memories=memories,
+        knowledge=tools.knowledge,
+        knowledge_index=data / "knowledge" / "index.db",
+    )
 
 
 class Toolbox:
@@ -25,7 +57,7 @@ class Toolbox:
 
     def __init__(
         self,
-        ports: Callable[[], frozenset[int]],
+        wanted: Callable[[], RegistryTools],
         *,
         data: Path,
         environ: Mapping[str, str],
@@ -39,11 +71,11 @@ class Toolbox:
         """
         self._further = tuple(further)
         self._servers = servers
-        self._ports = ports
+        self._wanted = wanted
         self._data = data
         self._environ = environ
         self._memories = memories
-        self._built_for = ports()
+        self._built_for = wanted()
         self._built = self._build(self._built_for)
 
     def get(self, name: str) -> Tool | None:
@@ -70,13 +102,13 @@ class Toolbox:
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:
-        ports = self._ports()
-        if ports != self._built_for:
-            self._built_for, self._built = ports, self._build(ports)
+        wanted = self._wanted()
+        if wanted != self._built_for:
+            self._built_for, self._built = wanted, self._build(wanted)
         return self._built
 
-    def _build(self, ports: frozenset[int]) -> Catalog:
-        settings = catalog_settings(data=self._data, environ=self._environ, ports=ports, memories=self._memories)
+    def _build(self, wanted: RegistryTools) -> Catalog:
+        settings = catalog_settings(data=self._data, environ=self._environ, tools=wanted, memories=self._memories)
         built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         for tool in self._further:

@@ -130,7 +130,7 @@ def assert_not_wider(now: App, before: App) -> None:
     assert now.rights.models() == before.rights.models()
     assert now.default_role() == before.default_role()
     assert now.sandbox() == before.sandbox()
-    assert now.web_ports() == before.web_ports()
+    assert now.registry_tools() == before.registry_tools()
     assert now.protected_paths() == before.protected_paths()
 
 

@@ -16,12 +16,14 @@ from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
+from chatops.policy.registry import KnowledgeSource
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
-from chatops.wiring.toolbox import catalog_settings
+from chatops.wiring.toolbox import RegistryTools, catalog_settings
 
-NOT_YET = frozenset({"knowledge_search"})
 """Names of tools that may be written in a registry and that this version does not have."""
+PAPERS = "papers"
+"""A source of knowledge."""
 EXAMPLES: dict[str, object] = {
     "path": "made.txt", "content": "x", "old": "here", "new": "there", "command": "true", "code": "pass", "url": "http://example.org/",
     "query": "x", "text": "x", "pattern": "x", "component": "schedule", "properties": {"every": "1d"}, "name": "made",
@@ -39,6 +41,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     settings = catalog_settings(
         data=tmp_path_factory.mktemp("data"),
         environ={"BRAVE_API_KEY": "k", "WOLFRAM_APP_ID": "k"},
+        tools=RegistryTools(knowledge=(KnowledgeSource(name=PAPERS, paths=("/nonexistent",)),)),
         memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools)
@@ -63,9 +66,9 @@ def facts(tools: list[Tool], tmp_path: Path) -> dict[str, CallFacts]:
 
 def test_every_tool_is_known_to_the_registry_and_nothing_else_is(tools: list[Tool]) -> None:
     names = {tool.spec.name for tool in tools}
-    assert set(KNOWN_TOOLS) == (names - WORKFLOW_TOOLS) | NOT_YET | set(ALIASES)
+    assert set(KNOWN_TOOLS) == (names - WORKFLOW_TOOLS - {PAPERS}) | set(ALIASES)
     assert names >= WORKFLOW_TOOLS
-    assert not names & (NOT_YET | set(ALIASES))
+    assert not names & set(ALIASES)
     assert set(ALIASES.values()) <= names
 
 
@@ -73,7 +76,9 @@ def test_the_readers_of_the_workspace_are_those_that_reach_into_it(
     tools: list[Tool], facts: dict[str, CallFacts]
 ) -> None:
     reaching = {name for name, found in facts.items() if found.paths or found.command}
-    assert reaching == {tool.spec.name for tool in tools if tool.spec.capabilities.reads_workspace}
+    reading = {tool.spec.name for tool in tools if tool.spec.capabilities.reads_workspace}
+    # The user's documents may lie in the workspace, and are as private.
+    assert reaching | {PAPERS, "knowledge_search"} == reading
     assert {tool.spec.name for tool in tools if tool.spec.capabilities.path} <= reaching
     assert {tool.spec.name for tool in tools if tool.spec.capabilities.returns_content} <= reaching
 
@@ -97,7 +102,8 @@ def test_the_tools_with_a_host_pattern_are_those_whose_arguments_name_a_host(
 
 
 def test_the_built_in_tools_have_the_capabilities_that_rules_are_read_with(tools: list[Tool]) -> None:
-    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in WORKFLOW_TOOLS}
+    others = {*WORKFLOW_TOOLS, PAPERS}
+    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in others}
     assert built_in == BUILT_IN_TOOLS
 
 

@@ -1,0 +1,293 @@
+"""Index of the user's documents: SQLite's FTS5, in a file of the data folder. Runs in a process of its own.
+
+The index is a cache. Before each search it is brought up to date: files with another size or time than the indexed ones
+are read again, those that are gone are dropped. One file is one transaction, so what was read stays when the process is
+stopped. A file that may keep its parser busy is marked before it is read. If the process dies then, the next one finds
+the mark and leaves the file out until it changes.
+
+Folders are walked by descriptors, and no symbolic link is followed. Hidden files and files that may hold secrets are
+left out.
+"""
+
+import os
+import re
+import signal
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chatops.domain.canonical import JsonValue
+from chatops.policy.secrets import is_secret, may_hold_secrets
+from chatops.tools.document_text import ENDINGS, TEXT_ENDINGS, DocumentError, passages_of
+
+MAX_FILES = 20_000
+"""Files of one folder that are indexed."""
+MAX_DEPTH = 24
+MOST_WORDS = 32
+_VERSION = 1
+_FILE_S = 20
+"""Seconds for one file."""
+_WALK_S = 15.0
+"""Seconds beyond the limit in which files are still counted."""
+_UNUSED_S = 30 * 86_400
+"""Seconds after which a folder that no search has named is dropped from the index."""
+_CANDIDATES = 60
+_FROM_ONE_FILE = 3
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_WORD = re.compile(r"\w+")
+_INTERRUPTED = "reading it took too long or failed"
+_SCHEMA = """
+CREATE TABLE folder (path TEXT PRIMARY KEY, used INTEGER NOT NULL);
+CREATE TABLE file (id INTEGER PRIMARY KEY, folder TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
+  time INTEGER NOT NULL, problem TEXT NOT NULL, UNIQUE (folder, path));
+CREATE TABLE place (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, name TEXT NOT NULL);
+CREATE INDEX place_file ON place (file);
+CREATE VIRTUAL TABLE passage USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2');
+"""
+
+
+def search_documents(
+    index: str, folders: list[str], protected: list[str], words: list[str], most: int, seconds: float
+) -> JsonValue:
+    """Bring the index of `folders` up to date for at most `seconds`, and search it for `words`, any of which may match.
+
+    Returns ``hits`` (path, place, text; the best first), ``files`` (number indexed), ``left`` (number not read yet),
+    and ``problems`` (sentences about folders and files). Raises sqlite3.Error.
+    """
+    signal.signal(signal.SIGALRM, _alarm)
+    found = _Found()
+    with closing(_opened(Path(index))) as rows:
+        until = time.monotonic() + seconds
+        # A folder that cannot be read is not searched: what the index has of it may be old.
+        closed = frozenset(protected)
+        folders = [folder for folder in folders if _update(rows, folder, closed, until=until, found=found)]
+        _drop_unused(rows)
+        marks = ",".join("?" * len(folders))
+        for path, problem in rows.execute(
+            f"SELECT path, problem FROM file WHERE problem != '' AND folder IN ({marks}) ORDER BY path", folders
+        ):
+            found.problems.append(f"{path}: {problem}")
+        (files,) = rows.execute(f"SELECT count(*) FROM file WHERE folder IN ({marks})", folders).fetchone()
+        hits: list[JsonValue] = list(_hits(rows, folders, words, most))
+    return {"hits": hits, "files": files, "left": found.left, "problems": list(found.problems)}
+
+
+@dataclass
+class _Found:
+    left: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def query_of(words: Sequence[str]) -> str:
+    """Return the FTS5 query for any of `words`, each as a quoted string, so that none of them is syntax."""
+    parts = (part for word in words for part in _WORD.findall(word))
+    return " OR ".join(f'"{part}"' for part in list(dict.fromkeys(parts))[:MOST_WORDS])
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open the index. It is made again if it is damaged or of another version."""
+    os.umask(0o077)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for last in (False, True):
+        rows = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+        try:
+            rows.execute("PRAGMA journal_mode = WAL")
+            rows.execute("PRAGMA synchronous = OFF")
+            (version,) = rows.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                rows.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            elif version != _VERSION:
+                raise sqlite3.DatabaseError("another version")
+            return rows
+        except sqlite3.DatabaseError:
+            rows.close()
+            if last:
+                raise
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+    raise AssertionError
+
+
+@contextmanager
+def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
+    rows.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        rows.execute("ROLLBACK")
+        raise
+    rows.execute("COMMIT")
+
+
+def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *, until: float, found: _Found) -> bool:
+    """Index what has changed in a folder. Return False if it cannot be read."""
+    rows.execute("INSERT OR REPLACE INTO folder VALUES (?, ?)", (folder, int(time.time())))
+    known = {
+        path: (size, at)
+        for path, size, at in rows.execute("SELECT path, size, time FROM file WHERE folder = ?", (folder,))
+    }
+    seen: set[str] = set()
+    try:
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        found.problems.append(f"{folder} cannot be read: {error.strerror}")
+        return False
+    complete = True
+    try:
+        for path, descriptor, name in _files(top, folder, protected, found):
+            seen.add(path)
+            if time.monotonic() > until + _WALK_S:
+                found.problems.append(f"{folder} is too large to be looked through in time")
+                complete = False
+                break
+            with suppress(OSError):
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if known.get(path) == (status.st_size, status.st_mtime_ns):
+                    continue
+                if time.monotonic() > until:
+                    found.left += 1
+                else:
+                    _read(rows, folder, path, descriptor, name)
+    finally:
+        os.close(top)
+    for path in known.keys() - seen if complete else ():
+        with _transaction(rows):
+            _drop(rows, folder, path)
+    return True
+
+
+def _files(top: int, folder: str, protected: frozenset[str], found: _Found) -> Iterator[tuple[str, int, str]]:
+    """Yield path relative to the folder, descriptor of the folder it is in, and name of each file to index."""
+    count = 0
+    for here, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
+        below = os.path.normpath(here)
+        kept = sorted(
+            name for name in folders if name not in _SKIPPED and _is_open(below, name, folder, protected, is_file=False)
+        )
+        folders[:] = kept if below.count("/") < MAX_DEPTH else []
+        for name in sorted(names):
+            if os.path.splitext(name)[1].lower() not in ENDINGS:
+                continue
+            if not _is_open(below, name, folder, protected, is_file=True):
+                continue
+            status = _status(name, descriptor)
+            if status is None or not stat.S_ISREG(status.st_mode):
+                continue
+            count += 1
+            if count > MAX_FILES:
+                found.problems.append(f"{folder} has more than {MAX_FILES:,} documents; the others are left out")
+                return
+            yield os.path.normpath(os.path.join(below, name)), descriptor, name
+
+
+def _status(name: str, descriptor: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _is_open(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:
+    """Return False for what no tool may read: hidden files, protected paths, and names of secrets."""
+    parts = [part.casefold() for part in os.path.normpath(os.path.join(below, name)).split("/")]
+    if name.startswith(".") or not name.isprintable():
+        return False
+    if os.path.normpath(os.path.join(folder, below, name)) in protected or is_secret(parts):
+        return False
+    return not (is_file and may_hold_secrets(parts))
+
+
+def _read(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, name: str) -> None:
+    """Index one file. A problem is stored with it, so that the file is not tried again before it changes."""
+    ending = os.path.splitext(name)[1].lower()
+    try:
+        handle = os.open(name, _OPEN, dir_fd=descriptor)
+    except OSError:
+        return
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        key = (folder, path, status.st_size, status.st_mtime_ns)
+        if ending not in TEXT_ENDINGS:
+            with _transaction(rows):
+                _store(rows, key, _INTERRUPTED, [])
+        try:
+            signal.alarm(_FILE_S)
+            passages, problem = passages_of(file, ending=ending)
+        except DocumentError as error:
+            passages, problem = [], str(error)
+        except (Exception, RecursionError, _TooLongError):
+            # Whatever a parser raises for a hostile document.
+            passages, problem = [], _INTERRUPTED
+        finally:
+            signal.alarm(0)
+    with _transaction(rows):
+        _store(rows, key, problem, [(passage.place, passage.text) for passage in passages])
+
+
+def _store(
+    rows: sqlite3.Connection, key: tuple[str, str, int, int], problem: str, passages: list[tuple[str, str]]
+) -> None:
+    folder, path, size, at = key
+    _drop(rows, folder, path)
+    file = rows.execute(
+        "INSERT INTO file (folder, path, size, time, problem) VALUES (?, ?, ?, ?, ?)", (folder, path, size, at, problem)
+    ).lastrowid
+    for place, text in passages:
+        clean = text.encode("utf-8", "replace").decode()
+        row = rows.execute("INSERT INTO place (file, name) VALUES (?, ?)", (file, place)).lastrowid
+        rows.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, clean))
+
+
+def _drop(rows: sqlite3.Connection, folder: str, path: str) -> None:
+    found = rows.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
+    if found is not None:
+        rows.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", found)
+        rows.execute("DELETE FROM place WHERE file = ?", found)
+        rows.execute("DELETE FROM file WHERE id = ?", found)
+
+
+def _drop_unused(rows: sqlite3.Connection) -> None:
+    old = [path for (path,) in rows.execute("SELECT path FROM folder WHERE used < ?", (time.time() - _UNUSED_S,))]
+    for folder in old:
+        with _transaction(rows):
+            for (path,) in rows.execute("SELECT path FROM file WHERE folder = ?", (folder,)).fetchall():
+                _drop(rows, folder, path)
+            rows.execute("DELETE FROM folder WHERE path = ?", (folder,))
+
+
+def _hits(rows: sqlite3.Connection, folders: list[str], words: list[str], most: int) -> Iterator[JsonValue]:
+    marks = ",".join("?" * len(folders))
+    # The best passages of each file, so that one file full of the words does not crowd out the others.
+    found = rows.execute(
+        "SELECT file.folder, file.path, best.name, passage.text FROM ("
+        " SELECT place.id, place.file, place.name, passage.rank AS score,"
+        " row_number() OVER (PARTITION BY place.file ORDER BY passage.rank) AS number"
+        " FROM passage JOIN place ON place.id = passage.rowid WHERE passage MATCH ?) AS best"
+        " JOIN passage ON passage.rowid = best.id JOIN file ON file.id = best.file"
+        f" WHERE best.number <= {_FROM_ONE_FILE} AND file.folder IN ({marks}) ORDER BY best.score LIMIT {_CANDIDATES}",
+        (query_of(words), *folders),
+    )
+    # Folders may overlap, so a passage may be found twice.
+    taken: dict[str, set[str]] = {}
+    for folder, path, place, text in found:
+        texts = taken.setdefault(os.path.join(folder, path), set())
+        if text not in texts and len(texts) < _FROM_ONE_FILE and most > 0:
+            texts.add(text)
+            most -= 1
+            yield {"path": os.path.join(folder, path), "place": place, "text": text}
+
+
+class _TooLongError(BaseException):
+    """Not an Exception, so that a parser that catches everything does not catch it."""
+
+
+def _alarm(signum: int, frame: Any) -> None:
+    raise _TooLongError
