@@ -19,7 +19,7 @@ from chatops.tui.commands.replies import (
 from chatops.tui.host import TextTopic
 
 if TYPE_CHECKING:
-    from chatops.runtime.view import SessionView
+    pass
 
 
 async def show_help(context: Context, argument: str) -> Replies:
@@ -210,11 +210,6 @@ async def show_context(context: Context, argument: str) -> Replies:
     return (ShowText("Context", context_text(context.session)),)
 
 
-async def cost(context: Context, argument: str) -> Replies:
-    """Show tokens and cost of this session."""
-    return (ShowText("Cost", cost_text(context.session)),)
-
-
 async def export(context: Context, argument: str) -> Replies:
     """Write the session to a file."""
     style, _, path = argument.partition(" ")
@@ -308,20 +303,3 @@ async def doctor(context: Context, argument: str) -> Replies:
 
 async def _text(context: Context, title: str, *, topic: TextTopic, argument: str) -> Replies:
     return (ShowText(title, await context.host.text(topic, session=context.session, argument=argument)),)
-
-
-def cost_text(session: "SessionView") -> str:
-    """Return the usage as text, also if the server does not report any."""
-    snapshot = session.snapshot()
-    usage = snapshot.usage
-    if usage is None:
-        return "The server has not reported token usage."
-    lines = [
-        "In this session",
-        f"  input      {usage.input_tokens:>10,} tokens",
-        *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
-        f"  output     {usage.output_tokens:>10,} tokens",
-        f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
-        f"  cost       {'no price known' if usage.cost is None else f'{usage.cost:.4f}'}",
-    ]
-    return "\n".join(lines)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, copying, handlers, memory, revision, search
+from chatops.tui.commands import compaction, copying, cost, handlers, memory, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -109,7 +109,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=memory.memory,
         offers=memory.offers,
     ),
-    SlashCommand(name="cost", help="tokens and money so far", run=handlers.cost),
+    SlashCommand(name="cost", help="tokens and money so far, by turn", run=cost.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
         name="copy",

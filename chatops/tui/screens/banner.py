@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chatops.tui.status.banner import BannerTone
 
 BannerText = tuple[str, "BannerTone"]
+_FULL = 0.8
+"""Share of the context window from which on /compact is offered."""
 NOTHING: BannerText = ("", "quiet")
 
 
@@ -114,3 +116,26 @@ def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: b
         return sanitize(elsewhere, newlines=False), "waiting"
     started = bool(snapshot.messages) or snapshot.status is not None
     return NOTHING if started else greeting(snapshot)
+
+
+class CompactOffer:
+    """Offers /compact once in a session, when the context is 80 % full, until the user goes on."""
+
+    def __init__(self) -> None:
+        self._session = ""
+        """The session in which it is offered, or was."""
+        self._over = False
+
+    def text(self, snapshot: "Snapshot", *, idle: bool) -> str:
+        """Return the offer; empty if there is none. `idle` is True while nothing runs and no dialog is open."""
+        if self._session != snapshot.session_id:
+            self._session, self._over = "", False
+        window, used = snapshot.context_window, snapshot.context_used
+        if not self._over and idle and window and used >= window * _FULL and snapshot.messages:
+            self._session = snapshot.session_id
+            share = min(100, used * 100 // window)
+            return (
+                f"The context is {share} % full. /compact puts a summary in place of what was said; you see it first."
+            )
+        self._over = bool(self._session)
+        return ""

@@ -7,7 +7,7 @@ from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
-from chatops.tui.screens.banner import most_urgent
+from chatops.tui.screens.banner import CompactOffer, most_urgent
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import Banner
@@ -33,6 +33,7 @@ class StatusPresenter:
         self._sending = sending
         self.pending_elsewhere = ""
         """Notice about pending calls of other sessions, as found at the start."""
+        self._offer = CompactOffer()
         self._first_facts: FirstFacts | None = None
         self._open_sessions: Sequence[SessionRow] = ()
 
@@ -50,6 +51,9 @@ class StatusPresenter:
         blocked = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self._composer.retry_offered = failed or blocked
         text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self.pending_elsewhere)
+        idle = not running and not dialog and not shown.follows and shown.any_run is None
+        offer = self._offer.text(snapshot, idle=idle)
+        text = text or offer
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
 
     def fit(self, shown: Shown | None) -> None:

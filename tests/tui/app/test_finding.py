@@ -1,14 +1,17 @@
-"""Selecting, copying and finding what was said."""
+"""Selecting, copying and finding what was said; sessions; what it cost."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from chatops.domain.events import TurnStatus
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.tools import Outcome
+from chatops.domain.usage import Usage
 from chatops.tui.clipboard import program
+from chatops.tui.commands.cost import cost_text
 from chatops.tui.host import HitRow
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
@@ -241,3 +244,30 @@ async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_o
         await running.press("ctrl+d")
         assert running.host.deleted == [OTHER]
         assert "Parser" not in running.text
+
+
+def test_the_cost_is_told_by_turn() -> None:
+    small, large = Usage(input_tokens=900, output_tokens=10, cost=0.001), Usage(input_tokens=12_000, output_tokens=500)
+    messages: list[Message] = [UserMessage(id=MessageId("1"), text="first\nquestion")]
+    messages += [AssistantMessage(id=MessageId(f"a{number}"), text="", usage=small) for number in range(2)]
+    messages += [UserMessage(id=MessageId("2"), text="second")]
+    messages += [AssistantMessage(id=MessageId("b"), text="", usage=large)]
+    rows = [line.split() for line in cost_text(large, messages).splitlines()]
+    assert ["1", "1,800", "20", "0.0020", "first", "question"] in rows
+    assert ["2", "12,000", "500", "second"] in rows
+
+
+async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
+    session = said("one", "two")
+    session.change(context_used=27_000, context_window=32_768, status=TurnStatus.RUNNING)
+    async with stage(session) as running:
+        assert "/compact" not in running.text
+        session.end_turn(TurnStatus.ANSWERED)
+        await running.settle()
+        assert "82 % full" in running.text
+        session.start_turn("three")
+        await running.settle()
+        assert "/compact" not in running.text
+        session.end_turn(TurnStatus.ANSWERED)
+        await running.settle()
+        assert "/compact" not in running.text, "once"

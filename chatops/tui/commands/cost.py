@@ -1,0 +1,65 @@
+"""The text of /cost: tokens and money of the session, and of each turn."""
+
+from collections.abc import Sequence
+
+from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, UserMessage
+from chatops.domain.usage import Usage, total
+from chatops.domain.wording import one_line, plural
+from chatops.tui.commands.replies import Context, Replies, ShowText
+
+_MOST = 50
+"""Turns that are listed, the last ones."""
+_TITLE = 50
+
+
+async def cost(context: Context, argument: str) -> Replies:
+    """Show tokens and cost of the session and of its turns."""
+    snapshot = context.session.snapshot()
+    return (ShowText("Cost", cost_text(snapshot.usage, snapshot.messages)),)
+
+
+def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
+    """Return the usage as text, also if the server does not report any."""
+    if usage is None:
+        return "The server has not reported token usage."
+    price = "no price known: `chatops models prices` lists what is" if usage.cost is None else money(usage.cost)
+    lines = [
+        "In this session",
+        f"  input      {usage.input_tokens:>10,} tokens",
+        *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
+        f"  output     {usage.output_tokens:>10,} tokens",
+        f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
+        f"  cost       {price}",
+    ]
+    turns = [(title, spent) for title, spent in per_turn(messages) if spent is not None]
+    if not turns:
+        return "\n".join(lines)
+    lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
+    for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST:]:
+        price = "" if spent.cost is None else money(spent.cost)
+        lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
+    if (left := len(turns) - _MOST) > 0:
+        lines.append(f"{plural(left, 'earlier turn')} not listed")
+    return "\n".join(lines)
+
+
+def per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
+    """Return the beginning of each message of the user with the usage until the next one; None if it is unknown."""
+    turns: list[tuple[str, Usage | None]] = []
+    for message in messages:
+        match message:
+            case UserMessage():
+                turns.append((one_line(message.text, most=_TITLE), None))
+            case SummaryMessage() if message.usage is not None:
+                turns.append(("/compact", message.usage))
+            case AssistantMessage() if turns:
+                title, spent = turns[-1]
+                turns[-1] = (title, total(spent, message.usage))
+            case _:
+                pass
+    return turns
+
+
+def money(cost: float) -> str:
+    """Return a cost in the price unit, with more digits for small ones."""
+    return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
