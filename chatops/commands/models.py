@@ -41,7 +41,8 @@ def run(arguments: Namespace) -> int:
             configured = [(spec.name, spec.type.value, spec.model_name) for spec in opened.rights.models()]
             screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
             return 0
-        found = await asyncio.gather(*(reach(spec) for spec in opened.rights.models()))
+        require = opened.sandbox().require
+        found = await asyncio.gather(*(reach(spec, require=require) for spec in opened.rights.models()))
         default = opened.rights.default_model()
         view = screen()
         if arguments.output_format == "json":

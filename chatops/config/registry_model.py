@@ -71,6 +71,17 @@ class Lenient(BaseModel):
     """Keys that would widen rights if misspelled, so a near miss is an error."""
 
 
+def _reachable(value: list[str]) -> list[str]:
+    for entry in value:
+        if problem := host_problem(entry):
+            raise ValueError(f"{entry!r} is not a valid entry of hosts: {problem}")
+    return value
+
+
+Hosts = Annotated[list[Name], AfterValidator(_reachable)]
+"""Hosts that a program reaches through the proxy."""
+
+
 class PriceEntry(Lenient):
     """Per million tokens."""
 
@@ -104,6 +115,10 @@ class ModelEntry(Lenient):
     api_key_command: list[str] = Field(default_factory=list)
     api_key_keyring: str = ""
     command: list[str] = Field(default_factory=list)
+    hosts: Hosts = Field(default_factory=list)
+    """For type cli: hosts that the program reaches besides its own."""
+    unsandboxed: bool = False
+    """For type cli: run the program where there is no sandbox, with your files and your network."""
     tool_format: str = "auto"
     context_window: Tokens = 32_768
     max_output_tokens: Tokens | None = None
@@ -199,7 +214,7 @@ class SandboxEntry(Strict):
 
     require: RequiredLevel = "none"
     network: bool = False
-    hosts: list[Name] = Field(default_factory=list)
+    hosts: Hosts = Field(default_factory=list)
     """Hosts that commands reach through the proxy: ``NAME``, ``*.NAME`` or ``NAME:PORT``."""
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
@@ -207,14 +222,6 @@ class SandboxEntry(Strict):
     env: list[Name] = Field(default_factory=list)
     contain: bool = True
     """False: no turn can be contained."""
-
-    @field_validator("hosts")
-    @classmethod
-    def _hosts_can_be_reached(cls, value: list[str]) -> list[str]:
-        for entry in value:
-            if problem := host_problem(entry):
-                raise ValueError(f"{entry!r} is not a valid entry of hosts: {problem}")
-        return value
 
 
 class KnowledgeEntry(Strict):

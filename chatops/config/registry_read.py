@@ -225,6 +225,8 @@ class _Reader:
             label=entry.label,
             key=KeySource(env=GEMINI_KEY) if gemini and not given else key,
             command=tuple(entry.command),
+            hosts=tuple(host.lower() for host in entry.hosts),
+            unsandboxed=entry.unsandboxed,
             tool_format=FORMAT_ALIASES.get(entry.tool_format, entry.tool_format),
             context_window=entry.context_window,
             max_output_tokens=entry.max_output_tokens,

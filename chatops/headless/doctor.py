@@ -84,13 +84,19 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
     return found
 
 
-async def model_checks(models: Sequence[ModelSpec], *, needed: Mapping[str, Grade], discover: Discover) -> list[Check]:
+async def model_checks(
+    models: Sequence[ModelSpec],
+    *,
+    needed: Mapping[str, Grade],
+    discover: Discover,
+    require: SandboxLevel = SandboxLevel.NONE,
+) -> list[Check]:
     """Check the key and server of each model; all servers are asked at the same time.
 
     `needed` maps a model to the grade if it cannot be used. Unusable models that no role needs are only listed in one
     line.
     """
-    found = await asyncio.gather(*(reach(spec, discover=discover) for spec in models))
+    found = await asyncio.gather(*(reach(spec, discover=discover, require=require) for spec in models))
     spare = [one.spec.name for one in found if not one.usable and one.spec.name not in needed]
     listed = [one for one in found if one.spec.name not in spare]
     checks = [check for one in listed for check in _model(one, bad=needed.get(one.spec.name, Grade.WARN))]

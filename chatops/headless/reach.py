@@ -3,17 +3,22 @@
 Used by ``chatops models list`` and ``chatops doctor``.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.wording import plural
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
+
+if TYPE_CHECKING:
+    from chatops.runtime.cli_program import ProgramState
 
 Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
 """Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
@@ -32,7 +37,7 @@ class Reachability(StrEnum):
     KEYLESS = "keyless"
     """The key is not set."""
     ABSENT = "absent"
-    """This version does not support models of this type."""
+    """The program is not installed, is refused, or lacks a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +56,30 @@ class Reach:
         return self.reachability is Reachability.THERE
 
 
-async def reach(spec: ModelSpec, *, discover: Discover = list_models) -> Reach:
-    """Check the key, then ask the server. Never raises for a server's errors and never shows a key."""
+async def reach(
+    spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE
+) -> Reach:
+    """Check the key, then ask the server. Never raises for a server's errors and never shows a key.
+
+    A program is not started; `require` is the sandbox level that programs need.
+    """
     match spec.type:
         case ModelType.DEMO:
             return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
         case ModelType.CLI:
-            text = f"Models of type {spec.type.value} are not in this version."
-            return Reach(spec=spec, reachability=Reachability.ABSENT, text=text)
+            state = await asyncio.to_thread(_program, spec, require)
+            found = Reachability.THERE if state.ready else Reachability.ABSENT
+            return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
         case ModelType.OPENAI | ModelType.GEMINI:
             return await _server(spec, discover)
         case kind:
             assert_never(kind)
+
+
+def _program(spec: ModelSpec, require: SandboxLevel) -> "ProgramState":
+    from chatops.runtime.cli_program import program_state  # brings the sandbox
+
+    return program_state(spec, require=require)
 
 
 async def _server(spec: ModelSpec, discover: Discover) -> Reach:

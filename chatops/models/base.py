@@ -66,6 +66,14 @@ class Failed:
     failure: ModelFailure
 
 
+class EngineError(Exception):
+    """A transport that is no network has failed; the failure says how."""
+
+    def __init__(self, failure: ModelFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 ModelEvent = TextChunk | ReasoningChunk | Retrying | Waiting | ModelNotice | Replied | Failed
 
 

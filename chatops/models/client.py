@@ -35,11 +35,12 @@ class _Open:
 
 
 class RegistryClient:
-    """`ModelClient` for the types openai, gemini and demo. Specs are looked up again for every request.
+    """`ModelClient` for all types of models. Specs are looked up again for every request.
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `demo` makes the adapter of a model of type
-    demo; without it there is none. `read_file` reads images of messages.
+    demo; without it there is none. `read_file` reads images of messages. `cli` makes
+    the adapter of a model of type cli.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class RegistryClient:
         pace: "Pace | None" = None,
         demo: "Callable[[ModelSpec], OpenAIChat] | None" = None,
         read_file: "ReadFile | None" = None,
+        cli: "Callable[[ModelSpec], OpenAIChat] | None" = None,
     ) -> None:
         self._lookup = lookup
         self._remembered: TextStore = InMemoryTextStore() if remembered is None else remembered
@@ -58,6 +60,7 @@ class RegistryClient:
         self._pace = pace
         self._demo = demo
         self._read_file = read_file
+        self._cli = cli
         self._open: dict[str, _Open] = {}
         self._retired: list[OpenAIChat] = []
 
@@ -133,7 +136,12 @@ class RegistryClient:
             )
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
-        raise _unsupported(spec)
+        if spec.type is ModelType.CLI and self._cli is not None:
+            return self._cli(spec)
+        raise ConfigError(
+            f"Model {spec.name!r} is of type {spec.type.value}, which is not available here.",
+            advice="Choose another model, or connect one: chatops connect URL",
+        )
 
 
 class _KeyReader:
@@ -161,15 +169,3 @@ def warm_up() -> None:
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")
-
-
-def _unsupported(spec: ModelSpec) -> ConfigError:
-    match spec.type:
-        case ModelType.CLI:
-            command = spec.command[0] if spec.command else "a command"
-            return ConfigError(
-                f"Model {spec.name!r} runs {command}, and models of type cli are not supported by this version.",
-                advice="Choose another model, or connect one: chatops connect URL",
-            )
-        case _:
-            return ConfigError(f"Model {spec.name!r} is of type {spec.type.value}, which is not available here.")

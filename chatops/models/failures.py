@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from chatops.domain.model import FailureKind, ModelFailure
+from chatops.models.base import EngineError
 from chatops.models.connection import ServerConnection, StatusError, UnknownEncodingError, proxy_for
 from chatops.models.error_text import plain_line
 from chatops.models.hosts import host_and_port, other_bases, root_of
@@ -49,6 +50,8 @@ def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -
         how = plain_line(str(error), limit=40)
         return _broken(f"{endpoint.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
     causes = tuple(_chain(error))
+    if own := next((cause for cause in causes if isinstance(cause, EngineError)), None):
+        return AttemptFailure(failure=own.failure)
     if refused := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
         return _certificate(refused, endpoint=endpoint)
     return _of_network(error, causes, endpoint=endpoint, timeouts=timeouts)

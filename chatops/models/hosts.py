@@ -152,9 +152,11 @@ def without_secrets(url: str) -> str:
 
 
 def host_and_port(url: str) -> str:
-    """Return ``host:port`` of an address, for messages: no user, no password, no query."""
+    """Return ``host:port`` of a web address, for messages: no user, no password, no query."""
     parts = urlsplit(url)
     host = parts.hostname or "?"
     host = f"[{host}]" if ":" in host else host
+    if parts.scheme not in ("http", "https"):
+        return host
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"{host}:{port}"

@@ -83,6 +83,10 @@ class ModelSpec:
     label: str = ""
     key: KeySource = KeySource()
     command: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """For type cli: hosts that the program reaches besides those that it is known to need."""
+    unsandboxed: bool = False
+    """For type cli: True if the user permits the program to run where there is no sandbox."""
     tool_format: str = "auto"
     context_window: int = 32_768
     max_output_tokens: int | None = None

@@ -15,8 +15,6 @@ MOST_TOOLS = 8
 """Number of tools in one role above which models choose badly."""
 DEFAULT_MODEL = "default"
 """The word in a role for the user's stored choice."""
-MISSING_TYPES = frozenset({ModelType.CLI})
-"""Model types that a registry may name and that this version does not support."""
 
 
 def registry_warnings(
@@ -144,8 +142,8 @@ def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolS
 
 def model_problem(model: ModelSpec) -> str:
     """Return why a model can never answer, whatever its server does; empty if it may."""
-    if model.type in MISSING_TYPES:
-        return f"is of type {model.type.value}, which is not in this version"
+    if model.type is ModelType.CLI:
+        return "" if model.command else "has no command"
     if model.type is ModelType.DEMO:
         return ""
     lacking = [key for key in ("api_url", "model_name") if not getattr(model, key).strip()]
@@ -159,22 +157,11 @@ def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
         others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
         if others:
             instead = f"{others[0]} answers instead"
-        elif uses_default(role, registries=registries):
-            instead = "your default model answers instead"
         else:
             instead = "no other model answers in this role"
         yield f"Role {role.name}: {name} {why}; {instead}."
     if role.responder and (why := named_model_problem(role.responder, registries=registries)):
         yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
-
-
-def uses_default(role: RoleSpec, *, registries: Registries) -> bool:
-    """Return True if the user's default model answers in `role`: all models of it are of types not in this version.
-
-    A role whose server lacks its address must not talk to another server: it fails with the reason.
-    """
-    models = [model_named(name, registries=registries) for name in role.models]
-    return all(model is not None and model.type in MISSING_TYPES for model in models)
 
 
 def _exists(name: str, *, registries: Registries) -> bool:

@@ -30,7 +30,7 @@ from chatops.tools.git_access import Stage, staged
 from chatops.tools.mount_point import BARE_HEAD, MOUNTED, can_become_bare, mount_point
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
-from chatops.tools.process import Command, Ended, clean_environment, run_command
+from chatops.tools.process import MOST_SHOWN, Command, Ended, clean_environment, run_command
 from chatops.tools.proxy import Proxy, proxy_environment
 from chatops.tools.sandbox import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.tools.threads import in_thread
@@ -324,7 +324,10 @@ def _finished(stage: Stage) -> tuple[str, ...]:
 
 
 async def _ended(command: Command, *, seconds: float, context: ToolContext) -> Ended:
-    return await run_command(command, timeout_s=seconds, keep=context.max_output_chars, output=context.output)
+    keep = context.max_output_chars
+    return await run_command(
+        command, timeout_s=seconds, keep=min(keep, MOST_SHOWN), output=context.output, shown=max(keep, MOST_SHOWN)
+    )
 
 
 def _staged(level: Confinement, context: ToolContext) -> AbstractContextManager[Stage | None]:

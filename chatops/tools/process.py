@@ -39,7 +39,7 @@ _PIECE = 65_536
 _BURST = 1_000_000
 """Bytes after which reading pauses, so that endless output cannot block the event loop."""
 _REST_S = 0.01
-_SHOWN = 200_000
+MOST_SHOWN = 200_000
 """Most characters of a run that are sent to the screen while it runs."""
 _MOST_REPORTED = 1_000
 """Most bytes read from `status`: the command can find the descriptor and write there too."""
@@ -105,15 +105,22 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
 
 
 async def run_command(
-    command: Command, *, timeout_s: float, keep: int, output: Callable[[str], None] = lambda text: None
+    command: Command,
+    *,
+    timeout_s: float,
+    keep: int,
+    output: Callable[[str], None] = lambda text: None,
+    shown: int = MOST_SHOWN,
 ) -> Ended:
     """Run `command` for at most `timeout_s` seconds and keep `keep` characters of its output.
+
+    `output` gets the first `shown` characters while it runs.
 
     No process of the command is left when this returns or is cancelled.
 
     Raises OSError if the command cannot be started.
     """
-    running = _start(command, keep=keep, output=output)
+    running = _start(command, keep=keep, output=output, most_shown=shown)
     try:
         try:
             async with asyncio.timeout(timeout_s):
@@ -133,7 +140,7 @@ async def run_command(
             running.close()
 
 
-def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_Running":
+def _start(command: Command, *, keep: int, output: Callable[[str], None], most_shown: int) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
     files = [memory_file(data) for data in command.data]
@@ -172,6 +179,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None]) -> "_R
         status=status_read,
         collector=Collector(limit=keep),
         output=output,
+        most_shown=most_shown,
     )
 
 
@@ -187,6 +195,7 @@ class _Running:
     status: int
     collector: Collector
     output: Callable[[str], None]
+    most_shown: int
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     output_ended: asyncio.Event = field(default_factory=asyncio.Event)
     shown: int = 0
@@ -262,11 +271,11 @@ class _Running:
             asyncio.get_running_loop().add_reader(self.out, self._read_output)
 
     def _show(self, data: bytes) -> None:
-        if self.shown >= _SHOWN:
+        if self.shown >= self.most_shown:
             return
         text = self.decoder.decode(data)
         self.shown += len(text)
-        if self.shown >= _SHOWN:
+        if self.shown >= self.most_shown:
             text += "\n[more output is not shown while it runs]\n"
         try:
             self.output(text)

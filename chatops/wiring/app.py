@@ -238,7 +238,9 @@ class App:
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
 
-        return RegistryClient(self.rights.model, remembered=self.settings, demo=_demo, read_file=self.files.read)
+        return RegistryClient(
+            self.rights.model, remembered=self.settings, demo=_demo, read_file=self.files.read, cli=self._cli
+        )
 
     def _context_window(self, spec: "ModelSpec") -> int:
         """Return a model's context window in tokens: from an error of its server, else from the registry."""
@@ -246,6 +248,12 @@ class App:
 
         memory = memory_of(spec, self.settings)
         return spec.context_window if memory is None else memory.context_window(spec.context_window)
+
+    def _cli(self, spec: "ModelSpec") -> "OpenAIChat":
+        from chatops.models.cli import cli_chat  # slow to import
+        from chatops.runtime.cli_program import run_cli
+
+        return cli_chat(spec, run=partial(run_cli, limits=self.sandbox, protected=self.protected_paths()))
 
     @cached_property
     def principal(self) -> Principal:

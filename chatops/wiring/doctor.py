@@ -41,7 +41,7 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         if not models:
             names = ", ".join(spec.name for spec in app.rights.models())
             raise ConfigError(f"There is no model {model!r}.", advice=f"Known: {names}.")
-    models_found = await model_checks(models, needed=needed, discover=list_models)
+    models_found = await model_checks(models, needed=needed, discover=list_models, require=app.sandbox().require)
     if model is not None:
         models_found += await _calling(app, models[0], known={check.text for check in models_found})
     return [

@@ -16,7 +16,7 @@ from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.wording import plural
 from chatops.policy.registry import ModelSpec
-from chatops.policy.registry_checks import MISSING_TYPES
+from chatops.policy.registry_checks import model_problem
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.store.unsent import recover
@@ -272,7 +272,7 @@ def _write(workspace: Path, name: str, text: str) -> str:
 
 
 def _model(spec: ModelSpec) -> ModelRow:
-    missing = f"Models of type {spec.type.value} are not in this version." if spec.type in MISSING_TYPES else ""
+    missing = f"It {why}." if (why := model_problem(spec)) else ""
     served = spec.model_name if spec.model_name != spec.name else ""
     note = f"{spec.type.value} {served}".rstrip()
     return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)

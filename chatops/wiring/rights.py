@@ -25,10 +25,9 @@ from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
-    MISSING_TYPES,
     model_named,
+    model_problem,
     named_model_problem,
-    uses_default,
     withheld_tools,
 )
 from chatops.policy.resolve import (
@@ -174,7 +173,7 @@ class RegistryRights:
     def default_model(self) -> str:
         """Return the user's stored choice, else the demo."""
         spec = self.model(self._default_model() or FALLBACK_MODEL)
-        return FALLBACK_MODEL if spec is None or spec.type in MISSING_TYPES else spec.name
+        return FALLBACK_MODEL if spec is None else spec.name
 
     def default_concern(self) -> tuple[str, ...]:
         """Return why the user's stored choice cannot be used, if so: a sentence with the next step."""
@@ -185,21 +184,13 @@ class RegistryRights:
         advice = "Choose another one with /model, or connect one: chatops connect URL"
         if spec is None:
             return (f"Your default model {stored} is not in the registry; the demo answers. {advice}",)
-        if spec.type in MISSING_TYPES:
-            return (
-                f"Your default model {stored} is of type {spec.type.value}, which is not in this version;"
-                f" the demo answers. {advice}",
-            )
         return ()
 
     def check_model(self, name: str) -> None:
-        """Raise ConfigError for a model of an unsupported type: pinned, it could only fail."""
+        """Raise ConfigError for a model that can never answer: pinned, it could only fail."""
         spec = self.model(name)
-        if spec is not None and spec.type in MISSING_TYPES:
-            raise ConfigError(
-                f"{name} is not available here: models of type {spec.type.value} are not in this version.",
-                advice="The model stays as it was.",
-            )
+        if spec is not None and (why := model_problem(spec)):
+            raise ConfigError(f"{name} is not available here: it {why}.", advice="The model stays as it was.")
 
     def choose_model(self, name: str) -> None:
         """Make this model the user's `default` from now on."""
@@ -342,8 +333,6 @@ class RegistryRights:
         # Those that cannot answer are left out; `registry_warnings` names them.
         able = [name for name in role.models if not named_model_problem(name, registries=self._registries())]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
-        if not pin and uses_default(role, registries=self._registries()):
-            wanted = (DEFAULT_MODEL,)
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
         return tuple(self._target(name) for name in dict.fromkeys(names))
 

@@ -54,7 +54,7 @@ def test_a_doubtful_registry_is_spoken_of_on_stderr_once(command: list[str], cha
         ({"roles": {"assistant": {"tools": ["file_reed"]}}}, "Did you mean file_read?"),
         ({"roles": {"assistant": {"persona": "concize"}}}, "Did you mean concise?"),
         ({"users": {"*": {"confirm_allow": ["shel_exec:git status"]}}}, "Did you mean shell_exec?"),
-        ({"roles": {"assistant": {"primary": "claude_cli"}}}, "not in this version"),
+        ({"models": {"m": {"type": "cli"}}, "roles": {"assistant": {"primary": "m"}}}, "m has no command; no other"),
         (rule("file_write", "src/"), "file_write:src/ of role assistant can never match: no path ends with a slash"),
         (rule("file_edit", "src//a"), "can never match: no path has two slashes"),
         (rule("scratch_write", "notes/**"), "can never match: calls of scratch_write name no file"),
@@ -86,18 +86,17 @@ WITHHELD = [
 
 
 @pytest.mark.parametrize("command", [["-p", "hello"], ["registry", "check"], ["roles", "show", "coder"]], ids=" ".join)
-def test_a_pasted_role_answers_and_names_each_tool_that_it_does_not_get(
+def test_a_pasted_role_names_its_program_and_each_tool_that_it_does_not_get(
     command: list[str], chatops: CommandLine, chatops_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     file = chatops_home / "config" / "model_registry.json"
     file.parent.mkdir(parents=True)
     file.write_text(PASTED)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     ran = chatops(*command)
-    assert ran.code == 0, ran.err
-    assert "claude_cli is of type cli, which is not in this version; your default model answers instead." in (
-        ran.out + ran.err
-    )
+    assert ran.code == (1 if command[0] == "-p" else 0), ran.err
+    assert command[0] != "-p" or "claude is not installed" in ran.err
     # A tool that is offered to no role here is no news for each message of a script.
     for sentence in WITHHELD[command[0] == "-p" :]:
         assert (ran.out + ran.err).count(sentence) == 1
@@ -192,12 +191,15 @@ def test_doctor_names_a_workflow_that_cannot_be_read(chatops: CommandLine, chato
     assert "workflow fine" not in report
 
 
-def test_a_backup_takes_over_visibly_from_a_model_that_is_not_in_this_version(chatops: CommandLine) -> None:
+def test_a_backup_takes_over_visibly_from_a_program_that_is_not_installed(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     flags = registry(chatops, roles={"assistant": {"primary": "claude_cli", "backup_1": "demo"}})
     ran = chatops(*flags, "-p", "read note.txt")
     assert ran.code == 0
     assert "due on Friday" in ran.out
-    assert "claude_cli is of type cli, which is not in this version; demo answers instead" in ran.err
+    assert "claude is not installed" in ran.err
 
 
 def test_a_default_model_that_is_gone_is_said(chatops: CommandLine, chatops_home: Path) -> None:

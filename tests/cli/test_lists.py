@@ -208,7 +208,8 @@ def test_doctor_says_what_is_there_and_never_shows_a_key(chatops: CommandLine, m
     assert "its key is set" in ran.out
 
 
-def test_doctor_and_models_list_say_the_same_of_a_model(chatops: CommandLine) -> None:
+def test_doctor_and_models_list_say_the_same_of_a_model(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     file = chatops.workspace / "r.json"
     model = {"type": "openai", "api_url": "http://127.0.0.1:9/v1", "model_name": "m"}
     roles = {"assistant": {"primary": "gone", "tools": []}}

@@ -168,7 +168,7 @@ async def test_a_key_from_a_command_is_read_again_after_five_minutes(
     ("spec", "words"),
     [
         (None, "no model named"),
-        (ModelSpec(name="test", type=ModelType.CLI, command=("claude", "-p")), "claude"),
+        (ModelSpec(name="test", type=ModelType.CLI, command=("claude", "-p")), "type cli"),
         (ModelSpec(name="test", model_name="x"), "api_url"),
         (ModelSpec(name="test", api_url="http://127.0.0.1:1"), "model_name"),
         (ModelSpec(name="test", api_url="https://127.0.0.1:1", model_name="x", ca_file="/no/such.pem"), "/no/such.pem"),

@@ -38,11 +38,11 @@ def test_a_persona_that_is_not_there_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("models", "end"),
-    [(("claude_cli",), "your default model answers instead."), (("claude_cli", "demo"), "demo answers instead")],
+    [(("claude_cli",), "no other model answers in this role."), (("claude_cli", "demo"), "demo answers instead")],
 )
-def test_a_model_of_a_missing_type_is_said_with_who_answers_instead(models: tuple[str, ...], end: str) -> None:
+def test_a_model_without_a_command_is_said_with_who_answers_instead(models: tuple[str, ...], end: str) -> None:
     (one,) = said(registry(RoleSpec(name="coder", models=models)))
-    assert "claude_cli is of type cli, which is not in this version" in one and end in one
+    assert "claude_cli has no command" in one and end in one
 
 
 def test_the_sites_definition_of_a_model_counts() -> None:

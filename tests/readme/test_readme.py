@@ -30,7 +30,7 @@ def test_the_registry_entries_are_accepted(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(models) == 7
+    assert len(models) == 8
 
 
 def test_the_test_command_is_one_line_for_a_machine_with_only_python() -> None:

@@ -70,13 +70,13 @@ async def commands(tmp_path: Path) -> AsyncIterator[CommandLine]:
 
 async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: CommandLine) -> None:
     rows = {row.name: row for row in commands.host.models()}
-    assert rows["claude_cli"].missing == "Models of type cli are not in this version."
+    assert rows["env"].missing == "It has no model_name."
     assert not rows["demo"].missing
     choices = model_choices(list(rows.values()), current="demo")
     marked = [choice.key for choice in choices if "not available here" in choice.text]
-    assert marked == ["claude_cli"]
-    assert not await commands.type("/model claude_cli")
-    assert commands.said.startswith("claude_cli is not available here: models of type cli")
+    assert marked == ["env"]
+    assert not await commands.type("/model env")
+    assert commands.said.startswith("env is not available here: it has no model_name")
     assert commands.session.settings.model_pin == ""
     assert commands.session.grant().models[0].name == "demo"
 

@@ -1,0 +1,174 @@
+"""Run the program of a model of type ``cli``: in an empty folder, in the sandbox, with its own hosts and login only.
+
+The sandbox has to be bubblewrap, because nothing else restricts the network to hosts. Where it does not work the
+program is refused. The user can permit it all the same with the registry's ``"unsandboxed": true``, unless a registry
+requires a sandbox.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from chatops.domain.endings import EndedBy, Ending
+from chatops.domain.errors import ConfigError, ToolFailedError
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.model import FailureKind, ModelFailure
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.tools import CallFacts
+from chatops.models.base import EngineError
+from chatops.models.cli_programs import PROMPT_FILE, CliProgram, program_of
+from chatops.policy.registry import ModelSpec
+from chatops.tools.base import ToolContext
+from chatops.tools.confine import home_folders
+from chatops.tools.execution import SandboxFailures, run_confined
+from chatops.tools.sandbox import confinement
+from chatops.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from chatops.models.cli import CliEnd, CliRun
+
+log = logging.getLogger(__name__)
+
+_ERRORS_FILE = "errors.txt"
+_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
+"""Script that gives the program its input and output. Nothing of a session is part of it."""
+_MOST_ERRORS = 10_000
+"""Bytes of the end of what the program wrote to its standard error."""
+NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the model\'s entry, at your own risk.'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramState:
+    """Whether the program of a model can run here: where, or why not."""
+
+    text: str
+    advice: str = ""
+    ready: bool = False
+
+
+def program_state(spec: ModelSpec, *, require: SandboxLevel) -> ProgramState:
+    """Return whether the program of `spec` can run here. May run the sandbox's probe: call it in a thread."""
+    try:
+        program, argv = program_of(spec)
+        _found(program, argv[0])
+        level = _level(unsandboxed=spec.unsandboxed, require=require)
+    except ConfigError as error:
+        return ProgramState(text=str(error), advice=error.advice)
+    if level is SandboxLevel.NONE:
+        return ProgramState(text=f"{argv[0]} is installed; it runs without a sandbox, as you", ready=True)
+    hosts = ", ".join((*program.hosts, *spec.hosts)) or "no host"
+    return ProgramState(text=f"{argv[0]} is installed; in the sandbox it reaches {hosts}", ready=True)
+
+
+async def run_cli(
+    run: "CliRun", output: Callable[[str], None], *, limits: Callable[[], SandboxSpec], protected: tuple[Path, ...]
+) -> "CliEnd":
+    """Run a program, see `models.cli.RunProgram`. `limits` are those of commands: only `require` is taken of them."""
+    from chatops.models.cli import MOST_OUTPUT, CliEnd  # slow to import
+
+    try:
+        place = _found(run.program, run.argv[0])
+        level = await in_thread(_level, unsandboxed=run.unsandboxed, require=limits().require)
+    except ConfigError as error:
+        raise _not_run(str(error), error.advice) from None
+    with TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True) as made:
+        folder = await in_thread(_filled, Path(made), run.files)
+        context = ToolContext(
+            workspace=folder,
+            session_id=SessionId("cli"),
+            call_id=CallId(f"cli.{folder.name}"),
+            timeout_s=run.seconds,
+            max_output_chars=MOST_OUTPUT,
+            protected=protected,
+            sandbox=SandboxSpec(
+                require=SandboxLevel.NONE if level is SandboxLevel.NONE else SandboxLevel.BASIC,
+                hosts=run.hosts,
+                read=(*_credentials(run.program), *_program_files(place)),
+                env=run.program.variables,
+            ),
+            output=output,
+        )
+        failures = SandboxFailures(best=level)
+        argv = ("/bin/sh", "-c", _WITH_FILES, "sh", str(place), *run.argv[1:])
+        confined = await in_thread(partial(confinement, context.sandbox, workspace=folder, best=level))
+        facts = CallFacts(arguments="", command=str(place), cwd=str(folder), sandbox=confined.description)
+        try:
+            result = await run_confined(
+                argv,
+                facts=facts,
+                context=context,
+                failures=failures,
+                seconds=run.seconds,
+                masked=False,
+                environment=run.program.settings,
+            )
+        except ToolFailedError as error:
+            raise _not_run(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
+        ending = result.facts.ending or Ending()
+        code = ending.exit_code if ending.by is EndedBy.EXIT else None
+        errors = await in_thread(_end_of, folder / _ERRORS_FILE)
+        refused = ", ".join(result.facts.refused_hosts)
+        return CliEnd(code=code, errors=f"not reachable from its sandbox: {refused}" if refused else errors)
+
+
+def _filled(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write the files and return the resolved folder."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder.resolve()
+
+
+def _not_run(message: str, advice: str) -> EngineError:
+    return EngineError(ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice=advice))
+
+
+def _found(program: CliProgram, name: str) -> Path:
+    """Return the program by its real place. Raises ConfigError if it is not installed."""
+    path = shutil.which(name)
+    if path is None or not os.path.isabs(path):
+        raise ConfigError(f"{name} is not installed, or not on the PATH.", advice=program.install)
+    return Path(os.path.realpath(path))
+
+
+def _level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
+    """Return the highest sandbox level for the program; NONE if it runs without one. Raises ConfigError."""
+    found = confinement(SandboxSpec(), workspace=Path("/nonexistent"))
+    if found.program and found.level >= require:
+        return found.level
+    if unsandboxed and require is SandboxLevel.NONE:
+        return SandboxLevel.NONE
+    needed = f"of level {require.word}" if require > SandboxLevel.BASIC else "with bubblewrap"
+    advice = NEEDS_BUBBLEWRAP if require is SandboxLevel.NONE else "chatops doctor tells what is missing."
+    raise ConfigError(f"The program needs a sandbox {needed}, and it does not work: {found.fault}.", advice=advice)
+
+
+def _credentials(program: CliProgram) -> tuple[str, ...]:
+    """Return the files of the program's login, at the places where it looks for them."""
+    homes = home_folders()
+    files = (home / name for home in homes for name in program.credentials)
+    return tuple(str(file) for file in files if file.is_file() and not file.is_symlink())
+
+
+def _program_files(place: Path) -> tuple[str, ...]:
+    """Return what a program outside of the system's folders needs to see of itself: its package or environment."""
+    for folder in place.parents:
+        if folder.parent.name == "node_modules" or (folder / "pyvenv.cfg").is_file():
+            return (str(folder),)
+        if folder.parent.parent.name == "node_modules" and folder.parent.name.startswith("@"):
+            return (str(folder),)
+    return (str(place),)
+
+
+def _end_of(file: Path) -> str:
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MOST_ERRORS))
+            return handle.read(_MOST_ERRORS).decode("utf-8", "replace")
+    except OSError:
+        return ""
