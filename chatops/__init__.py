@@ -13,9 +13,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatops.api import Step, StepReport, ToolRegistry, Workflow, WorkflowResult, tool
+    from chatops.api import (
+        File,
+        Step,
+        StepReport,
+        ToolFailed,
+        ToolRegistry,
+        ToolRetry,
+        Workflow,
+        WorkflowResult,
+        tool,
+    )
 
-__all__ = ["Step", "StepReport", "ToolRegistry", "Workflow", "WorkflowResult", "__version__", "tool"]
+__all__ = [
+    "File",
+    "Step",
+    "StepReport",
+    "ToolFailed",
+    "ToolRegistry",
+    "ToolRetry",
+    "Workflow",
+    "WorkflowResult",
+    "__version__",
+    "tool",
+]
 
 __version__ = "0.1.0"
 

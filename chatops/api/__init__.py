@@ -8,5 +8,18 @@ Imported when `chatops` is first asked for one of these names, so that ``import 
 from chatops.api.step import Step, StepReport, WorkflowResult
 from chatops.api.tools import ToolRegistry, tool
 from chatops.api.workflow import Workflow
+from chatops.domain.errors import ToolFailedError as ToolFailed
+from chatops.domain.errors import ToolRetryError as ToolRetry
+from chatops.domain.files import File
 
-__all__ = ["Step", "StepReport", "ToolRegistry", "Workflow", "WorkflowResult", "tool"]
+__all__ = [
+    "File",
+    "Step",
+    "StepReport",
+    "ToolFailed",
+    "ToolRegistry",
+    "ToolRetry",
+    "Workflow",
+    "WorkflowResult",
+    "tool",
+]

@@ -74,7 +74,9 @@ def tool(
 
     The signature is the schema: every parameter needs a type. The first paragraph of the docstring is the description.
     The function may be sync (then it runs in a thread) or async, and return text, anything that JSON can hold, or None.
-    An exception and ``{"error": …}`` are failures. A validator returns
+    An exception and ``{"error": …}`` are failures: `ToolRetry` tells the model what to correct in its call,
+    `ToolFailed` what went wrong. A `File`, also in a list with text, is kept beside the session, and models that take
+    images see it. A validator returns
     ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; any other tool needs ``passes_when`` to validate.
 
     `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time

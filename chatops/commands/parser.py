@@ -296,6 +296,8 @@ class _Group:
         show = self._listing(tools, "show", "one tool: its arguments, and what a role may do with it")
         show.add_argument("--role", metavar="ROLE", help="as this role has it", default=argparse.SUPPRESS)
         show.add_argument("tool", metavar="TOOL")
+        check = self._listing(tools, "check", "load a file with a tool of your own, and report its problems")
+        check.add_argument("file", metavar="FILE", help="a Python file; its code is executed")
         policy = self._group("policy", "why a call is allowed, asked about or denied")
         explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
         help_role = "under this role (default: the default role)"

@@ -1,9 +1,13 @@
-"""``chatops tools list|show``: the tools, their arguments, and what a role may do with them."""
+"""``chatops tools list|show|check``: the tools, what a role may do with them, and the problems of an own one."""
 
+import os
 from argparse import Namespace
+from pathlib import Path
 
 from chatops.commands.context import app, check_role, screen
+from chatops.config.paths import find_paths
 from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import ToolSpec, tool_name
 from chatops.engine.signature import parameters
@@ -11,11 +15,14 @@ from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import effective_verdict
 from chatops.wiring.app import App
+from chatops.wiring.own_tools import load_file, name_fault
 from chatops.wiring.words import unknown
 
 
 def run(arguments: Namespace) -> int:
     """Print all tools with their verdict in the named or default role; denied ones with the layer that denies."""
+    if arguments.action == "check":
+        return _check(Path(arguments.file).expanduser(), arguments.output_format)
     with app(arguments, via="headless") as opened:
         role = arguments.role or opened.loaded.registry.default_role
         check_role(opened, role)
@@ -39,6 +46,45 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _check(file: Path, output: str) -> int:
+    """Load a file and print its tools and problems. Exit code 0, or 1 if there are problems."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror}.", advice="Name a Python file with functions under @tool."
+        ) from None
+    found = load_file(data, file.resolve())
+    problems = list(found.notices)
+    problems += [fault for tool in found.tools if (fault := name_fault(tool.spec.name, taken=()))]
+    problems += [
+        f"{tool.spec.name} has no docstring, so no model knows what it is for."
+        for tool in found.tools
+        if not tool.spec.description
+    ]
+    view = screen()
+    if output == "json":
+        tools = [
+            {**_json(one.spec, one.spec.verdict, ""), "schema": json_or_text(one.spec.schema)} for one in found.tools
+        ]
+        view.json({"tools": list[JsonValue](tools), "problems": list[JsonValue](problems)})
+        return 1 if problems else 0
+    for tool in found.tools:
+        _describe(tool.spec)
+        view.answer(f"\nFrom level {tool.spec.min_access.word}; verdict {tool.spec.verdict.value}.\n")
+    for problem in problems:
+        view.say(problem)
+    view.say("It has problems." if problems else f"It can be used: copy it to {find_paths(os.environ).tools}")
+    return 1 if problems else 0
+
+
+def _describe(spec: ToolSpec) -> None:
+    """Print name, description and arguments of a tool."""
+    rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
+    listing = table(("ARGUMENT", "TYPE", "", "ABOUT"), rows) if rows else "No arguments."
+    screen().answer("\n".join([f"{spec.name}: {spec.description.strip()}", "", listing]))
+
+
 def _show(opened: App, grant: Grant, name: str, output: str) -> None:
     """Print one tool. Raises ConfigError for a tool that does not exist."""
     spec = next((one for one in opened.catalog.specs if one.name == name), None)
@@ -49,9 +95,7 @@ def _show(opened: App, grant: Grant, name: str, output: str) -> None:
     if output == "json":
         view.json({**_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
         return
-    rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
-    described = f"{spec.name}: {spec.description.strip()}"
-    view.answer("\n".join([described, "", table(("ARGUMENT", "TYPE", "", "ABOUT"), rows) if rows else "No arguments."]))
+    _describe(spec)
     view.answer(f"\nFrom level {spec.min_access.word}; source: {spec.source}.")
     view.answer(f"Role {grant.role}, level {grant.level.word}: {reason or verdict.value}.")
 

@@ -11,6 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import options, screen
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, trust_remarks
@@ -33,11 +34,14 @@ def run(arguments: Namespace) -> int:
     workspace, paths, view = workspace_of(folder), find_paths(os.environ), screen()
     paths.prepare()
     if arguments.revoke:
-        found = revoke_trust(workspace, folder=paths.trust)
+        place = paths.tools if workspace == paths.tools.resolve() else workspace
+        found = revoke_trust(place, folder=paths.trust)
         view.say(f"Nothing in {workspace} {'is trusted any more' if found else 'was trusted'}.")
         return 0
     loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
-    trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
+    own = workspace == paths.tools.resolve()
+    kind = OwnToolsTrust if own else WorkspaceTrust
+    trust = kind(paths.tools if own else workspace, folder=paths.trust, loaded=loaded)
     question = trust.question
     if not question.listed:
         view.say(f"{workspace} brings nothing that chatops would use.")

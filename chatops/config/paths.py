@@ -51,6 +51,11 @@ class Paths:
         return self.config / "personas"
 
     @property
+    def tools(self) -> Path:
+        """The user's own tools."""
+        return self.config / "tools"
+
+    @property
     def store(self) -> Path:
         """The SQLite file with sessions, journal and approvals."""
         return self.data / "chatops.db"

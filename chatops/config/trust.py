@@ -119,6 +119,8 @@ class TrustedWorkspace:
     notes: tuple[Item, ...] = ()
     workflows: tuple[Item, ...] = ()
     registry: NarrowingRegistry | None = None
+    own_tools: tuple[Item, ...] = ()
+    """Of the config folder, see `config.own_tools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +277,7 @@ class WorkspaceTrust:
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
                 registry=registry,
+                own_tools=tuple(item for item in trusted if item.kind is ItemKind.OWN_TOOL),
             ),
         )
 

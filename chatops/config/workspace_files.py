@@ -70,11 +70,13 @@ class ItemKind(StrEnum):
     SKILL = "skill"
     TOOL = "tool"
     SERVERS = "MCP servers"
+    OWN_TOOL = "your tool"
+    """A file of the config folder, not of a workspace."""
 
     @property
     def used(self) -> bool:
         """True if this version uses such files once they are trusted."""
-        return self in (ItemKind.NOTES, ItemKind.REGISTRY, ItemKind.WORKFLOW)
+        return self in (ItemKind.NOTES, ItemKind.REGISTRY, ItemKind.WORKFLOW, ItemKind.OWN_TOOL)
 
     @property
     def effect(self) -> str:
@@ -86,6 +88,8 @@ class ItemKind(StrEnum):
                 return "takes rights away; sets nothing else"
             case ItemKind.WORKFLOW:
                 return "can be run, under your rights"
+            case ItemKind.OWN_TOOL:
+                return "is loaded at once and runs as you, in chatops itself and outside any sandbox"
             case _:
                 return "not used yet; will be asked about by itself"
 

@@ -43,6 +43,14 @@ class FileRef:
         return f"{name} ({self.type}, {self.size:,} bytes)" if self.type else f"{name} ({self.size:,} bytes)"
 
 
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a tool returns: its bytes, and a name that is only shown."""
+
+    name: str
+    data: bytes
+
+
 def shown_name(path: str) -> str:
     """Return the last part of a path for display, sanitised and cut."""
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]

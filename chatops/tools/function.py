@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
-from chatops.domain.files import FileRef
+from chatops.domain.files import File, FileRef
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN,
@@ -84,7 +84,7 @@ class FunctionTool:
             given[self.context_name] = context
         if self.facts_name:
             given[self.facts_name] = facts
-        return await call_function(self.function, given, spec=self.spec, limit=context.max_output_chars)
+        return await call_function(self.function, given, spec=self.spec, context=context)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Run the tool's own reconciler; without one the outcome is unknown."""
@@ -109,9 +109,9 @@ async def _inspected(
 
 
 async def call_function(
-    function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, limit: int
+    function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, context: ToolContext
 ) -> ToolResult:
-    """Call a function with checked arguments and return its result as a `ToolResult`.
+    """Call a function with checked arguments and return its result as a `ToolResult`. Files in it are kept.
 
     Raises ToolRetryError, ToolFailedError or CancelledError.
     """
@@ -122,7 +122,13 @@ async def call_function(
     except Exception as error:
         _log("running", spec, error)
         raise ToolFailedError(f"Tool execution failed: {_reason(error)}") from error
-    return as_result(result, limit=limit)
+    parts = result if isinstance(result, list | tuple) else (result,)
+    files = [part for part in parts if isinstance(part, File)]
+    if not files:
+        return as_result(result, limit=context.max_output_chars)
+    kept = [await in_thread(context.keep_file, file.name, file.data) for file in files]
+    texts = [as_result(part, limit=context.max_output_chars).content for part in parts if not isinstance(part, File)]
+    return as_result(file_result(kept, text="\n".join(texts)), limit=context.max_output_chars)
 
 
 async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
@@ -384,7 +390,7 @@ class SchemaTool:
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
         read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
-        return await call_function(self.function, read.value, spec=self.spec, limit=context.max_output_chars)
+        return await call_function(self.function, read.value, spec=self.spec, context=context)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Report that the outcome of a started call is unknown."""

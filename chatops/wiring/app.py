@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatops.config.memory import Memories
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
@@ -47,6 +48,7 @@ from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
+    from chatops.config.workspace_files import Item
     from chatops.domain.messages import AttachedFile
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tools.contained.turns import ContainedTurns
+    from chatops.wiring.own_tools import OwnTools
     from chatops.wiring.toolbox import RegistryTools, Toolbox
 
 
@@ -93,6 +96,9 @@ class App:
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
         self.memories = Memories(self.paths.memory, workspace=self.workspace)
+        self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust, loaded=self.loaded)
+        """Trust in the user's own tools."""
+        self._own_tools: tuple[tuple[Item, ...], OwnTools] | None = None
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
@@ -213,7 +219,12 @@ class App:
         own, data = self.memories, self.paths.data
         servers = self.servers.tools
         return Toolbox(
-            self.registry_tools, data=data, environ=os.environ, memories=own, further=self._tools, servers=servers
+            self.registry_tools,
+            data=data,
+            environ=os.environ,
+            memories=own,
+            further=self._further_tools,
+            servers=servers,
         )
 
     @cached_property
@@ -227,6 +238,18 @@ class App:
             changed=self.notify_rights_changed,
             notify=self._notify_all,
         )
+
+    def own_tools(self) -> "OwnTools":
+        """Return the user's own tools, loaded again when what is trusted has changed."""
+        from chatops.wiring.own_tools import load_own_tools
+
+        items = self.own_tools_trust.in_force.own_tools
+        if self._own_tools is None or self._own_tools[0] != items:
+            self._own_tools = (items, load_own_tools(items, folder=self.paths.tools))
+        return self._own_tools[1]
+
+    def _further_tools(self) -> tuple[Tool, ...]:
+        return (*self._tools, *self.own_tools().tools)
 
     @cached_property
     def personas(self) -> Personas:
@@ -269,7 +292,10 @@ class App:
     def notices(self) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, one sentence each."""
         # The chat asks about what is not trusted yet; that says more than a notice.
-        trust = () if self.options.via == "tui" and self.trust.question.is_open else self.trust.notices()
+        kinds = (self.own_tools_trust, self.trust)
+        asks = self.options.via == "tui" and any(one.question.is_open for one in kinds)
+        trust = () if asks else tuple(notice for one in kinds for notice in one.notices())
+        trust = (*trust, *self.own_tools().notices)
         return (*self.paths.notices, *self.loaded.notices, *trust, *self.concerns(), *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:

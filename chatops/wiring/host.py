@@ -90,7 +90,7 @@ class TuiHost(HostSessions, HostTexts):
             host=self,
             notices=notices,
             pending_elsewhere=waiting,
-            trust=app.trust.question if app.trust.question.is_open else None,
+            trust=next((one.question for one in (app.own_tools_trust, app.trust) if one.question.is_open), None),
             choose_session=pick,
         )
 

@@ -45,12 +45,14 @@ class HostTexts:
                 return await asyncio.to_thread(doctor_text, self._app)
 
     async def trust_question(self) -> TrustQuestion:
-        """Return what the workspace brings, read again."""
-        return await asyncio.to_thread(self._app.trust.reread)
+        """Return what the user's tools and the workspace bring, read again: the first that is open."""
+        tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
+        return tools if tools.is_open else await asyncio.to_thread(self._app.trust.reread)
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
         """Store the user's answer and put it in force."""
-        trust = self._app.trust
+        tools = self._app.own_tools_trust
+        trust = tools if shown.path == tools.question.path else self._app.trust
         changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, shown)
         self._app.notify_rights_changed()
         return changed

@@ -1,5 +1,6 @@
 """The built-in tools as registry and environment set them, including after a change of the registry."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,12 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.policy.registry import KnowledgeSource, server_of
 from chatops.policy.resolve import Registries, knowledge_sources, web_ports
+from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +66,24 @@ class Toolbox:
         data: Path,
         environ: Mapping[str, str],
         memories: Memories | None = None,
-        further: Sequence[Tool] = (),
+        further: Callable[[], tuple[Tool, ...]] = tuple,
         servers: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
-        """Build the catalog. `further` are tools beside the built-in ones; `servers` returns those of MCP servers.
+        """Build the catalog.
 
-        Raises ConfigError if one has the name of another.
+        `further` returns the tools beside the built-in ones, `servers` those of MCP servers; both are asked at each
+        lookup.
+
+        Raises ConfigError if one of a Python program has the name of another.
         """
-        self._further = tuple(further)
+        self._further = further
         self._servers = servers
         self._wanted = wanted
         self._data = data
         self._environ = environ
         self._memories = memories
-        self._built_for = wanted()
-        self._built = self._build(self._built_for)
+        self._built_for = (wanted(), further())
+        self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
@@ -102,20 +109,25 @@ class Toolbox:
         return self._catalog().absent
 
     def _catalog(self) -> Catalog:
-        wanted = self._wanted()
-        if wanted != self._built_for:
-            self._built_for, self._built = wanted, self._build(wanted)
+        made_of = (self._wanted(), self._further())
+        if made_of != self._built_for:
+            self._built_for, self._built = made_of, self._build(*made_of)
         return self._built
 
-    def _build(self, wanted: RegistryTools) -> Catalog:
+    def _build(self, wanted: RegistryTools, further: tuple[Tool, ...]) -> Catalog:
         settings = catalog_settings(data=self._data, environ=self._environ, tools=wanted, memories=self._memories)
         built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
-        for tool in self._further:
-            if tool.spec.name in taken:
+        added = []
+        for tool in further:
+            if tool.spec.name not in taken:
+                added.append(tool)
+                taken.add(tool.spec.name)
+            elif tool.spec.source == PYTHON_PROGRAM:
                 raise ConfigError(f"There is a tool {tool.spec.name} already.", advice="Give yours another name.")
-            taken.add(tool.spec.name)
-        return built.with_tools(self._further)
+            else:
+                log.warning("%s: there is a tool %s already", tool.spec.source, tool.spec.name)
+        return built.with_tools(added)
 
 
 def _workflow_tools() -> Sequence[Tool]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual import on
 
 from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, trust_remarks
-from chatops.config.workspace_files import Item
+from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
@@ -136,7 +136,10 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row()
     for remark in trust_remarks(question):
         yield Row(text=line(remark), tone="quiet")
-    yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
+    if any(one.item.kind is ItemKind.OWN_TOOL for one in question.listed):
+        yield Row(text="Trust only what you have read: v shows the code. Esc leaves all of it ignored.", tone="caution")
+    else:
+        yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
 
 
 def _item(one: Listed) -> Iterator[Row]:

@@ -1,0 +1,153 @@
+"""Load the user's own tools: trusted files of the config folder, and installed packages.
+
+A file is executed from the bytes that were trusted, and never read again. A package names its tools by entry points of
+the group ``chatops.tools``. Whatever a file or package does wrong is a notice, and costs only its own tools. No tool
+can have the name of a built-in one, or one that reads like it.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from chatops.config.workspace_files import Item
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY
+from chatops.tools.base import Tool
+from chatops.tools.function import FunctionTool, SchemaTool
+
+GROUP = "chatops.tools"
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTools:
+    """The tools of files and packages, and a sentence for everything that could not be loaded."""
+
+    tools: tuple[Tool, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
+    """Load trusted files, which lie in `folder`, and installed packages. Executes their code. Never raises."""
+    sources = [_from_file(item.data, folder / item.path) for item in items]
+    sources += [_from_package(entry) for entry in installed(GROUP)]
+    tools: dict[str, Tool] = {}
+    notices: list[str] = []
+    for found in sources:
+        notices += found.notices
+        for tool in found.tools:
+            if fault := name_fault(tool.spec.name, taken=tools):
+                notices.append(f"{tool.spec.source}: {fault}")
+            else:
+                tools[tool.spec.name] = tool
+    return OwnTools(tuple(tools.values()), tuple(notices))
+
+
+def load_file(data: bytes, file: Path) -> OwnTools:
+    """Load one file. Executes its code. Never raises."""
+    return _from_file(data, file)
+
+
+def name_fault(name: str, *, taken: Collection[str]) -> str:
+    """Return why a tool of the user cannot have this name, as a sentence; empty if it can."""
+    if name in taken:
+        return f"There is a tool {name} already; this one is left out."
+    if _alike(name) in {_alike(one) for one in (*BUILT_IN_TOOLS, *ALIASES, CONTAINED_APPLY)}:
+        return f"The name {name} belongs to a built-in tool; this one is left out."
+    if "__" in name:
+        return f"Two underscores, as in {name}, are for tools of MCP servers; this one is left out."
+    return ""
+
+
+def _alike(name: str) -> str:
+    """Return what is left of a name without what is easily overlooked. Names are ASCII letters, digits, - and _."""
+    return name.lower().replace("-", "").replace("_", "").replace("0", "o").replace("1", "l").replace("i", "l")
+
+
+def _from_file(data: bytes, file: Path) -> OwnTools:
+    source = f"tools/{file.name} {hashlib.sha256(data).hexdigest()[:12]}"
+    module = ModuleType(f"chatops_own_tools.{file.stem}")
+    module.__file__ = str(file)
+    # Types in quotes are looked up in the module of their function.
+    sys.modules[module.__name__] = module
+
+    def load() -> object:
+        exec(compile(data, str(file), "exec", dont_inherit=True), module.__dict__)
+        return [value for value in vars(module).values() if isinstance(value, FunctionTool | SchemaTool)]
+
+    return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)
+
+
+def _from_package(entry: EntryPoint) -> OwnTools:
+    version = f" {entry.dist.version}" if entry.dist is not None else ""
+    package = entry.dist.name if entry.dist is not None else entry.value
+    return _loaded(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
+
+
+def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
+    """Return the tools that `load` gives. `module` keeps what a file only imports apart from what it defines."""
+    try:
+        given = load()
+        tools = tuple(_own(given, module=module))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except ChatopsError as error:
+        return OwnTools(notices=(f"{name} is not used: {error.full}",))
+    except BaseException as error:  # Also SystemExit: a tool file must not end the program.
+        return OwnTools(notices=(f"{name} is not used: {_told(error)}",))
+    if not tools:
+        return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
+    return OwnTools(tuple(replace(tool, spec=replace(tool.spec, source=source)) for tool in tools))
+
+
+def _own(given: object, *, module: str) -> Iterator[FunctionTool | SchemaTool]:
+    values = given if isinstance(given, Iterable) else (given,)
+    for value in dict.fromkeys(map(_Same, values)):
+        tool = value.value
+        if not isinstance(tool, FunctionTool | SchemaTool):
+            raise TypeError(f"{type(tool).__name__} is not a tool; use @tool")
+        if not module or getattr(tool.function, "__module__", "") == module:
+            yield tool
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A value by identity: one tool may have two names in a file."""
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _told(error: BaseException) -> str:
+    """Return an error of a tool file on one line, with the line of the file that it comes from."""
+    frames = error.__traceback__
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    while frames is not None:
+        if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST]
+    return f"{text} (line {line})" if line else text
+
+
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group. Looks only for its name first: reading all of them takes long."""
+    mark = f"[{group}]".encode()
+    for folder in dict.fromkeys(sys.path):
+        for file in Path(folder or ".").glob("*.dist-info/entry_points.txt"):
+            try:
+                if mark in file.read_bytes():
+                    return tuple(entry_points(group=group))
+            except OSError:
+                continue
+    return ()
