@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from chatops.config.packages import ENGINES, installed
 from chatops.domain.rights import LevelWord, VerdictWord
 from chatops.domain.sandbox import GitAccess, SandboxLevel
 from chatops.policy.registry import ROLE_COLOURS
@@ -99,10 +100,25 @@ class TimeoutEntry(Lenient):
     total: Seconds = 3_600.0
 
 
+def _known_type(word: str) -> str:
+    if word in BUILT_IN_TYPES or any(entry.name == word for entry in installed(ENGINES)):
+        return word
+    raise ValueError(f"is no type of models: expected {', '.join(BUILT_IN_TYPES)}, or an engine of a package")
+
+
+BUILT_IN_TYPES = ("openai", "gemini", "cli", "demo")
+ModelTypeWord = Annotated[
+    str,
+    AfterValidator(_known_type),
+    WithJsonSchema({"anyOf": [{"enum": list(BUILT_IN_TYPES)}, {"type": "string"}]}),
+]
+"""A built-in type, or the name of an engine of an installed package."""
+
+
 class ModelEntry(Lenient):
     """A model and how to talk to it."""
 
-    type: Literal["openai", "gemini", "cli", "demo"] = "openai"
+    type: ModelTypeWord = "openai"
     host_type: Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"] = (
         "openai"
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
 from chatops.config.registry_model import (
+    BUILT_IN_TYPES,
     KnowledgeEntry,
     Lenient,
     ModelEntry,
@@ -218,7 +219,8 @@ class _Reader:
         gemini = entry.type == "gemini"
         return ModelSpec(
             name=name,
-            type=ModelType(entry.type),
+            type=ModelType(entry.type) if entry.type in BUILT_IN_TYPES else ModelType.PACKAGE,
+            engine="" if entry.type in BUILT_IN_TYPES else entry.type,
             host_type=HostType.GEMINI if gemini else HostType(entry.host_type),
             api_url=entry.api_url or (GEMINI_URL if gemini else ""),
             model_name=entry.model_name,

@@ -15,6 +15,7 @@ from chatops.domain.wording import plural
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
+from chatops.models.packages import package_of
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ async def reach(
             state = await asyncio.to_thread(_program, spec, require)
             found = Reachability.THERE if state.ready else Reachability.ABSENT
             return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
+        case ModelType.PACKAGE:
+            package = await asyncio.to_thread(package_of, spec.engine)
+            text = (
+                f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
+            )
+            return Reach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
         case ModelType.OPENAI | ModelType.GEMINI:
             return await _server(spec, discover)
         case kind:

@@ -13,7 +13,7 @@ from chatops import __version__
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models import prices
-from chatops.models.base import Failed, ModelEvent
+from chatops.models.base import Failed, ModelClient, ModelEvent
 from chatops.models.keys import Secret, read_key
 from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
@@ -31,7 +31,7 @@ KEY_KEPT_S = 300.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
     spec: ModelSpec
-    chat: "OpenAIChat"
+    chat: ModelClient
 
 
 class RegistryClient:
@@ -62,7 +62,7 @@ class RegistryClient:
         self._read_file = read_file
         self._cli = cli
         self._open: dict[str, _Open] = {}
-        self._retired: list[OpenAIChat] = []
+        self._retired: list[ModelClient] = []
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Ask `request.model`; end with exactly one Replied or Failed."""
@@ -72,9 +72,14 @@ class RegistryClient:
             failure = ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
             yield Failed(failure=failure)
             return
-        async with contextlib.aclosing(chat.stream(request)) as events:
+        events = chat.stream(request)
+        try:
             async for event in events:
                 yield event
+        finally:
+            # Not all iterators of packages can be closed; those of this package are generators.
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
 
     async def prepare(self, name: str) -> None:
         """Create the adapter for model `name` without a request: no key is read and nothing is sent.
@@ -99,7 +104,7 @@ class RegistryClient:
         for chat in chats:
             await chat.aclose()
 
-    async def _chat(self, name: str) -> "OpenAIChat":
+    async def _chat(self, name: str) -> ModelClient:
         spec = self._lookup(name)
         if spec is None:
             raise ConfigError(
@@ -122,7 +127,7 @@ class RegistryClient:
         self._open[name] = _Open(spec=spec, chat=chat)
         return chat
 
-    def _adapter(self, spec: ModelSpec) -> "OpenAIChat":
+    def _adapter(self, spec: ModelSpec) -> ModelClient:
         """Return the adapter for `spec`. Run it in a thread: the import is slow.
 
         Raises ConfigError for a type without an adapter.
@@ -136,6 +141,10 @@ class RegistryClient:
             )
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
+        if spec.type is ModelType.PACKAGE:
+            from chatops.models.packages import package_engine  # needed only for these
+
+            return package_engine(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
         raise ConfigError(

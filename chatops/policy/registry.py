@@ -18,6 +18,8 @@ class ModelType(StrEnum):
     GEMINI = "gemini"
     CLI = "cli"
     DEMO = "demo"
+    PACKAGE = "package"
+    """An engine of an installed package; `ModelSpec.engine` names it, and so does the type in the registry."""
 
     @property
     def has_server(self) -> bool:
@@ -77,6 +79,8 @@ class ModelSpec:
 
     name: str
     type: ModelType = ModelType.OPENAI
+    engine: str = ""
+    """For type package: the name of the engine."""
     host_type: HostType = HostType.OPENAI
     api_url: str = ""
     model_name: str = ""

@@ -144,7 +144,7 @@ def model_problem(model: ModelSpec) -> str:
     """Return why a model can never answer, whatever its server does; empty if it may."""
     if model.type is ModelType.CLI:
         return "" if model.command else "has no command"
-    if model.type is ModelType.DEMO:
+    if model.type in (ModelType.DEMO, ModelType.PACKAGE):
         return ""
     lacking = [key for key in ("api_url", "model_name") if not getattr(model, key).strip()]
     return f"has no {' and no '.join(lacking)}" if lacking else ""

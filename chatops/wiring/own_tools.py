@@ -9,10 +9,11 @@ import hashlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from chatops.config.packages import TOOLS, installed
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
@@ -20,7 +21,9 @@ from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY
 from chatops.tools.base import Tool
 from chatops.tools.function import FunctionTool, SchemaTool
 
-GROUP = "chatops.tools"
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 _LONGEST = 300
 
 
@@ -35,7 +38,7 @@ class OwnTools:
 def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
     """Load trusted files, which lie in `folder`, and installed packages. Executes their code. Never raises."""
     sources = [_from_file(item.data, folder / item.path) for item in items]
-    sources += [_from_package(entry) for entry in installed(GROUP)]
+    sources += [_from_package(entry) for entry in installed(TOOLS)]
     tools: dict[str, Tool] = {}
     notices: list[str] = []
     for found in sources:
@@ -83,7 +86,7 @@ def _from_file(data: bytes, file: Path) -> OwnTools:
     return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)
 
 
-def _from_package(entry: EntryPoint) -> OwnTools:
+def _from_package(entry: "EntryPoint") -> OwnTools:
     version = f" {entry.dist.version}" if entry.dist is not None else ""
     package = entry.dist.name if entry.dist is not None else entry.value
     return _loaded(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
@@ -138,16 +141,3 @@ def _told(error: BaseException) -> str:
         frames = frames.tb_next
     text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST]
     return f"{text} (line {line})" if line else text
-
-
-def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group. Looks only for its name first: reading all of them takes long."""
-    mark = f"[{group}]".encode()
-    for folder in dict.fromkeys(sys.path):
-        for file in Path(folder or ".").glob("*.dist-info/entry_points.txt"):
-            try:
-                if mark in file.read_bytes():
-                    return tuple(entry_points(group=group))
-            except OSError:
-                continue
-    return ()
