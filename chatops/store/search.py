@@ -43,6 +43,19 @@ _KINDS = "('user', 'assistant', 'tool', 'summary')"
 _EVERYTHING = 1_000_000
 
 
+NO_INDEX = "The SQLite of this Python has no FTS5 with trigrams, so every message is read for each search"
+
+
+def can_index() -> bool:
+    """Return True if SQLite has what the index needs: FTS5 with the trigram tokenizer (SQLite 3.34)."""
+    with closing(sqlite3.connect(":memory:")) as probe:
+        try:
+            probe.execute("CREATE VIRTUAL TABLE probe USING fts5(text, content='', tokenize='trigram')")
+        except sqlite3.Error:
+            return False
+    return True
+
+
 def index_of(path: Path) -> Path:
     """Return the name of the index of the store at `path`."""
     return path.with_name(f"{path.name}.search")

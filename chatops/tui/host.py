@@ -210,6 +210,10 @@ class Host(Protocol):
         """Return where sessions of this workspace contain `text`, newest first."""
         ...
 
+    def search_note(self) -> str:
+        """Return why searching takes long here, in a sentence; empty if it does not."""
+        ...
+
     async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to decide on next, or None.
 

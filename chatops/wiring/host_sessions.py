@@ -9,6 +9,7 @@ from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.wording import cut, one_line
 from chatops.runtime.descriptions import named_call, resume_summary
 from chatops.store.base import SessionInfo
+from chatops.store.search import NO_INDEX, can_index
 from chatops.tui.host import HitRow, SessionRow
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
 from chatops.wiring.words import NO_TITLE, run_state
@@ -69,6 +70,10 @@ class HostSessions(HostRuns):
             )
             for hit in hits
         ]
+
+    def search_note(self) -> str:
+        """Return that SQLite has no full-text search here; empty if it has."""
+        return "" if can_index() else f"{NO_INDEX}."
 
     async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to continue with, or None.

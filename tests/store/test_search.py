@@ -1,11 +1,14 @@
 """The index of the search: a cache that may be missing, damaged or of another store, and never invents anything."""
 
+import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chatops.store.search import index_of
+from chatops.headless.doctor import store_checks
+from chatops.store.search import can_index, index_of
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
 
@@ -52,3 +55,25 @@ def test_the_index_is_private_and_goes_with_a_deleted_session(store: SqliteStore
     store.delete_session(info.id)
     assert not index_of(store.path).exists()
     assert found(store) == 0
+
+
+def test_without_full_text_search_the_user_learns_why_it_takes_long(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert can_index()
+    real = sqlite3.connect
+
+    class Without(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if "fts5" in sql:
+                raise sqlite3.OperationalError("no such module: fts5")
+            return super().execute(sql, *values)  # type: ignore[arg-type]
+
+    def connect(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        opened: sqlite3.Connection = real(*arguments, **{"factory": Without, **named})
+        return opened
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    assert not can_index()
+    assert found(store) == 3, "every message is read"
+    assert any("FTS5" in check.text for check in store_checks(store.path))

@@ -14,9 +14,10 @@ async def search(context: Context, argument: str) -> Replies:
     """Let the user choose among the places that contain a text, and show the chosen one in its session."""
     if not argument:
         return (Notify("Write what to search for after the command: /search invoice"),)
+    slow = [Notify(note)] if (note := context.host.search_note()) else []
     hits = await context.host.search(argument)
     if not hits:
-        return (Notify(f"No session of this workspace contains {argument!r}."),)
+        return (*slow, Notify(f"No session of this workspace contains {argument!r}."))
     choices = [
         Choice(
             key=str(index),
@@ -34,4 +35,4 @@ async def search(context: Context, argument: str) -> Replies:
             return (found,)
         return (*await resume(then, hit.session_id), found)
 
-    return (Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen),)
+    return (*slow, Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen))

@@ -508,6 +508,9 @@ class FakeHost:
             raise self.refuse
         self.deleted.append(session_id)
 
+    def search_note(self) -> str:
+        return ""
+
     async def search(self, text: str) -> Sequence[HitRow]:
         return [hit for hit in self.hits if text in hit.text]
 
