@@ -60,10 +60,11 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
 
     keep_unsent = _unsent(arguments)
     charset = charset_of({}, stream=sys.stdout.encoding)
-    settings = _settings()
+    settings, themes = _settings()
     screen = ChatopsApp(
         opener,
         theme=settings.theme,
+        themes=themes,
         keys=settings.keys,
         problem=settings.problem,
         traits=traits,
@@ -91,17 +92,18 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     _leave(code)
 
 
-def _settings() -> "UserSettings":
-    """Return the user's settings for the screen, which the first paint needs."""
+def _settings() -> "tuple[UserSettings, Path | None]":
+    """Return the user's settings for the screen, which the first paint needs, and the folder of the user's themes."""
     from chatops.config.paths import find_paths
     from chatops.config.settings import UserSettings, load_settings
     from chatops.domain.errors import ChatopsError
 
     try:
-        return load_settings(find_paths(os.environ).settings)
+        paths = find_paths(os.environ)
+        return load_settings(paths.settings), paths.themes
     except ChatopsError:
         # The opener meets the same error and reports it.
-        return UserSettings()
+        return UserSettings(), None
 
 
 def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":

@@ -46,6 +46,11 @@ class Paths:
         return self.config / "settings.yaml"
 
     @property
+    def themes(self) -> Path:
+        """Folder of the user's own themes."""
+        return self.config / "themes"
+
+    @property
     def personas(self) -> Path:
         """The user's own personas."""
         return self.config / "personas"

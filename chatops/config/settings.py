@@ -37,7 +37,7 @@ class UserSettings:
 def load_settings(path: Path) -> UserSettings:
     """Read the settings. Never raises; without a file they are the defaults."""
     try:
-        members = _members(path, _text(path))
+        members = read_members(path)
     except ConfigError as error:
         return UserSettings(problem=f"{error} It is not used.")
     theme, keys, problem = members.get("theme", ""), _keys(members.get("keys") or {}), ""
@@ -82,6 +82,11 @@ def store_theme(path: Path, name: str) -> None:
         raise ConfigError(f"The theme holds until chatops ends. {error}", advice=advice) from None
 
 
+def read_members(path: Path) -> dict[str, object]:
+    """Return the keys of a YAML file with their values; none if there is no file. Raises ConfigError."""
+    return _members(path, _text(path))
+
+
 def _text(path: Path) -> str:
     try:
         if not path.is_file():
@@ -110,5 +115,5 @@ def _members(path: Path, text: str) -> dict[str, object]:
     except MalformedFileError as error:
         raise ConfigError(f"{path.name}, line {error.place[0]}: {error.why}.") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{path.name}, line 1: expected keys with values, such as theme: nord.")
+        raise ConfigError(f"{path.name}, line 1: expected keys with values, such as NAME: VALUE.")
     return dict(value)

@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,6 +78,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         *,
         clock: Callable[[], float] = time.monotonic,
         theme: str = "",
+        themes: Path | None = None,
         keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
         problem: str = "",
         traits: TerminalTraits | None = None,
@@ -86,9 +88,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     ) -> None:
         """Create the app.
 
-        `clock` returns monotonic seconds. `theme`, `keys` and `problem` come from the user's settings. `traits` and
-        `charset` say what the terminal can show. `on_painted` is called once after the first paint. `keep_unsent`
-        stores messages sent before there is a session, and returns False if it cannot.
+        `clock` returns monotonic seconds. `theme`, `keys` and `problem` come from the user's settings, `themes` is the
+        folder of the user's own themes. `traits` and `charset` say what the terminal can show. `on_painted` is called
+        once after the first paint. `keep_unsent` stores messages sent before there is a session, and returns False if
+        it cannot.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -108,7 +111,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._leaving = False
         self.failure: ChatopsError | None = None
         """The reason why no session could be opened."""
-        self.themes = Themes(self, environ=os.environ, colours=self._traits.colours)
+        self.themes = Themes(self, environ=os.environ, colours=self._traits.colours, folder=themes)
         """The theme in use and the colours of roles."""
         self._user_keys = Keymap()
         try:
@@ -123,7 +126,11 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if theme and theme not in self.themes.names:
             self._settings_problem = f"settings.yaml: there is no theme {theme}. /theme lists them."
             theme = ""
-        self.themes.use(theme or AUTO)
+        try:
+            self.themes.use(theme or AUTO)
+        except ChatopsError as error:
+            self._settings_problem = f"{error} The theme is not used."
+            self.themes.use(AUTO)
 
     @property
     def role_colours(self) -> Mapping[str, str]:

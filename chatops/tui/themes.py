@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
+
+from chatops.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -105,11 +108,14 @@ _BACKGROUND = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/
 class Themes:
     """The choice of a theme, which may be `AUTO`, and the colours of roles in it."""
 
-    def __init__(self, app: "App[Any]", *, environ: Mapping[str, str], colours: bool) -> None:
+    def __init__(
+        self, app: "App[Any]", *, environ: Mapping[str, str], colours: bool, folder: Path | None = None
+    ) -> None:
         """Register our themes. COLORFGBG of `environ` counts until the terminal answers; without it, AUTO is dark.
 
-        Without `colours`, roles have none either.
+        Without `colours`, roles have none either. `folder` holds the user's own themes.
         """
+        self._folder = folder
         for theme in (DARK, LIGHT):
             app.register_theme(theme)
         self._app = app
@@ -124,13 +130,36 @@ class Themes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The themes that the user can choose, our own first."""
-        own = (AUTO, DARK.name, LIGHT.name)
-        return (*own, *sorted(self._app.available_themes.keys() - own))
+        """The themes that the user can choose: ours, the user's own, those of Textual."""
+        ours = (AUTO, DARK.name, LIGHT.name)
+        own = tuple(name for name in self._own() if name not in ours)
+        return (*ours, *own, *sorted(self._app.available_themes.keys() - {*ours, *own}))
+
+    def _own(self) -> tuple[str, ...]:
+        if self._folder is None:
+            return ()
+        from chatops.tui.user_themes import user_theme_names
+
+        return user_theme_names(self._folder)
 
     def use(self, name: str) -> None:
-        """Use a theme by name, or with AUTO the one of ours that fits the terminal."""
+        """Use a theme by name, or with AUTO the one of ours that fits the terminal. Raises ConfigError."""
+        self._show(name)
         self.choice = name
+
+    def preview(self, name: str) -> str:
+        """Show a theme that is not chosen yet. Return the reason if that is not possible."""
+        try:
+            self._show(name)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def _show(self, name: str) -> None:
+        if self._folder is not None and name not in (AUTO, DARK.name, LIGHT.name) and name in self._own():
+            from chatops.tui.user_themes import read_user_theme
+
+            self._app.register_theme(read_user_theme(self._folder, name))
         self._app.theme = name if name != AUTO else DARK.name if self._dark else LIGHT.name
 
     def background_reported(self, answer: str) -> None:
@@ -138,7 +167,8 @@ class Themes:
         dark = _reported_as_dark(answer)
         if dark is not None and dark != self._dark:
             self._dark = dark
-            self.use(self.choice)
+            if self.choice == AUTO:
+                self.use(AUTO)
 
     def name_roles(self, roles: Sequence[tuple[str, str]]) -> None:
         """Set the roles, with the colours that the registries give them; see `role_colours`."""

@@ -228,7 +228,8 @@ async def theme(context: Context, argument: str) -> Replies:
     if not argument:
         from chatops.tui.dialogs.choices import name_picker
 
-        return (Choose(name_picker("Theme", names=context.themes, current=context.theme), theme),)
+        picker = name_picker("Theme", names=context.themes, current=context.theme, moved=context.preview_theme)
+        return (Choose(picker, theme),)
     if argument not in context.themes:
         return (Notify(f"There is no theme {argument}. /theme lists them."),)
     return (UseTheme(argument),)

@@ -34,6 +34,8 @@ class Context:
     themes: tuple[str, ...] = ()
     """The names of the available themes."""
     theme: str = ""
+    preview_theme: Callable[[str], str] = lambda name: ""
+    """Shows a theme until another one is shown. Returns the reason if that is not possible."""
 
     @property
     def session(self) -> "SessionView":

@@ -1,7 +1,7 @@
 """Rows of the pickers: roles, models, personas, themes, sessions, and the steps of a run."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.dialogs.picker import Choice, Picker, columns
@@ -66,10 +66,10 @@ def _model(row: ModelRow, *, current: str) -> Choice:
     )
 
 
-def name_picker(title: str, *, names: Sequence[str], current: str) -> Picker:
+def name_picker(title: str, *, names: Sequence[str], current: str, moved: Callable[[str], str] | None = None) -> Picker:
     """Return a picker for plain names (personas, themes)."""
     choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
-    return Picker(title, choices=choices, empty="None of that name.")
+    return Picker(title, choices=choices, empty="None of that name.", moved=moved)
 
 
 def rule_picker(rules: Sequence[RuleItem]) -> Picker:

@@ -1,6 +1,6 @@
 """A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events, on
@@ -40,8 +40,21 @@ class Picker(Modal[str | None]):
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#picker-filter"
 
-    def __init__(self, title: str, *, choices: Sequence[Choice], hint: str = "", empty: str = "Nothing here.") -> None:
+    def __init__(
+        self,
+        title: str,
+        *,
+        choices: Sequence[Choice],
+        hint: str = "",
+        empty: str = "Nothing here.",
+        moved: Callable[[str], str] | None = None,
+    ) -> None:
+        """Create the picker.
+
+        `moved` is called with the highlighted key, and with the current one after Esc. It returns the preview.
+        """
         super().__init__()
+        self._moved = moved
         self._title = title
         self.choices = tuple(choices)
         """All choices, in their order."""
@@ -103,6 +116,7 @@ class Picker(Modal[str | None]):
         options = self.query_one(OptionList)
         match event.key:
             case "escape":
+                self._return()
                 self.dismiss(None)
             case "up":
                 options.action_cursor_up()
@@ -152,7 +166,7 @@ class Picker(Modal[str | None]):
 
     def describe(self, choice: Choice) -> str:
         """Return what is shown of a choice while it is highlighted."""
-        return choice.preview
+        return choice.preview if self._moved is None else self._moved(choice.key)
 
     def show_preview(self) -> None:
         """Show the preview of the highlighted choice again."""
@@ -166,6 +180,12 @@ class Picker(Modal[str | None]):
     def _preview(self, at: int) -> None:
         if at < len(self._shown):
             self.show_text(self.describe(self._shown[at]))
+
+    def _return(self) -> None:
+        """Call `moved` for the current choice again."""
+        current = next((choice for choice in self.choices if choice.current), None)
+        if self._moved is not None and current is not None:
+            self._moved(current.key)
 
 
 def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:

@@ -190,7 +190,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """The session and the host for a command."""
         themes, theme, shown = self._themes.names, self._themes.choice, self._shown
         if shown is None:
-            return Context(opened=None, themes=themes, theme=theme)
+            return Context(opened=None, themes=themes, theme=theme, preview_theme=self._themes.preview)
         run, own = shown.any_run, shown.own_run
         return Context(
             opened=self._opened,
@@ -199,6 +199,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             settings_locked=own.settings_locked() if own is not None else "",
             themes=themes,
             theme=theme,
+            preview_theme=self._themes.preview,
         )
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
@@ -108,10 +109,12 @@ async def stage(
     host: FakeHost | None = None,
     size: tuple[int, int] = (80, 24),
     keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    theme: str = "",
+    themes: Path | None = None,
 ) -> AsyncIterator[Stage]:
-    """The app with a session open. `keys` are those of the user's settings."""
+    """The app with a session open. `keys`, `theme` and `themes` are as in the user's settings."""
     session, host, clock = session or FakeSession(), host or FakeHost(), Clock()
-    app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock, keys=keys)
+    app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock, keys=keys, theme=theme, themes=themes)
     async with app.run_test(size=size, notifications=True) as pilot:
         running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
         while not app.chat.opened:
