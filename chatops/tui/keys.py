@@ -69,6 +69,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "ctrl+l": "the steps of a workflow and their answers",
             "ctrl+p": "all commands",
             "F1": "this help",
+            "drag, double click": "select text; shift+drag selects as the terminal does",
             "ctrl+c": "copy the selection; else stop or clear the text, twice quits",
             "ctrl+q": "quit; pending approvals stay pending",
             "ctrl+z": "suspend to the shell; fg resumes",

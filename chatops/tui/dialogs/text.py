@@ -1,30 +1,35 @@
-"""A text to read: scrolls, copies, closes."""
+"""A text to read: scrolls, searches, copies, closes."""
 
 import re
+from collections.abc import Callable
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
-from chatops.tui.dialogs.modal import Modal
+from chatops.tui.composer.text_fields import LineField
+from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.keys import legend
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
 _COLUMNS = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column of a table."""
+_AROUND = 6
+"""Lines of the window outside its text."""
 _LEAST = 24
 """Minimum cells for the wrapped words. With less room, lines wrap to the left margin."""
 
 
 class TextScreen(Modal[None]):
-    """Shows a read-only text, which is never read as markup."""
+    """Shows a read-only text, which is never read as markup. A search leaves the lines that contain what is typed."""
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#text-body"
@@ -35,23 +40,107 @@ class TextScreen(Modal[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Yield title, text and keys."""
+        """Yield title, search field, text and keys."""
         with Vertical(id="text"):
-            yield Static(Content(sanitize(self._title, newlines=False)), id="text-title")
+            yield Static("", id="text-title")
+            yield LineField(placeholder="search", id="text-search", compact=True)
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Static(legend("PgUp PgDn scroll   c copies   Esc back"), id="text-keys")
+            yield Static(legend("Esc back   / search   c copy   j k g G PgUp PgDn scroll"), id="text-keys")
+
+    def on_mount(self) -> None:
+        """Hide the search until it is opened, and say how much is out of view."""
+        search = self.query_one(LineField)
+        search.display = search.cursor_blink = False
+        body = self.query_one("#text-body", VerticalScroll)
+        for changing in ("scroll_y", "virtual_size", "size"):
+            self.watch(body, changing, self._show_rest_soon)
+
+    def on_resize(self) -> None:
+        """Limit the height of the text, so that title and keys stay on screen. The window is as large as its text."""
+        tall = self.size.height >= TALL
+        self.query_one("#text-body").styles.max_height = max(1, self.size.height - _AROUND) if tall else None
+
+    def _show_rest_soon(self) -> None:
+        self.call_after_refresh(self._show_rest)
+
+    def _show_rest(self) -> None:
+        body = self.query_one("#text-body", VerticalScroll)
+        rest = int(body.max_scroll_y - body.scroll_y)
+        title = Content.styled(sanitize(self._title, newlines=False), "bold")
+        more = Content.styled(f"   ↓ {plural(rest, 'more line')}" if rest > 0 else "", "not bold $text-muted")
+        self.query_one("#text-title", Static).update(title + more)
+
+    @on(LineField.Changed)
+    def search(self, event: LineField.Changed) -> None:
+        """Show the lines that contain what is typed."""
+        body = self.query_one("#text-body", VerticalScroll)
+        # The window keeps its size while one types.
+        body.styles.min_height = body.styles.min_height or body.size.height
+        found = found_in(sanitize(self._text), event.value.strip())
+        self.query_one(HangingText).show(found or "Nothing matches. Esc ends the search.")
+        body.scroll_home(animate=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Close on Esc, q or Enter, copy on c."""
+        """Scroll, search, copy or close."""
+        search, body = self.query_one(LineField), self.query_one("#text-body", VerticalScroll)
         match event.key:
+            case "escape" if search.display:
+                search.value = ""
+                search.display = False
+                body.focus()
+            case "enter" if search.has_focus:
+                body.focus()
+            case "up" | "down" | "pageup" | "pagedown":
+                _SCROLLS[event.key](body)
+            case _ if search.has_focus:
+                return
             case "escape" | "q" | "enter":
                 self.dismiss(None)
+            case "slash":
+                search.display = True
+                search.focus()
             case "c":
                 copy(self.app, self._text)
+            case key if key in _SCROLLS:
+                _SCROLLS[key](body)
             case _:
                 return
         event.stop()
+        event.prevent_default()
+
+
+_SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {
+    "up": lambda body: body.scroll_up(animate=False),
+    "down": lambda body: body.scroll_down(animate=False),
+    "pageup": lambda body: body.scroll_page_up(animate=False),
+    "pagedown": lambda body: body.scroll_page_down(animate=False),
+    "k": lambda body: body.scroll_up(animate=False),
+    "j": lambda body: body.scroll_down(animate=False),
+    "g": lambda body: body.scroll_home(animate=False),
+    "G": lambda body: body.scroll_end(animate=False),
+    "upper_g": lambda body: body.scroll_end(animate=False),
+}
+
+
+def found_in(text: str, wanted: str) -> str:
+    """Return the lines that contain `wanted` in any case, each group under the lines it is indented under."""
+    if not wanted:
+        return text
+    above: list[tuple[int, str]] = []
+    found: list[str] = []
+    for line in text.split("\n"):
+        depth = len(line) - len(line.lstrip())
+        above = [entry for entry in above if entry[0] < depth] if line.strip() else []
+        if wanted.casefold() in line.casefold():
+            group = [*above, (depth, line)]
+            if found and group[0][0] == 0:
+                found.append("")
+            found += [entry[1] for entry in group]
+            above = []
+        elif line.strip():
+            above.append((depth, line))
+    return "\n".join(found)
 
 
 class HangingText(Static):
@@ -62,11 +151,19 @@ class HangingText(Static):
         self._text = text
         self._broken_at = 0
 
+    def show(self, text: str) -> None:
+        """Show another text."""
+        self._text = text
+        self._break()
+
     def on_resize(self, event: events.Resize) -> None:
         """Wrap the text again for a new width."""
-        width = self.content_size.width
-        if width and width != self._broken_at:
-            self._broken_at = width
+        if self.content_size.width != self._broken_at:
+            self._break()
+
+    def _break(self) -> None:
+        self._broken_at = width = self.content_size.width
+        if width:
             self.update(Content("\n".join(hanging(line, width=width) for line in self._text.split("\n"))))
 
 

@@ -1,0 +1,65 @@
+"""The screen that shows a text: as large as its text, scrolled by the usual keys, searched with a slash."""
+
+import pytest
+
+from chatops.tui.commands.table import help_text
+from chatops.tui.dialogs.text import TextScreen, found_in
+from tests.tui.app.support_app import Stage, stage
+
+
+async def show(running: Stage, text: str) -> None:
+    running.app.push_screen(TextScreen("Title", text=text))
+    await running.settle()
+
+
+async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help() -> None:
+    async with stage(size=(100, 40)) as running:
+        await running.press("f1", "slash", *"take over")
+        assert "F2                           take over a session" in running.text
+        assert "/takeover" in running.text
+        assert "Anywhere" in running.text
+        assert "PgUp, PgDn" not in running.text
+        await running.press("escape")
+        assert "PgUp, PgDn" in running.text
+        await running.press("escape")
+        assert running.app.screen is running.app.chat
+
+
+async def test_a_window_is_as_large_as_its_text_and_says_how_much_is_below() -> None:
+    async with stage(size=(80, 24)) as running:
+        await show(running, "one\ntwo")
+        assert running.app.screen.query_one("#text").outer_size.height == 8
+        assert "more line" not in running.text
+        await running.press("escape")
+        await show(running, "words " * 40)
+        assert running.app.screen.query_one("#text").outer_size.height == 10
+        await running.press("escape")
+        await show(running, "\n".join(f"line {number}" for number in range(1, 41)))
+        assert "↓ 22 more lines" in running.text
+        await running.press("j", "j")
+        assert "↓ 20 more lines" in running.text
+        await running.press("G")
+        assert "more lines" not in running.text and "line 40" in running.text
+        await running.press("g")
+        assert "↓ 22 more lines" in running.text
+
+
+async def test_a_search_without_a_match_says_so() -> None:
+    async with stage(size=(40, 12)) as running:
+        await show(running, "one\ntwo")
+        await running.press("slash", *"[b]x")
+        assert "Nothing matches." in running.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [("", "A\n  b\n    c\nD\n  c"), ("C", "A\n  b\n    c\n\nD\n  c"), ("a", "A"), ("x", "")],
+)
+def test_matching_lines_stand_under_the_lines_that_they_belong_to(wanted: str, found: str) -> None:
+    assert found_in("A\n  b\n    c\nD\n  c", wanted) == found
+
+
+def test_the_help_names_each_command_once() -> None:
+    lines = help_text().split("\n")
+    commands = [line.split()[0] for line in lines[lines.index("Commands") :] if line.startswith("  /")]
+    assert len(commands) == len(set(commands)) >= 29
