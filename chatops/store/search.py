@@ -24,6 +24,7 @@ from chatops.store import messages, sessions
 from chatops.store.base import SearchHit
 from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, Value
 from chatops.store.identity import IDENTITY_KEY
+from chatops.store.opening import uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,34 +109,40 @@ def update_index(rows: Connection, *, go_on: Callable[[], bool] = lambda: True) 
 
 def _found(rows: Connection, wanted: str) -> Iterator[tuple[MessageId, SessionId, str]]:
     """Yield messages that may contain `wanted`, newest first."""
-    if len(wanted) >= LEAST and (numbers := _indexed(rows, wanted)) is not None:
-        yield from _read(rows, numbers)
-        return
-    last: Value = None
+    numbers, last = _indexed(rows, wanted) if len(wanted) >= LEAST else ([], 0)
+    # Messages that the index does not have: all without one, and the newest where it cannot be written.
+    before: Value = None
     while True:
         batch = rows.all(
-            f"SELECT seq FROM messages WHERE kind IN {_KINDS} AND (?1 IS NULL OR seq < ?1) ORDER BY seq DESC LIMIT ?2",
+            f"SELECT seq FROM messages WHERE kind IN {_KINDS} AND seq > ?1 AND (?2 IS NULL OR seq < ?2) "
+            "ORDER BY seq DESC LIMIT ?3",
             last,
+            before,
             _AT_ONCE,
         )
         if not batch:
-            return
-        last = batch[-1][0]
+            break
+        before = batch[-1][0]
         yield from _read(rows, (int(str(row[0])) for row in batch))
+    yield from _read(rows, numbers)
 
 
-def _indexed(rows: Connection, wanted: str) -> list[int] | None:
-    """Return the numbers of messages that may contain `wanted`, newest first; None if there is no index."""
+def _indexed(rows: Connection, wanted: str) -> tuple[list[int], int]:
+    """Return the numbers of indexed messages that may contain `wanted`, newest first, and the last indexed number.
+
+    The latter is 0 if there is no index.
+    """
     owner = _owner(rows)
     try:
-        with _opened(rows, owner=owner) as index:
+        with _opened(rows, owner=owner, only_read=bool(rows.unsaved)) as index:
             sql = "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rowid DESC LIMIT ?"
-            return [int(row[0]) for row in index.execute(sql, (_query(wanted), _MOST_CHECKED))]
+            numbers = [int(row[0]) for row in index.execute(sql, (_query(wanted), _MOST_CHECKED))]
+            return numbers, int(index.execute("SELECT last FROM belongs").fetchone()[0])
     except sqlite3.Error as error:
         log.info("searching without an index: %s", error)
-        if not isinstance(error, sqlite3.OperationalError):
+        if not (rows.unsaved or isinstance(error, sqlite3.OperationalError)):
             remove_index(rows.path)
-        return None
+        return [], 0
 
 
 def _query(wanted: str) -> str:
@@ -153,9 +160,18 @@ def _read(rows: Connection, numbers: Iterable[int]) -> Iterator[tuple[MessageId,
 
 
 @contextmanager
-def _opened(rows: Connection, *, owner: str) -> Iterator[sqlite3.Connection]:
+def _opened(rows: Connection, *, owner: str, only_read: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the index, new if it is not of this `owner`. Raises sqlite3.Error, also if FTS5 is absent."""
     path = index_of(rows.path)
+    if only_read:
+        place = rows.one("PRAGMA database_list")
+        if place is None or not place[2]:
+            raise sqlite3.OperationalError("the store is a copy in memory, whose numbers may be others")
+        with closing(sqlite3.connect(uri(path, mode="ro"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as index:
+            if index.execute("SELECT owner FROM belongs").fetchone() != (owner,):
+                raise sqlite3.OperationalError("the index is of another store")
+            yield index
+        return
     if rows.unsaved:
         raise sqlite3.OperationalError("the store is in memory")
     try:

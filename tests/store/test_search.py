@@ -2,12 +2,14 @@
 
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chatops.headless.doctor import store_checks
+from chatops.store.reading import look_at
 from chatops.store.search import can_index, index_of
 from chatops.store.sqlite import SqliteStore
 from tests.store import storekit as kit
@@ -77,3 +79,21 @@ def test_without_full_text_search_the_user_learns_why_it_takes_long(
     assert not can_index()
     assert found(store) == 3, "every message is read"
     assert any("FTS5" in check.text for check in store_checks(store.path))
+
+
+def test_a_store_that_is_only_read_uses_the_index_and_reads_what_is_newer(store: SqliteStore) -> None:
+    assert found(store) == 3
+    session = store.sessions()[0].id
+    before = index_of(store.path).read_bytes()
+    store.append_message(session, kit.user(session, "invoice 3", 3))
+    store.close()
+    rows, _ = look_at(store.path, unsaved="the store is only read")
+    reading = SqliteStore(rows)
+    assert [hit.text for hit in reading.search("invoice")] == [f"invoice {number}" for number in (3, 2, 1, 0)]
+    reading.close()
+    assert index_of(store.path).read_bytes() == before
+    with closing(sqlite3.connect(index_of(store.path))) as index:
+        index.execute("INSERT INTO texts(texts) VALUES ('delete-all')")
+        index.commit()
+    rows, _ = look_at(store.path, unsaved="the store is only read")
+    assert [hit.text for hit in SqliteStore(rows).search("invoice")] == ["invoice 3"], "the others come from the index"
