@@ -11,7 +11,8 @@ needed to read only: building its adapters takes longer than a turn takes from E
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
@@ -29,6 +30,7 @@ from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnS
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
+from chatops.policy.grant import Grant
 from chatops.store.older import complete_message, complete_state, rename_facts
 
 STATE_VERSIONS: dict[int, str] = {
@@ -44,7 +46,7 @@ STATE_VERSIONS: dict[int, str] = {
     " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands, and what"
     " the user can give or gave a single call beyond them;"
     " whether a notice gives why the turn ended; the copy that a contained turn works on.",
-    8: "Files that calls returned, and types of attached files; the MCP server that runs a call.",
+    8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart.",
 }
 """Contents of each version of a stored TurnState."""
 
@@ -124,6 +126,7 @@ def _union(type_: object) -> object:
 
 
 _STATES = _Form[TurnState](TurnState, what="turn")
+_GRANTS = _Form[Grant](Grant, what="grant")
 _RUNS = _Form[WorkflowState](WorkflowState, what="run")
 _USAGES = _Form[Usage](Usage, what="cost")
 _MESSAGES = _Form[Message](_union(Message), what="message")
@@ -175,16 +178,45 @@ class StoredState:
     messages: tuple[MessageId, ...]
 
 
-def encode_state(state: TurnState) -> str:
-    """Return `state` encoded at STATE_VERSION, without the bodies of its messages."""
+def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> str:
+    """Return `state` encoded at STATE_VERSION, without the bodies of its messages.
+
+    With `grants`, each grant is added there under its digest and the state holds the digest only. A grant is most of a
+    state and the same in each step of a turn, so that it is neither encoded nor stored again and again.
+    """
     payload = _fields(state)
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
+    if grants is not None:
+        phase = payload["phase"] = _fields(state.phase)
+        for holder, name in ((payload, "grant"), (phase, "under"), (phase, "proposed_under")):
+            if isinstance(grant := holder.get(name), Grant):
+                holder[name], encoded = _encoded_grant(grant)
+                grants[str(holder[name])] = encoded
     return _dumps(payload)
 
 
-def decode_state(text: str, *, version: int) -> StoredState:
-    """Decode what `encode_state` of this or an older version wrote. Raises UnreadableError."""
+def _encoded_grant(grant: Grant) -> tuple[str, str]:
+    """Return the digest of a grant and its JSON text, for the last few grants without encoding them again."""
+    for known, digest, encoded in _encoded_grants:
+        if known is grant:
+            return digest, encoded
+    encoded = _dumps(grant)
+    digest = hashlib.sha256(_bytes(encoded)).hexdigest()
+    _encoded_grants.appendleft((grant, digest, encoded))
+    return digest, encoded
+
+
+_encoded_grants: deque[tuple[Grant, str, str]] = deque(maxlen=4)
+
+
+def decode_state(
+    text: str, *, version: int, grant_of: Callable[[str], str | None] = lambda digest: None
+) -> StoredState:
+    """Decode what `encode_state` of this or an older version wrote. Raises UnreadableError.
+
+    `grant_of` returns the stored grant with a digest. One that does not have that digest counts as lost.
+    """
     if version not in STATE_VERSIONS:
         raise UnreadableError(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
@@ -196,9 +228,20 @@ def decode_state(text: str, *, version: int) -> StoredState:
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=_DAMAGE_ADVICE)
+    phase = payload.get("phase")
+    for holder in (payload, phase if isinstance(phase, dict) else {}):
+        for name in ("grant", "under", "proposed_under"):
+            if isinstance(digest := holder.get(name), str):
+                holder[name] = _stored_grant(digest, grant_of(digest))
     complete_state(payload)
     state = _STATES.validated(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
+
+
+def _stored_grant(digest: str, text: str | None) -> dict[str, Any]:
+    if text is None or hashlib.sha256(_bytes(text)).hexdigest() != digest:
+        raise UnreadableError("A stored turn is damaged: its grant is lost.", advice=_DAMAGE_ADVICE)
+    return _GRANTS.parsed(text)
 
 
 def decode_run(text: object, *, version: int) -> WorkflowState:

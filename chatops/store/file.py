@@ -50,6 +50,8 @@ class StoreFile(Connection):
         with translated(path):
             opened = self._open(path, notices)
         super().__init__(opened.raw, path=path)
+        # Made once, because each transaction looks at them.
+        self._log_path, self._index_path = Path(f"{path}-wal"), Path(f"{path}-shm")
         self._file: Inode | None = opened.file
         self._log_file: Inode | None = opened.log
         self._index_file: Inode | None = opened.index
@@ -146,10 +148,9 @@ class StoreFile(Connection):
         A process that opens the file without its log sees an old state. A process that creates another index is not
         kept from writing at the same time.
         """
-        beside = (("-wal", self._log_file), ("-shm", self._index_file))
+        beside = ((self._log_path, self._log_file), (self._index_path, self._index_file))
         return bool(self.unsaved) or (
-            self._is_ours(self.path)
-            and all(known is None or inode_of(Path(f"{self.path}{suffix}")) == known for suffix, known in beside)
+            self._is_ours(self.path) and all(known is None or inode_of(path) == known for path, known in beside)
         )
 
     def _is_ours(self, path: Path) -> bool:

@@ -18,6 +18,7 @@ from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import only_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
+from chatops.store.turns import stored_grant
 
 NAMED = 5
 """Maximum number of things that a finding names."""
@@ -135,7 +136,9 @@ def _bodies(rows: Connection) -> list[Finding]:
     turns = _failing(
         rows,
         "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-        lambda _, version, state: decode_state(str(state), version=int(str(version))),
+        lambda session_id, version, state: decode_state(
+            str(state), version=int(str(version)), grant_of=lambda digest: stored_grant(rows, str(session_id), digest)
+        ),
     )
     decisions = _failing(
         rows,

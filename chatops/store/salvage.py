@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 """Rows read at once as long as nothing is damaged."""
-HISTORY_TABLES = ("messages", "sessions", "turns", "decisions", "settings")
+HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
     "messages": "TRUE",
@@ -231,7 +231,7 @@ def _end_lost_turns(target: sqlite3.Connection) -> int:
     turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}")
     target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
     target.execute("UPDATE sessions SET last_turn = NULL WHERE last_turn NOT IN (SELECT turn_id FROM turns)")
-    for table in ("turns", "rules", "queued_texts", "leases", "runs"):
+    for table in ("turns", "turn_grants", "rules", "queued_texts", "leases", "runs"):
         target.execute(f"DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)")
     for table in ("journal", "pending", "posted"):
         target.execute(f"DELETE FROM {table} WHERE turn_id NOT IN (SELECT turn_id FROM turns)")

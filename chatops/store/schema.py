@@ -214,6 +214,16 @@ _RULES = (
     "ALTER TABLE turns ADD COLUMN usage TEXT NOT NULL DEFAULT ''",
 )
 
+_TURN_GRANTS = (
+    """CREATE TABLE turn_grants (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+        digest TEXT NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (session_id, digest)
+    )""",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         version=1,
@@ -229,6 +239,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         summary="Remembered rules, with scope, maker and uses, in place of grants; the usage of a turn.",
         statements=_RULES,
     ),
+    Migration(version=5, summary="The grants of turns, each once for each session.", statements=_TURN_GRANTS),
 )
 
 SCHEMA_VERSION = MIGRATIONS[-1].version

@@ -5,6 +5,7 @@ Theory of operation
 A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes, in one transaction:
 
 - the checkpoint: the turn's whole state, without message bodies, in place of the one before, and its usage;
+- the grants of the state, each once for each session: the checkpoint names them by digest;
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
 - the decisions, remembered rules and pending calls that follow from the step, see `decisions` and `remembered`;
@@ -12,8 +13,7 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the draft without the message that the turn starts with.
 
 The first step of a turn also prunes the checkpoint of the turn before to how that ended: nothing reads it any more.
-Most of a checkpoint are the rights of its turn, which would otherwise be most of the file. Turns of workflow runs stay
-whole.
+Turns of workflow runs stay whole.
 
 All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.
 
@@ -33,6 +33,7 @@ Invariants
 The caller checks the lease in the same transaction, see `leases.must_not_be_taken`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from chatops.config.failpoints import reach
@@ -72,7 +73,8 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     if session is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
     head, active, title, last = (text_or_none(value) for value in session)
-    body = encode_state(state)
+    grants: dict[str, str] = {}
+    body = encode_state(state, grants=grants)
     checkpoint = _Checkpoint(state=state, body=body, mark=fingerprint(step, state=body), writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
     if stored is not None and _repeats(checkpoint, stored, nothing_new=carries_nothing(step)):
@@ -93,6 +95,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     )
     if unknown := messages.missing(rows, (message.id for message in state.messages)):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")
+    _put_grants(rows, state.session_id, grants)
     _put_checkpoint(rows, checkpoint, now=now)
     for result in step.results:
         _close_attempt(rows, result, now=now)
@@ -173,7 +176,10 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     if row is None:
         raise UnreadableError(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
     try:
-        stored = decode_state(text(row[0]), version=integer(row[1]))
+        session_id = text(row[2])
+        stored = decode_state(
+            text(row[0]), version=integer(row[1]), grant_of=lambda digest: stored_grant(rows, session_id, digest)
+        )
     except UnreadableError as error:
         way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
@@ -182,6 +188,18 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
         history=_history(rows, stored.state),
         messages=messages.bodies(rows, stored.messages),
     )
+
+
+def stored_grant(rows: Connection, session_id: str, digest: str) -> str | None:
+    """Return the body of a session's grant, or None if it is not stored."""
+    row = rows.one("SELECT body FROM turn_grants WHERE session_id = ? AND digest = ?", session_id, digest)
+    return None if row is None else text(row[0])
+
+
+def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, str]) -> None:
+    for digest, body in grants.items():
+        if rows.one("SELECT 1 FROM turn_grants WHERE session_id = ? AND digest = ?", session_id, digest) is None:
+            rows.insert("turn_grants", session_id=session_id, digest=digest, body=body)
 
 
 _USAGE = """CASE WHEN usage <> '' THEN usage

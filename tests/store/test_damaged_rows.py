@@ -1,5 +1,6 @@
 """A row that is damaged costs no more than itself, and lets nothing run."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -99,6 +100,21 @@ def test_a_damaged_or_newer_checkpoint_leaves_the_messages_readable(path: Path, 
 
 
 @pytest.mark.parametrize(
+    "change", ["DELETE FROM turn_grants", "UPDATE turn_grants SET body = replace(body, 'prompt', 'tpromp')"]
+)
+def test_a_turn_whose_grant_is_lost_or_was_changed_cannot_be_resumed(path: Path, change: str) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+        turn = store.next_turn_id(session_id)
+        store.commit(kit.first(turn, session_id))
+        sql(path, change)
+        with pytest.raises(UnreadableError, match="its grant is lost"):
+            store.load_turn(turn)
+        assert any("1 unfinished turn is damaged" in complaint for complaint in store.problems())
+        assert store.history(session_id) == (kit.user(turn),)
+
+
+@pytest.mark.parametrize(
     "change",
     ["version = 999", "state = 'x'", "state = '{}'", "state = 5", "state = json_set(state, '$.phase.step', 7)"],
 )
@@ -190,3 +206,19 @@ def test_a_damaged_decision_is_left_out_of_the_log_and_reported(path: Path) -> N
         sql(path, "UPDATE decisions SET by = '{' WHERE call_id = ?", calls[0].id)
         assert [entry.call_id for entry in store.decisions()] == [calls[1].id]
         assert any("1 entry of the decision log is damaged" in problem for problem in store.problems())
+
+
+def test_a_grant_is_stored_once_for_each_session_and_goes_with_it(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+        for _ in range(3):
+            head, history = store.session(session_id).head, store.history(session_id)
+            step = kit.first(store.next_turn_id(session_id), session_id, parent=head, history=history)
+            store.commit(step)
+            assert store.load_turn(step.state.turn_id) == step.state
+            store.commit(kit.then(step, kit.finished()))
+        with closing(sqlite3.connect(path)) as raw:
+            assert raw.execute("SELECT session_id FROM turn_grants").fetchall() == [(session_id,)]
+        store.delete_session(session_id)
+        with closing(sqlite3.connect(path)) as raw:
+            assert raw.execute("SELECT session_id FROM turn_grants").fetchall() == []
