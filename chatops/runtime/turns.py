@@ -213,8 +213,10 @@ class Turns:
             await self.runner.catch_up()
         turn_id = await self._next_id(info.id)
         files = await asyncio.to_thread(self._services.attach, info.id, text) if "@" in text else ()
-        wanted = self.contain_next or self.settings.grant(self._services.rights).contain
-        contained = wanted and await self._may_contain()
+        grant: Grant | None = self.settings.grant(self._services.rights)
+        contained = self.contain_next or (grant is not None and grant.contain)
+        if contained:
+            contained, grant = await self._may_contain(), None
 
         def make(grant: Grant) -> TurnStep:
             step = start(
@@ -229,7 +231,7 @@ class Turns:
             )
             return replace(step, takes_queued=queued, draft=draft())
 
-        await self.begin(info, self.settings, make)
+        await self.begin(info, self.settings, make, grant=grant)
         self.contain_next = False
 
     async def _may_contain(self) -> bool:
@@ -268,9 +270,14 @@ class Turns:
 
         await self.begin(info, self.settings, make)
 
-    async def begin(self, info: SessionInfo, settings: SessionSettings, make: MakeStep) -> None:
-        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
-        grant = settings.grant(self._services.rights)
+    async def begin(
+        self, info: SessionInfo, settings: SessionSettings, make: MakeStep, *, grant: Grant | None = None
+    ) -> None:
+        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError.
+
+        `grant` is that grant if the caller has made it and not waited since.
+        """
+        grant = grant or settings.grant(self._services.rights)
         self._archive()
         self.settings, self.grant = settings, grant
         step = make(grant)

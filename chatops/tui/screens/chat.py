@@ -365,14 +365,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         frames = contextlib.ExitStack()
         frames.enter_context(self.app.batch_update())
         frames.callback(self.check_idle)
+        frames.enter_context(self._drawing.hold())
         self.set_timer(HELD_S, frames.close)
         try:
             await self._sending.send(text)
+            # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
+            await asyncio.sleep(HELD_S / 4)
         except ChatopsError as error:
             self.show_notice(sentence(error))
         finally:
-            self.set_timer(HELD_S / 4, frames.close)
-            # Stored after the message, whose request would wait for it otherwise.
+            frames.close()
             self.context.host.remember(text)
 
     @on(Composer.TakeBack)

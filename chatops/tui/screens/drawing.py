@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.runtime.view import SessionView, Snapshot
     from chatops.tui.transcript.blocks import Op
+    from chatops.tui.transcript.frame_buffer import FrameBuffer
     from chatops.tui.transcript.projector import Projector
     from chatops.tui.transcript.transcript import Transcript
 
@@ -31,6 +33,7 @@ class TranscriptPresenter:
         self._projector: Projector | None = None
         self._shown: Shown | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._buffer: FrameBuffer | None = None
 
     async def mount(self) -> None:
         """Import the modules that draw a session, in a thread, then mount the transcript."""
@@ -65,7 +68,7 @@ class TranscriptPresenter:
         from chatops.tui.transcript.frame_buffer import FrameBuffer
 
         self.unsubscribe()
-        buffer = FrameBuffer(lambda batch: self._forward(session, batch))
+        buffer = self._buffer = FrameBuffer(lambda batch: self._forward(session, batch))
         stop = session.subscribe(buffer)
 
         def unsubscribe() -> None:
@@ -73,6 +76,10 @@ class TranscriptPresenter:
             buffer.drop()
 
         self._unsubscribe = unsubscribe
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Draw no events of the session while a block runs."""
+        return self._buffer.hold() if self._buffer is not None else nullcontext()
 
     def unsubscribe(self) -> None:
         """Get no more events."""

@@ -1,7 +1,8 @@
 """Batches events, so that the screen is drawn a few times a second however fast a model writes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from chatops.domain.events import Event, Published, ReasoningDelta, TextDelta, ToolOutput
 
@@ -28,10 +29,13 @@ class FrameBuffer:
         self._next = 0.0
         """The earliest time of the next frame."""
         self._at_once = False
+        self._holds = 0
 
     def __call__(self, published: Published) -> None:
         """Add an event. A listener for `Session.subscribe`."""
         self._waiting.append(published)
+        if self._holds:
+            return
         patient = is_delta(published.event)
         if self._timer is not None and (patient or self._at_once):
             return
@@ -40,6 +44,17 @@ class FrameBuffer:
         due = max(0.0, self._next - loop.time()) if patient else 0.0
         self._at_once = not due
         self._timer = loop.call_later(due, self.flush)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep all events while the block runs, and pass them on after it."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                self.flush()
 
     @property
     def waits(self) -> bool:

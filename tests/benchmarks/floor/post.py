@@ -1,7 +1,7 @@
 """The least that a script has to do to ask a model: ``post.py URL PROMPT [ROUNDS]``.
 
-It imports the SDK, posts and streams. With ROUNDS it then answers that many tool calls, each with what a durable round
-needs: three commits of a kilobyte.
+It imports the SDK, posts and streams. With ROUNDS it then answers the tool calls, each with what a durable round needs:
+three commits of a kilobyte. It prints the CPU seconds after the first reply.
 """
 
 import asyncio
@@ -54,9 +54,12 @@ async def main(url: str, prompt: str, durable: bool) -> None:
         store.execute("PRAGMA journal_mode = WAL")
         store.execute("PRAGMA synchronous = FULL")
         store.execute("CREATE TABLE steps (body TEXT)")
+        used = None
         while True:
             message = await streamed(client, messages)
             messages.append(message)
+            # Without imports and the first connection, which would hide a round of two milliseconds.
+            used = used or time.process_time()
             calls = message.get("tool_calls")
             if not isinstance(calls, list):
                 break
@@ -65,7 +68,7 @@ async def main(url: str, prompt: str, durable: bool) -> None:
                 store.execute("BEGIN IMMEDIATE")
                 store.execute("INSERT INTO steps VALUES (?)", ("x" * 1_000,))
                 store.execute("COMMIT")
-    print(message["content"], time.process_time())
+    print(time.process_time() - used)
 
 
 asyncio.run(main(sys.argv[1], sys.argv[2], len(sys.argv) > 3))
