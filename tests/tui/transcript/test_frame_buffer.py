@@ -74,3 +74,15 @@ async def test_dropped_events_are_not_shown() -> None:
     buffer.drop()
     buffer.flush()
     assert batches == []
+
+
+async def test_events_are_kept_while_held_and_passed_on_after_it_in_their_order() -> None:
+    batches: list[list[Published]] = []
+    buffer = FrameBuffer(batches.append, seconds=3_600)
+    sent = [published(Notice(id="n", parent_id="", text="x")), delta("a")]
+    with buffer.hold():
+        for one in sent:
+            buffer(one)
+        await asyncio.sleep(0)
+        assert batches == []
+    assert batches == [sent]
