@@ -358,15 +358,18 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         return partial(self._commands.run, text)
 
     async def _send(self, text: str) -> None:
-        # A user who sends a message wants to see the reply.
-        self._drawing.follow_end()
-        self.set_timer(SHOWN_S, self._list_sent)
         # The request comes before the next frame, unless storing the message takes longer than a user would notice.
         frames = contextlib.ExitStack()
         frames.enter_context(self.app.batch_update())
         frames.callback(self.check_idle)
         frames.enter_context(self._drawing.hold())
-        self.set_timer(HELD_S, frames.close)
+
+        def overdue() -> None:
+            frames.close()
+            self.set_timer(SHOWN_S - HELD_S, self._list_sent)
+
+        # Not a timer of Textual, which is a task that would run before the request.
+        timer = asyncio.get_running_loop().call_later(HELD_S, overdue)
         try:
             await self._sending.send(text)
             # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
@@ -374,6 +377,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         except ChatopsError as error:
             self.show_notice(sentence(error))
         finally:
+            timer.cancel()
+            # A user who sends a message wants to see the reply.
+            self._drawing.follow_end()
             frames.close()
             self.context.host.remember(text)
 
