@@ -256,6 +256,8 @@ def _listed_by(path: tuple[str, ...], metavar: str) -> str:
             return "policy list"
         case ("workflow", _), "ID" | "NAME" | "NAME-OR-ID":
             return "workflow list"
+        case ("mcp", "remove" | "check" | "login"), "NAME":
+            return "mcp list"
         case _, "SESSION":
             return "sessions list"
         case _, "ROLE":

@@ -11,10 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.context import screen, with_app
-from chatops.config.document import Json, parse, with_value
-from chatops.config.paths import write_private
-from chatops.config.registry import packaged_registry
-from chatops.config.registry_read import BUILT_IN_MODELS, read_registry
+from chatops.commands.registry_edit import edit_registry, registry_of
+from chatops.config.document import Json, with_value
+from chatops.config.registry_read import BUILT_IN_MODELS
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen
 from chatops.models.discover import Probe, details, probe
@@ -32,9 +31,6 @@ TAKEN = frozenset(BUILT_IN_MODELS)
 
 CREDENTIALS = frozenset({"api_key", "api_key_env", "api_key_file", "api_key_command", "api_key_keyring", "headers"})
 """Keys of an entry that hold or name what only one server may see."""
-
-BOM = "\ufeff"
-"""Some editors begin a file with it."""
 
 
 def run(arguments: Namespace) -> int:
@@ -56,7 +52,7 @@ def run(arguments: Namespace) -> int:
         entry |= _limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
-        target = _target(opened)
+        target = registry_of(opened)
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
@@ -144,30 +140,24 @@ def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     Everything else stays as it is written, comments too. Credentials of an entry stay only if its address does. A
     missing file starts as a copy of the packaged one. The result is checked before it replaces anything.
     """
-    source = target if target.exists() else packaged_registry()
-    try:
-        # Not as text: that would make each line end with a line feed.
-        written = source.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
-    text = written.removeprefix(BOM)
-    read_registry(text.encode(), source=str(source))
-    value = parse(text).value
-    models = value.get("models", {}) if isinstance(value, dict) else {}
-    assert isinstance(models, dict), "read_registry has checked it"
-    chosen = name or _free_name(entry, models)
-    if name in TAKEN:
-        raise ConfigError(f"A model cannot be called {name!r}: that has a meaning.", advice="Choose another --name.")
-    before = models.get(chosen)
-    kept = before if isinstance(before, dict) else {}
-    dropped = {"api_key_env"} if kept.get("api_url") == entry["api_url"] else CREDENTIALS
-    kept = {key: inner for key, inner in kept.items() if key not in dropped}
-    try:
-        data = (written[: -len(text)] + with_value(text, ("models", chosen), {**kept, **entry})).encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError("A name is not valid UTF-8.", advice="Choose another --name or --model.") from error
-    read_registry(data, source=str(target))
-    write_private(target.resolve(), data)
+    chosen = ""
+
+    def edit(text: str, value: dict[str, Json]) -> str:
+        nonlocal chosen
+        models = value.get("models", {})
+        assert isinstance(models, dict), "the registry has been read"
+        chosen = name or _free_name(entry, models)
+        if name in TAKEN:
+            raise ConfigError(
+                f"A model cannot be called {name!r}: that has a meaning.", advice="Choose another --name."
+            )
+        before = models.get(chosen)
+        kept = before if isinstance(before, dict) else {}
+        dropped = {"api_key_env"} if kept.get("api_url") == entry["api_url"] else CREDENTIALS
+        kept = {key: inner for key, inner in kept.items() if key not in dropped}
+        return with_value(text, ("models", chosen), {**kept, **entry})
+
+    edit_registry(target, edit)
     return chosen
 
 
@@ -183,11 +173,6 @@ def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
         number += 1
         name = f"{base}-{number}"
     return name
-
-
-def _target(opened: App) -> Path:
-    """Return the file in force if the user named or has one, else the user's own."""
-    return opened.paths.registry if opened.loaded.path == packaged_registry() else opened.loaded.path
 
 
 def _key(variable: str | None) -> str:

@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
     storage = Storage.READ if model is None else Storage.WANTED
 
     async def work(opened: App) -> int:
-        return _print(await look(opened, model=model), arguments.output_format)
+        return _print(await look(opened, model=model, connect=True), arguments.output_format)
 
     try:
         return with_app(arguments, work, via="headless", broken_ok=True, storage=storage)

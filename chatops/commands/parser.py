@@ -320,6 +320,7 @@ class _Group:
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
         connect.add_argument("--key-env", metavar="VARIABLE", help="the environment variable that holds the key")
         connect.add_argument("--host-type", metavar="TYPE", choices=HOST_TYPES, help="%(choices)s")
+        self._servers()
         registry = self._group("registry", "check the registry file, print its schema, migrate an older one")
         check = self._listing(registry, "check", "what is wrong, with line and column")
         check.add_last_word("path", metavar="PATH", help="of the file (default: the one in use)")
@@ -327,6 +328,23 @@ class _Group:
         migrate = self._action(registry, "migrate", "print a Cortex registry of version 1 or 2 as version 3")
         migrate.add_argument("path", metavar="PATH", help="of the old file, which stays as it is")
         migrate.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
+
+    def _servers(self) -> None:
+        servers = self._group("mcp", "MCP servers: list, add, remove, check")
+        self._listing(servers, "list", "the servers of the registry")
+        add = self._action(servers, "add", "write a server into your registry")
+        add.add_argument("--env", metavar="NAME=VALUE", action="append", help="a variable of the command; repeatable")
+        add.add_argument("--network", action="store_true", help="let the command use the network")
+        add.add_argument("--header", metavar="NAME:VALUE", action="append", help="for a URL; repeatable")
+        add.add_argument("--sse", action="store_true", help="for a URL that knows only the older transport, SSE")
+        add.add_argument("name", metavar="NAME", help="what its tools are called by: NAME__TOOL")
+        add.add_argument(
+            "words", metavar="COMMAND|URL", nargs=argparse.REMAINDER, help="the command with its words, or the URL"
+        )
+        remove = self._action(servers, "remove", "take a server out of your registry")
+        remove.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
+        check = self._listing(servers, "check", "connect to a server, and list its tools")
+        check.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
 
     def _rest(self) -> None:
         audit = self._group("audit", "the decision log")

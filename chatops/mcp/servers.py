@@ -76,13 +76,15 @@ class Servers:
         for server in self._current():
             server.start()
 
-    async def settle(self) -> None:
-        """Connect to all servers, and wait until each is ready or has failed. Never raises."""
-        self.start()
-        await asyncio.gather(*(server.ready(attempts=1) for server in self._current()), return_exceptions=True)
+    async def settle(self, *, only: str = "") -> None:
+        """Connect to all servers, or to `only` one, and wait until each is ready or has failed. Never raises."""
+        wanted = [server for server in self._current() if only in ("", server.spec.name)]
+        if not only:
+            self.start()
+        await asyncio.gather(*(server.ready(attempts=1) for server in wanted), return_exceptions=True)
 
     def wake(self, name: str) -> bool:
-        """Connect to a server that has failed now. Return False if there is none of that name."""
+        """Connect to a server now if it has failed. Return False if there is none of that name."""
         found = [server for server in self._current() if server.spec.name == name]
         for server in found:
             server.wake()

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.headless.doctor import (
     Check,
     Grade,
@@ -28,8 +29,8 @@ from chatops.tools.execution import setup_fault
 from chatops.wiring.app import App
 
 
-async def look(app: App, *, model: str | None = None) -> list[Check]:
-    """Run all checks. With `model`, check only that model, and ask it to call a tool.
+async def look(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
+    """Run all checks. With `model`, check only that model, and ask it to call a tool. `connect`: to MCP servers.
 
     Raises ConfigError if there is no such model.
     """
@@ -51,10 +52,27 @@ async def look(app: App, *, model: str | None = None) -> list[Check]:
         *await asyncio.to_thread(_workflows, app),
         *await asyncio.to_thread(_documents, app),
         *models_found,
+        *await _servers(app, connect=connect),
         *await _sandbox(app),
         *terminal_checks(os.environ),
         *await asyncio.to_thread(store_checks, app.paths.store),
     ]
+
+
+async def _servers(app: App, *, connect: bool) -> list[Check]:
+    """Check the MCP servers. Without `connect` their state is that of the running app."""
+    if connect:
+        await app.servers.settle()
+    checks = []
+    for status in app.servers.statuses():
+        name = f"MCP server {status.name}"
+        if status.failure:
+            checks.append(Check(name=name, grade=Grade.WARN, text=status.reason, advice=f"It is: {status.origin}"))
+        else:
+            text = f"{status.state.value}, {plural(len(status.tools), 'tool')}, sandbox: {status.sandbox or 'none'}"
+            checks.append(Check(name=name, grade=Grade.OK, text=text))
+        checks += [Check(name=name, grade=Grade.WARN, text=doubt) for doubt in status.doubts]
+    return checks
 
 
 async def _sandbox(app: App) -> list[Check]:

@@ -19,6 +19,7 @@ from chatops.store.base import RuleRow
 from chatops.tui.host import RuleItem, TextTopic
 from chatops.wiring.app import App
 from chatops.wiring.explain import NO_SESSION, explain_call
+from chatops.wiring.servers import servers_text
 from chatops.wiring.words import describe_rule
 
 
@@ -43,6 +44,8 @@ class HostTexts:
                 from chatops.wiring.doctor import doctor_text
 
                 return await asyncio.to_thread(doctor_text, self._app)
+            case "mcp":
+                return servers_text(self._app.servers, again=argument)
 
     async def trust_question(self) -> TrustQuestion:
         """Return what the user's tools and the workspace bring, read again: the first that is open."""

@@ -9,6 +9,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.policy.resolve import Registries
 from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.tools.base import Tool
+from chatops.wiring.words import unknown
 
 if TYPE_CHECKING:
     from chatops.mcp.server import ServerStatus
@@ -134,12 +135,42 @@ class McpServers:
         if (servers := self._servers()) is not None:
             servers.start()
 
-    async def settle(self) -> None:
-        """Connect to all servers, and wait until each is ready or has failed."""
+    async def settle(self, *, only: str = "") -> None:
+        """Connect to all servers, or to one, and wait until each is ready or has failed."""
         if (servers := self._servers()) is not None:
-            await servers.settle()
+            await servers.settle(only=only)
+
+    def wake(self, name: str) -> bool:
+        """Connect to a server again now. Return False if there is none of that name."""
+        servers = self._servers()
+        return servers is not None and servers.wake(name)
 
     async def aclose(self) -> None:
         """End all servers."""
         if self._made is not None:
             await self._made.aclose()
+
+
+def status_lines(status: "ServerStatus") -> tuple[str, ...]:
+    """Return what there is to say of a server, for display."""
+    state = f"{status.state.value}, protocol {status.protocol}" if status.protocol else status.state.value
+    facts = [
+        (f"{status.name}: {state}", ""),
+        ("  at", status.origin),
+        ("  reason", status.reason),
+        ("  sandbox", status.sandbox),
+        ("  tools", ", ".join(status.tools)),
+        *(("  note", doubt) for doubt in status.doubts),
+    ]
+    return tuple(f"{label}: {text}" if text else label for label, text in facts if text or not label.startswith(" "))
+
+
+def servers_text(servers: McpServers, *, again: str = "") -> str:
+    """Return the state of all servers, after connecting to the one named `again`; call it in the event loop.
+
+    Raises ConfigError if there is none of that name.
+    """
+    if again and not servers.wake(again):
+        raise unknown("MCP server", again, [status.name for status in servers.statuses()])
+    lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
+    return "\n".join(lines).rstrip() or "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, copying, cost, handlers, memory, revision, search
+from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memory, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -119,6 +119,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         offers=copying.offers,
     ),
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
+    SlashCommand(
+        name="mcp",
+        args="[reconnect NAME]",
+        help="MCP servers: their state and tools, or connect to one again",
+        run=mcp.mcp,
+        offers=mcp.offers,
+    ),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(
         name="trust", args="[revoke]", help="trust what this folder brings: notes, workflows", run=handlers.trust
@@ -132,7 +139,6 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
     SlashCommand(name="undo", help="take back a turn"),
-    SlashCommand(name="mcp", help="MCP servers"),
 )
 
 

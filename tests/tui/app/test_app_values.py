@@ -186,7 +186,7 @@ def test_completion_knows_commands_and_files() -> None:
 
 def test_planned_commands_are_not_offered() -> None:
     planned = {command.name for command in COMMANDS if command.run is None}
-    assert planned == {"undo", "mcp"}
+    assert planned == {"undo"}
     for name in planned:
         assert f"/{name}" not in help_text()
         assert all(completion.insert != f"/{name} " for completion in complete_command(name))

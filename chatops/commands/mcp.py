@@ -1,0 +1,140 @@
+"""``chatops mcp list|add|remove|check``: the MCP servers of the registry."""
+
+from argparse import Namespace
+
+from chatops.commands.context import app, screen, with_app
+from chatops.commands.registry_edit import edit_registry, registry_of
+from chatops.config.document import Json, with_value
+from chatops.domain.canonical import JsonValue
+from chatops.domain.errors import ConfigError
+from chatops.headless.screen import table
+from chatops.mcp.server import ServerState, ServerStatus
+from chatops.wiring.app import App
+from chatops.wiring.servers import status_lines
+from chatops.wiring.words import unknown
+
+_KEYS = ("mcp_servers", "mcpServers")
+
+
+def run(arguments: Namespace) -> int:
+    """List, add, remove or check servers. Only `check` connects to one."""
+    match arguments.action:
+        case "add":
+            return _add(arguments)
+        case "remove":
+            return _remove(arguments)
+        case "check":
+            return _check(arguments)
+        case _:
+            return _list(arguments)
+
+
+def _list(arguments: Namespace) -> int:
+    with app(arguments, via="headless") as opened:
+        found = opened.servers.statuses()
+        view = screen()
+        if arguments.output_format == "json":
+            view.json([_json(status) for status in found])
+            return 0
+        rows = [(one.name, str(len(one.tools)) if one.tools else "not known yet", one.origin) for one in found]
+        view.answer(table(("NAME", "TOOLS", "AT"), rows))
+        view.say("chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL")
+    return 0
+
+
+def _json(status: ServerStatus) -> JsonValue:
+    return {
+        "name": status.name,
+        "at": status.origin,
+        "state": status.state.value,
+        "reason": status.reason,
+        "protocol": status.protocol,
+        "sandbox": status.sandbox,
+        "tools": list(status.tools),
+        "not_used": list(status.doubts),
+    }
+
+
+def _add(arguments: Namespace) -> int:
+    words: list[str] = arguments.words
+    if not words:
+        raise ConfigError(f"What is {arguments.name}?", advice="Name its command with its words, or its URL.")
+    entry: dict[str, Json] = {}
+    if words[0].startswith(("http://", "https://")):
+        if len(words) > 1:
+            raise ConfigError("Nothing can follow a URL.", advice="Flags stand before the name of the server.")
+        entry["url"] = words[0]
+        entry |= {"transport": "sse"} if arguments.sse else {}
+        if arguments.header:
+            entry["headers"] = dict(_pair(text, ":", "--header") for text in arguments.header)
+    else:
+        entry["command"] = [*words]
+        if arguments.env:
+            entry["env"] = dict(_pair(text, "=", "--env") for text in arguments.env)
+        if arguments.network:
+            entry["sandbox"] = {"network": True}
+    if bool(arguments.header or arguments.sse) and "command" in entry:
+        raise ConfigError("--header and --sse are for a URL.", advice="A command gets variables: --env NAME=VALUE.")
+    if bool(arguments.env or arguments.network) and "url" in entry:
+        raise ConfigError("--env and --network are for a command.", advice="A URL gets --header 'NAME: VALUE'.")
+
+    def edit(text: str, value: dict[str, Json]) -> str:
+        if any(arguments.name in _servers(value, key) for key in _KEYS):
+            raise ConfigError(
+                f"There is a server {arguments.name} already.", advice="Remove it first: chatops mcp remove NAME"
+            )
+        return with_value(text, ("mcp_servers", arguments.name), entry)
+
+    with app(arguments, via="headless") as opened:
+        target = registry_of(opened)
+        edit_registry(target, edit)
+    view = screen()
+    view.answer(f"{arguments.name} is in {target}.")
+    view.say(f'Try it: chatops mcp check {arguments.name}. Then list its tools in a role: "{arguments.name}__*".')
+    return 0
+
+
+def _pair(text: str, mark: str, flag: str) -> tuple[str, Json]:
+    name, found, value = text.partition(mark)
+    if not (found and name.strip()):
+        raise ConfigError(f"{flag} {text!r} has no {mark!r}.", advice=f"Write {flag} 'NAME{mark}VALUE'.")
+    return name.strip(), value.strip() if mark == ":" else value
+
+
+def _servers(value: dict[str, Json], key: str) -> dict[str, Json]:
+    found = value.get(key, {})
+    assert isinstance(found, dict), "the registry has been read"
+    return found
+
+
+def _remove(arguments: Namespace) -> int:
+    def edit(text: str, value: dict[str, Json]) -> str:
+        for key in _KEYS:
+            servers = _servers(value, key)
+            if arguments.name in servers:
+                return with_value(text, (key,), {name: one for name, one in servers.items() if name != arguments.name})
+        names = [name for key in _KEYS for name in _servers(value, key)]
+        raise unknown("MCP server", arguments.name, names)
+
+    with app(arguments, via="headless") as opened:
+        target = registry_of(opened)
+        edit_registry(target, edit)
+    screen().answer(f"{arguments.name} is no longer in {target}.")
+    return 0
+
+
+def _check(arguments: Namespace) -> int:
+    async def work(opened: App) -> int:
+        view = screen()
+        names = [status.name for status in opened.servers.statuses()]
+        if arguments.name not in names:
+            raise unknown("MCP server", arguments.name, names)
+        await opened.servers.settle(only=arguments.name)
+        status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
+        if arguments.output_format == "json":
+            view.json(_json(status))
+        else:
+            view.answer("\n".join(status_lines(status)))
+        return 0 if status.state is ServerState.READY else 1
+
+    return with_app(arguments, work, via="headless")

@@ -1,0 +1,42 @@
+"""Change the user's registry file: only the part that a command is about, checked before it replaces anything."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chatops.config.document import Json, parse
+from chatops.config.paths import write_private
+from chatops.config.registry import packaged_registry
+from chatops.config.registry_read import read_registry
+from chatops.domain.errors import ConfigError
+from chatops.wiring.app import App
+
+BOM = "\ufeff"
+"""Some editors begin a file with it."""
+
+
+def registry_of(opened: App) -> Path:
+    """Return the file in force if the user named or has one, else the user's own."""
+    return opened.paths.registry if opened.loaded.path == packaged_registry() else opened.loaded.path
+
+
+def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
+    """Write what `edit` makes of the text of the registry at `target`, which it gets with its value.
+
+    A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
+    """
+    source = target if target.exists() else packaged_registry()
+    try:
+        # Not as text: that would make each line end with a line feed.
+        written = source.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
+    text = written.removeprefix(BOM)
+    read_registry(text.encode(), source=str(source))
+    value = parse(text).value
+    assert isinstance(value, dict), "read_registry has checked it"
+    try:
+        data = (written[: -len(text)] + edit(text, value)).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("A name is not valid UTF-8.", advice="Nothing was written.") from error
+    read_registry(data, source=str(target))
+    write_private(target.resolve(), data)

@@ -1,0 +1,80 @@
+"""``chatops mcp``: servers are added, checked and removed without touching the rest of the registry."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.mcp.conftest import World, entry, tool
+from tests.support.command_line import CommandLine
+
+
+@pytest.fixture
+def chatops(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.chdir(world.workspace)
+    return CommandLine(world.workspace, capsys)
+
+
+def test_a_server_is_added_listed_and_removed(chatops: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(
+        '{\n  // mine\n  "roles": {"a": {}},\n  "mcpServers": {"old": {"command": "x", "args": ["y"]}}\n}\n'
+    )
+    flags = ("--registry", str(file))
+    added = chatops(*flags, "mcp", "add", "--env", "TOKEN=${T}", "--network", "files", "npx", "-y", "pkg", "--flag")
+    assert added.code == 0, added.err
+    assert '"files__*"' in added.err
+    chatops(*flags, "mcp", "add", "--header", "Authorization: Bearer ${T}", "web", "https://mcp.example.org/mcp")
+    text = file.read_text()
+    assert "// mine" in text
+    listed = {one["name"]: one["at"] for one in chatops(*flags, "mcp", "list", "--output-format", "json").json}
+    assert listed == {"files": "npx -y pkg --flag", "web": "https://mcp.example.org/mcp", "old": "x y"}
+    assert "files" in chatops(*flags, "mcp").out
+    assert chatops(*flags, "mcp", "remove", "old").code == 0
+    assert chatops(*flags, "mcp", "remove", "files").code == 0
+    listed = {one["name"]: one["at"] for one in chatops(*flags, "mcp", "list", "--output-format", "json").json}
+    assert list(listed) == ["web"]
+    assert "// mine" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "a__b", "x"), "is no name for a server"),
+        (("add", "a"), "Name its command"),
+        (("add", "--header", "A: b", "a", "x"), "--header and --sse are for a URL"),
+        (("add", "--network", "a", "http://127.0.0.1/"), "--env and --network are for a command"),
+        (("add", "a", "http://127.0.0.1/", "--sse"), "Flags stand before the name"),
+        (("add", "--env", "x", "a", "x"), "has no '='"),
+        (("add", "a", "http://user:secret@127.0.0.1/"), "a URL holds no password"),
+        (("remove", "nobody"), "no MCP server 'nobody'"),
+        (("check", "nobody"), "no MCP server 'nobody'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    chatops: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    file = tmp_path / "r.json"
+    file.write_text('{"roles": {"a": {}}}')
+    ran = chatops("--registry", str(file), "mcp", *words)
+    assert ran.code == 2
+    assert said in ran.err
+    assert file.read_text() == '{"roles": {"a": {}}}'
+
+
+@pytest.mark.more
+def test_a_check_connects_and_shows_everything_the_server_offers(chatops: CommandLine, world: World) -> None:
+    world.lists(tool("echo", "\x1b[2J"), tool("echo"))
+    file = world.workspace.parent / "r.json"
+    file.write_text(json.dumps({"roles": {"a": {}}, "mcp_servers": {"h": entry(), "d": entry("dies")}}))
+    checked = chatops("--registry", str(file), "mcp", "check", "h")
+    assert checked.code == 0, checked.err
+    for expected in ("h: ready, protocol 2025-11-25", "tools: h__echo", "lists echo twice", "sandbox: "):
+        assert expected in checked.out
+    failed = chatops("--registry", str(file), "mcp", "check", "d")
+    assert failed.code == 1
+    assert "no licence" in failed.out
+    assert "\x1b" not in failed.out
+    doctor = chatops("--registry", str(file), "doctor")
+    assert "ok    MCP server h" in doctor.out
+    assert "warn  MCP server d" in doctor.out
