@@ -18,6 +18,7 @@ from chatops.wiring.words import NO_TITLE, run_state
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.store.base import SessionInfo, Store
+    from chatops.store.files import SessionFiles
 
 ALL = 1_000_000
 AROUND = 40
@@ -169,7 +170,7 @@ def _export(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     from chatops.store.export import ExportFormat, export
 
-    text = export(opened.store.history(info.id), info, to=ExportFormat(arguments.format))
+    text = export(opened.store.history(info.id), info, to=ExportFormat(arguments.format), read_file=_files(opened).read)
     view = screen()
     if arguments.output is None:
         view.answer(text)
@@ -178,6 +179,12 @@ def _export(opened: Stored, arguments: Namespace) -> int:
     write_new_private(path, text.encode("utf-8", "backslashreplace"))
     view.say(f"Written to {path}.")
     return 0
+
+
+def _files(opened: Stored) -> "SessionFiles":
+    from chatops.store.files import SessionFiles
+
+    return SessionFiles((opened.options.store or opened.paths.store).with_name("files"))
 
 
 def _import(opened: Stored, arguments: Namespace) -> int:
@@ -204,6 +211,9 @@ def _import(opened: Stored, arguments: Namespace) -> int:
         made = opened.store.create_session(
             workspace=str(opened.workspace), role=role, persona="", title=one.title, messages=one.messages
         )
+        for name, content in one.files:
+            if (file := _files(opened).keep(made.id, name, content)).problem:
+                view.say(f"{file}.")
         view.answer(made.id)
         left_out = f", {one.skipped} left out" if one.skipped else ""
         view.say(f"{made.title}: {plural(made.messages, 'message')}{left_out}. Open it with: chatops -r {made.id}")

@@ -4,14 +4,16 @@ Pure functions over a history. Everything in it may be hostile. In the formats f
 characters are made visible. The HTML page has no script, loads nothing and escapes all text.
 """
 
+import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import count
 from typing import assert_never
 
+from chatops.domain.files import FileRef
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -28,7 +30,9 @@ from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
 JSONL_VERSION = 1
-"""Version of the JSON lines format: a header line, then one message per line as the store keeps it."""
+"""Version of the JSON lines format: a header line, then one message per line as the store keeps it, then the files."""
+FILE_KIND = "file"
+"""Kind of a line that holds a file of the messages before it, in Base64."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f]")
@@ -45,15 +49,21 @@ class ExportFormat(StrEnum):
     OPENAI = "openai"
 
 
-def export(history: Sequence[Message], session: SessionInfo, *, to: ExportFormat) -> str:
-    """Return the whole session in the format `to`; always encodable as UTF-8."""
+def export(
+    history: Sequence[Message],
+    session: SessionInfo,
+    *,
+    to: ExportFormat,
+    read_file: Callable[[FileRef], bytes | None] = lambda file: None,
+) -> str:
+    """Return the whole session in the format `to`; always encodable as UTF-8. JSON lines hold kept files too."""
     match to:
         case ExportFormat.MARKDOWN:
             return to_markdown(history, title=session.title)
         case ExportFormat.HTML:
             return to_html(history, title=session.title)
         case ExportFormat.JSONL:
-            return to_jsonl(history, session)
+            return to_jsonl(history, session, read_file=read_file)
         case ExportFormat.OPENAI:
             return to_openai(history)
         case _:
@@ -94,7 +104,12 @@ def to_html(history: Iterable[Message], *, title: str = "") -> str:
     )
 
 
-def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
+def to_jsonl(
+    history: Sequence[Message],
+    session: SessionInfo,
+    *,
+    read_file: Callable[[FileRef], bytes | None] = lambda file: None,
+) -> str:
     """Return every message in full, one JSON object per line. Nothing is lost, not even a lone surrogate."""
     header = json.dumps(
         {
@@ -109,8 +124,26 @@ def to_jsonl(history: Iterable[Message], session: SessionInfo) -> str:
         },
         ensure_ascii=False,
     )
-    lines = [header, *map(encode_message, history)]
+    lines = [header, *map(encode_message, history), *_files(history, read_file)]
     return "".join(f"{_escaped(line)}\n" for line in lines)
+
+
+def kept_files(history: Iterable[Message]) -> tuple[FileRef, ...]:
+    """Return the files of messages and results whose bytes are kept beside the session, each content once."""
+    found: dict[str, FileRef] = {}
+    for message in history:
+        attached = [file.ref for file in message.files] if isinstance(message, UserMessage) else []
+        returned = message.facts.files if isinstance(message, ToolMessage) else ()
+        for file in (*attached, *returned):
+            if file.type and not file.problem:
+                found.setdefault(file.digest, file)
+    return tuple(found.values())
+
+
+def _files(history: Iterable[Message], read_file: Callable[[FileRef], bytes | None]) -> Iterator[str]:
+    for file in kept_files(history):
+        if (data := read_file(file)) is not None:
+            yield json.dumps({"kind": FILE_KIND, "path": file.path, "data": base64.b64encode(data).decode()})
 
 
 def to_openai(history: Sequence[Message]) -> str:

@@ -8,6 +8,7 @@ Formats: `store.export` for our own; https://platform.openai.com/docs/api-refere
 an array, as one message per line, or as one ``{"messages": [...]}`` per line; Open WebUI 0.6 to 0.12 for its own.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ from chatops.domain.tools import Outcome, ResultFacts, ToolCall
 from chatops.domain.wording import one_line
 from chatops.engine.pairing import results_of
 from chatops.store.codec import decode_message
+from chatops.store.export import FILE_KIND
 
 MAX_BYTES = 256 * 1024 * 1024
 TITLE_LENGTH = 200
@@ -63,6 +65,8 @@ class Imported:
     messages: tuple[Message, ...]
     skipped: int
     """Entries that were left out: system prompts, notices, dividers."""
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Names and bytes of the files of its messages."""
 
 
 def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -> tuple[Imported, ...]:
@@ -126,7 +130,11 @@ def _own(values: _Values, source: str) -> list[Imported]:
         raise _refused(source, 1, "is not the first line of a chatops export, version 1")
     messages: list[Message] = []
     skipped = 0
+    files = []
     for line, body in values[1:]:
+        if body.get("kind") == FILE_KIND:
+            files.append((str(body.get("path")), _bytes(body.get("data"), source, line)))
+            continue
         try:
             message = decode_message(json.dumps(body), message_id=MessageId(str(body.get("id", ""))))
         except UnreadableError:
@@ -141,7 +149,15 @@ def _own(values: _Values, source: str) -> list[Imported]:
                 messages.append(message)
             case NoticeMessage() | RoleSwitchMessage():
                 skipped += 1
-    return [Imported(title=_title(header.get("title")), messages=tuple(messages), skipped=skipped)]
+    title = _title(header.get("title"))
+    return [Imported(title=title, messages=tuple(messages), skipped=skipped, files=tuple(files))]
+
+
+def _bytes(value: JsonValue, source: str, line: int) -> bytes:
+    try:
+        return base64.b64decode(value if isinstance(value, str) else "", validate=True)
+    except ValueError:
+        raise _refused(source, line, "is not a file of a chatops export") from None
 
 
 def _from_openai(values: _Values, source: str) -> list[Imported]:

@@ -15,6 +15,7 @@ from chatops.domain.sandbox import SandboxNote
 if TYPE_CHECKING:
     from chatops.config.memory import Memories
     from chatops.config.trust import TrustQuestion
+    from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
@@ -286,6 +287,10 @@ class Host(Protocol):
 
     async def text(self, topic: TextTopic, *, session: "SessionView", argument: str = "") -> str:
         """Return a text to show. `argument` is the text after the slash command."""
+        ...
+
+    async def open_file(self, file: "FileRef") -> str:
+        """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
         ...
 
     async def trust_question(self) -> "TrustQuestion":

@@ -64,6 +64,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "ctrl+f": "find a text in this session; then n older, N newer, Esc back",
             "ctrl+Up, ctrl+Down": "select a message or tool call; Esc selects none",
             "y": "with no text: copy what is selected with ctrl+Up",
+            "o": "with no text: open images and other files of what is selected",
             "ctrl+o": "open or fold what is selected, else the last tool call",
             "ctrl+t": "fold or open the panel of a workflow",
             "ctrl+l": "the steps of a workflow and their answers",

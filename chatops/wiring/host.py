@@ -215,7 +215,7 @@ class TuiHost(HostSessions, HostTexts):
         store = self._app.store
         info, history = await asyncio.to_thread(lambda: (store.session(session_id), store.history(session_id)))
         suffix = {"openai": "json"}.get(style, style)
-        text = export(history, info, to=ExportFormat(style))
+        text = await asyncio.to_thread(export, history, info, to=ExportFormat(style), read_file=self._app.files.read)
         name = path or f"{session_id}.{suffix}"
         return await asyncio.to_thread(_write, self._app.workspace, name, text)
 

@@ -8,6 +8,7 @@ from chatops.config.memory import Memories
 from chatops.config.trust import TrustQuestion
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
+from chatops.domain.files import FileRef
 from chatops.domain.sandbox import NARROWEST
 from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.grant import Grant
@@ -46,6 +47,12 @@ class HostTexts:
                 return await asyncio.to_thread(doctor_text, self._app)
             case "mcp":
                 return servers_text(self._app.servers, again=argument)
+
+    async def open_file(self, file: FileRef) -> str:
+        """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
+        from chatops.wiring.opener import open_file  # seldom needed
+
+        return await asyncio.to_thread(open_file, self._app.files, file)
 
     async def trust_question(self) -> TrustQuestion:
         """Return what the user's tools and the workspace bring, read again: the first that is open."""

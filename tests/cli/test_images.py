@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, image_size, media_type
 from chatops.domain.ids import SessionId
 from chatops.store.files import MOST_BYTES, SessionFiles, can_be_opened
+from chatops.wiring.opener import open_file
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.waiting import until
 
 
 def png(width: int = 2, height: int = 1) -> bytes:
@@ -133,3 +136,58 @@ def test_a_kept_file_that_was_changed_is_gone_and_a_fork_keeps_its_own(tmp_path:
 def test_headers_tell_type_and_size(data: bytes, type_: str, size: tuple[int, int] | None) -> None:
     assert media_type(data) == type_
     assert image_size(data) == size
+
+
+def test_export_and_import_keep_the_files(chatops: CommandLine) -> None:
+    (chatops.workspace / "chart.png").write_bytes(png())
+    replies = [calls(call("file_read", path="chart.png")), says("Grey."), says("Still grey.")]
+    with FakeOpenAI(replies) as server:
+        first = chatops(*flags(chatops, server, images=True), "-p", "What is in chart.png?").json["session_id"]
+        chatops("sessions", "export", first, "--format", "jsonl", "--output", "session.jsonl")
+        chatops("sessions", "delete", first, "--yes")
+        assert kept(home()) == []
+        (copy,) = chatops("sessions", "import", "session.jsonl").out.split()
+        assert [file.read_bytes() for file in kept(home())] == [png()]
+        chatops(*flags(chatops, server, images=True), "-p", "And now?", "-r", copy)
+        assert "image_url" in json.dumps(server.requests[-1].messages)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "ending"),
+    [
+        ("a.desktop", b"[Desktop Entry]\nExec=sh\n", ".txt"),
+        ("run.sh", b"#!/bin/sh\n", ".txt"),
+        ("c.html", png(), ".png"),
+    ],
+)
+async def test_what_is_opened_is_named_by_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, ending: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "xdg-open").write_text(
+        '#!/bin/sh\necho "$1 $OPENAI_API_KEY" >"$0.log.part"; mv "$0.log.part" "$0.log"\n'
+    )
+    (programs / "xdg-open").chmod(0o755)
+    monkeypatch.setattr("chatops.wiring.opener._FOLDERS", str(programs))
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    files = SessionFiles(tmp_path / "files")
+    file = files.keep(SessionId("s"), name, data)
+    assert open_file(files, file).startswith(f"Opened {name} (")
+    await until((programs / "xdg-open.log").exists)
+    opened, _, key = (programs / "xdg-open.log").read_text().strip("\n").partition(" ")
+    assert opened.endswith(ending)
+    assert opened == str(files.place(file))
+    assert not key
+
+
+def test_what_a_program_could_execute_is_not_opened(tmp_path: Path) -> None:
+    files = SessionFiles(tmp_path / "files")
+    program = files.keep(SessionId("s"), "image.png", b"\x7fELF\0\0\0")
+    with pytest.raises(ChatopsError, match="not opened from here"):
+        open_file(files, program)
+    gone = files.keep(SessionId("s"), "image.png", png())
+    files.forget(SessionId("s"))
+    with pytest.raises(ChatopsError, match="not there any more"):
+        open_file(files, gone)

@@ -111,6 +111,7 @@ class Composer(TextField):
         self.queue_offered = False
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
+        self.block_has_files = False
         """True if y with nothing typed, and Esc, concern the selected block of the transcript."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
@@ -198,6 +199,8 @@ class Composer(TextField):
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
             case "y" if self.block_selected and not self.text:
+                self.post_message(self.BlockKey(key))
+            case "o" if self.block_has_files and not self.text:
                 self.post_message(self.BlockKey(key))
             case "escape":
                 self.post_message(self.BlockKey(key) if self.block_selected else self.Stop())

@@ -579,12 +579,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""
-        self.composer.block_selected = bool(message.block_id)
+        self.composer.block_selected, self.composer.block_has_files = bool(message.block_id), message.has_files
         self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id))
 
     def on_transcript_copied(self, message: "Transcript.Copied") -> None:
         """Copy the text of a block."""
         copy(self.app, message.text)
+
+    def on_transcript_files_wanted(self, message: "Transcript.FilesWanted") -> None:
+        """Open the files of a block with another program."""
+        self._commands.open_files(message.files)
 
     def on_transcript_opened(self, message: "Transcript.Opened") -> None:
         """Show the source of a message."""

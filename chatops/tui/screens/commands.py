@@ -1,12 +1,13 @@
 """Runs slash commands and carries out their replies."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.files import FileRef
 from chatops.domain.sanitize import sanitize
 from chatops.tui.clipboard import copy
 from chatops.tui.commands.dispatch import run_command
@@ -153,6 +154,15 @@ class CommandPresenter:
             self.choose(Choose(reply.question, reply.done))
         elif edited != reply.text:
             await self.perform(await reply.done(self._context(), edited))
+
+    def open_files(self, files: Sequence[FileRef]) -> None:
+        """Open kept files with the system's program for them."""
+
+        async def opened() -> None:
+            for file in files:
+                self._notify(await self._context().host.open_file(file))
+
+        self._start(opened)
 
     def show_text(self, title: str, text: str) -> None:
         """Show a text to read."""

@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
+from chatops.domain.files import FileRef
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -59,9 +60,17 @@ class Transcript(Viewport):
     class Selected(Message):
         """Posted when a block is selected, or none any more."""
 
-        def __init__(self, block_id: str) -> None:
+        def __init__(self, block_id: str, *, has_files: bool) -> None:
             super().__init__()
             self.block_id = block_id
+            self.has_files = has_files
+
+    class FilesWanted(Message):
+        """Posted to open files with another program."""
+
+        def __init__(self, files: tuple[FileRef, ...]) -> None:
+            super().__init__()
+            self.files = files
 
     class Copied(Message):
         """Posted to copy a text."""
@@ -254,12 +263,24 @@ class Transcript(Viewport):
             block = self._blocks_layout.entries[self._blocks_layout.index[self._selected]].block
             self.post_message(self.Copied(copied_text(block)))
 
+    def open_files(self) -> None:
+        """Open the files of the selected block."""
+        if files := self._files():
+            self.post_message(self.FilesWanted(files))
+
+    def _files(self) -> tuple[FileRef, ...]:
+        """Return the files that are kept of the selected block."""
+        index = self._blocks_layout.index.get(self._selected)
+        block = self._blocks_layout.entries[index].block if index is not None else None
+        files = block.files if isinstance(block, ToolCardBlock | UserBlock) else ()
+        return tuple(file for file in files if file.type and not file.problem)
+
     def select_block(self, block_id: str) -> None:
         """Select a block and bring it into view. An empty id selects none."""
         layout = self._blocks_layout
         before, self._selected = self._selected, block_id if block_id in layout.index else ""
         if before != self._selected:
-            self.post_message(self.Selected(self._selected))
+            self.post_message(self.Selected(self._selected, has_files=bool(self._files())))
             self.refresh()
         if self._selected:
             self._bring_into_view(layout.index[self._selected])
@@ -299,8 +320,8 @@ class Transcript(Viewport):
         return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
 
     def on_key(self, event: events.Key) -> None:
-        """Copy the selected block on y, and select none on Esc, while the transcript has the focus."""
-        if self._selected and event.key in ("y", "escape"):
+        """Copy the selected block on y, open its files on o, select none on Esc, while the transcript has the focus."""
+        if self._selected and event.key in ("y", "o", "escape"):
             event.stop()
             self.press(event.key)
 
@@ -309,6 +330,8 @@ class Transcript(Viewport):
         match key:
             case "y":
                 self.copy_block()
+            case "o":
+                self.open_files()
             case "escape":
                 self.select_block("")
             case "ctrl+up":

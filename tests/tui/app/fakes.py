@@ -30,6 +30,7 @@ from chatops.domain.events import (
     TurnStarted,
     TurnStatus,
 )
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.model import ModelTarget
@@ -442,6 +443,9 @@ class FakeHost:
 
     def workspace_problem(self) -> str:
         return ""
+
+    async def open_file(self, file: FileRef) -> str:
+        return f"Opened {file}."
 
     async def trust_question(self) -> TrustQuestion:
         return self.brought
