@@ -44,6 +44,8 @@ class FindPresenter:
         if transcript is None:
             return
         self._from = transcript.last_visible
+        # Its keys are letters, which are typed into the field now.
+        transcript.select_block("")
         if self._bar is None:
             self._bar = FindBar(text, id="find")
             await self._screen.mount(self._bar, before="#queued")

@@ -374,7 +374,8 @@ class Transcript(Viewport):
             self._expand(block_id, expanded=True)
             self._opened_for_place = block_id
             lines = self._lines_with(search, index)
-        line, nth = lines[min(number, len(lines) - 1)] if lines else (0, 0)
+        # A card names its subject twice, in its first line and below: the last places agree.
+        line, nth = lines[max(0, len(lines) - search.count_in(block_id) + number)] if lines else (0, 0)
         # Blocks above get their real heights as they come into view, and move the place.
         for _ in range(_TRIES):
             y, top = layout.start(index) + line, self.scroll_offset.y

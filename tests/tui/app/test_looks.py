@@ -111,3 +111,29 @@ def test_the_first_screen_suggests_what_the_role_can_do_here(tmp_path: Path) -> 
     assert tips("file_list", "file_read") == ["list .", "read README.rst"]
     assert tips("shell_exec") == ["run `git status`"]
     assert tips() == ["what can you help me with?"]
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+async def test_a_search_and_the_selected_block_look_as_in_their_picture(width: int, height: int, theme: str) -> None:
+    session = FakeSession(status=TurnStatus.ANSWERED)
+    session.change(messages=messages())
+    async with stage(session, size=(width, height)) as running:
+        running.app.themes.use(f"chatops-{theme}")
+        await running.app.workers.wait_for_complete()
+        await running.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+f")
+        await running.type_fast(*"test")
+        compare(running, f"found-{theme}-{width}x{height}")
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+async def test_the_session_picker_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
+    async with stage(size=(width, height)) as running:
+        running.app.themes.use(f"chatops-{theme}")
+        running.app.chat.open_sessions()
+        await running.settle()
+        await running.press("down")
+        compare(running, f"picker-{theme}-{width}x{height}")
