@@ -12,7 +12,7 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.files import FileRef
-from chatops.domain.ids import CallId, RoundId, SessionId, TurnId
+from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
@@ -99,6 +99,17 @@ class TurnStarted:
     role: str
     model: str
     status: Status = Status.STARTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCorrected:
+    """The turn goes on with a message that the user sent while it ran. `id` is that of the message."""
+
+    id: MessageId
+    parent_id: TurnId
+    text: str
+    files: tuple[FileRef, ...] = ()
+    role: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +415,7 @@ class WorkflowFinished:
 
 Event = (
     TurnStarted
+    | TurnCorrected
     | RoundStarted
     | TextDelta
     | ReasoningDelta

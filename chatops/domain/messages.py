@@ -18,6 +18,8 @@ class Speaker(StrEnum):
     MACHINE = "machine"
     """chatops, in a workflow run: the message that opens an attempt, and the feedback to an answer that is not
     accepted."""
+    COMMAND = "command"
+    """The user, who ran a command: the text is the command after its sign, and its call follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +41,15 @@ class UserMessage:
     by: Speaker = Speaker.USER
     wants_json: bool = False
     """True for the feedback to an answer that held no JSON."""
+    private: bool = False
+    """True if no model gets this message and what follows it in its turn."""
     kind: Literal["user"] = "user"
 
     @property
     def content(self) -> str:
         """The text with the attached files, as a model reads it."""
-        return "\n\n".join([self.text, *(_block(file) for file in self.files if not file.ref.problem)])
+        text = f"[chatops] The user ran this command: {self.text}" if self.by is Speaker.COMMAND else self.text
+        return "\n\n".join([text, *(_block(file) for file in self.files if not file.ref.problem)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

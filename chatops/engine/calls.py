@@ -89,8 +89,23 @@ def ask(
     With an `interruption` the question is whether to run the call once more. Its digest differs, so that an answer to
     the question whether the call may run at all does not answer it.
     """
+    put_question(draft, index, facts, reason, why=why, attempt=attempt, interruption=interruption)
     phase = in_round(draft)
-    one = phase.calls[index]
+    request_approval(draft, phase.round_id, phase.calls[index].call)
+
+
+def put_question(
+    draft: Draft,
+    index: int,
+    facts: CallFacts,
+    reason: AskReason,
+    *,
+    why: str,
+    attempt: int = 0,
+    interruption: Interruption | None = None,
+) -> None:
+    """Let the call wait for the user as `ask` does, without telling anyone."""
+    one = in_round(draft).calls[index]
     bound = call_digest(draft, one.call, facts)
     status = AwaitingDecision(
         facts=facts,
@@ -102,7 +117,6 @@ def ask(
         copied=reason is AskReason.COPIED,
     )
     draft.put_call(index, replace(one, status=status))
-    request_approval(draft, phase.round_id, one.call)
 
 
 def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:

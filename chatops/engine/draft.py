@@ -9,7 +9,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.domain.tools import ToolResult
 from chatops.domain.usage import total
-from chatops.engine.effects import AttemptResult, DecisionRecord, Effect, TurnStep
+from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep
 from chatops.engine.state import CallState, Counters, InRound, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
@@ -28,6 +28,8 @@ class Draft:
         self.decisions: list[DecisionRecord] = []
         self.rules: list[RememberedRule] = []
         """Rules that the step makes."""
+        self.composer: ComposerDraft | None = None
+        """What is left in the composer, if the step takes a message from it."""
         self.remembered: tuple[RememberedRule, ...] = ()
         """Rules in force, if the step is about an inspection."""
 
@@ -102,4 +104,5 @@ class Draft:
             results=tuple(self.results),
             decisions=tuple(self.decisions),
             rules=tuple(self.rules),
+            draft=self.composer,
         )

@@ -26,6 +26,7 @@ from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
 STOPPED = "Not run: the user stopped the turn."
+CORRECTED = "Not run: the user interrupted the turn with a message."
 TOO_MANY = "Not run: too many calls in one reply. Ask for fewer at a time."
 CALLED_AGAIN = "the same call was made again and again"
 REPEATED = (

@@ -9,11 +9,12 @@ from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal, RememberedRule, RuleScope
 from chatops.domain.ids import CallId, RoundId
-from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.messages import AttachedFile, RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
+from chatops.engine.effects import ComposerDraft
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import SCOPES
 from chatops.policy.verdicts import ApprovalRule, Layer
@@ -110,6 +111,19 @@ class CancelTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectTurn:
+    """The user interrupts the turn, which goes on with this message. The `partial_…` fields hold what was streamed."""
+
+    text: str
+    files: tuple[AttachedFile, ...] = ()
+    draft: ComposerDraft | None = None
+    """What is left in the composer."""
+    partial_text: str = ""
+    partial_reasoning: str = ""
+    kind: Literal["turn_corrected"] = "turn_corrected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryTurn:
     """The user resumed a failed turn, under the grant in force now."""
 
@@ -176,6 +190,7 @@ Input = (
     | ToolResultInput
     | ReconcileInput
     | CancelTurn
+    | CorrectTurn
     | RetryTurn
     | SwitchRole
     | NarrowGrant

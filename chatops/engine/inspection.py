@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from chatops.domain.canonical import digest
+from chatops.domain.decisions import Approved, Principal
 from chatops.domain.events import (
     AskReason,
     CallProposed,
@@ -14,7 +15,7 @@ from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
-from chatops.engine import calls, containment, feedback, sequence, validations
+from chatops.engine import calls, containment, decisions, feedback, sequence, validations
 from chatops.engine.draft import Draft
 from chatops.engine.rounds import MAX_SAME
 from chatops.engine.state import (
@@ -135,6 +136,9 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             calls.deny(draft, index, judgement, facts=facts)
         case _ if done := sequence.done_before(draft, one.call, facts):
             calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
+        case Verdict.ASK if (by := _typed_by(draft, facts)) is not None:
+            calls.put_question(draft, index, facts, AskReason.POLICY, why=judgement.why)
+            decisions.decided(draft, index, Approved(), by)
         case Verdict.ASK:
             calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.why)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
@@ -150,6 +154,17 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
                 fresh=True,
             )
             draft.put_call(index, replace(one, status=status))
+
+
+def _typed_by(draft: Draft, facts: CallFacts) -> Principal | None:
+    """Return the user whose typing of the command decides an *ask* about it; None if the dialog has to ask.
+
+    It asks where no sandbox confines the command, and about anything that the text itself does not show.
+    """
+    command = draft.state.command
+    if command is None or not command.decides or not facts.sandboxed or facts.needs_user or facts.repairs:
+        return None
+    return command.by
 
 
 def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:

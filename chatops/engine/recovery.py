@@ -78,6 +78,9 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     if isinstance(draft.state.phase, Finished):
         return
     draft.set_grant(draft.state.grant.intersection(grant))
+    if draft.state.command is not None:
+        # What was typed before a restart asks in the dialog.
+        draft.state = replace(draft.state, command=replace(draft.state.command, decides=False))
     known = {(one.call_id, one.attempt): one for one in interrupted}
     match draft.state.phase:
         case AwaitingModel() as phase:

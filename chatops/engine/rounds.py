@@ -1,17 +1,17 @@
 """Rounds: ask a model, close a round when its calls are settled, end the turn."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from chatops.domain.events import (
     RoundClosed,
     RoundStarted,
     Status,
+    TurnCorrected,
     TurnFinished,
     TurnStatus,
 )
 from chatops.domain.ids import MessageId, RoundId, round_id
-from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, Speaker, ToolMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import one_line
@@ -22,6 +22,7 @@ from chatops.engine.effects import CallModel
 from chatops.engine.state import (
     AwaitingModel,
     ContainmentPhase,
+    Correction,
     Counters,
     Finished,
     InRound,
@@ -29,7 +30,7 @@ from chatops.engine.state import (
     Settled,
     Stopping,
 )
-from chatops.engine.transcript import Fitted, fit
+from chatops.engine.transcript import Fitted, fit, with_notes
 from chatops.engine.view import result_message
 
 FREE_REPAIRS = 2
@@ -155,17 +156,34 @@ def continue_round(draft: Draft) -> None:
     outcomes = _write_results(draft)
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
-    if isinstance(phase, Stopping):
+    if isinstance(phase, Stopping) and phase.correction is None:
         finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         return
     if draft.state.gate is not None:
         _finish_gate(draft)
         return
-    count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
+    if draft.state.command is not None:
+        finish(draft, TurnStatus.ANSWERED, "")
+        return
+    if isinstance(phase, Stopping) and phase.correction is not None:
+        take_correction(draft, phase.correction)
+    else:
+        count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
     contained = draft.state.containment
     ends = contained is not None and contained.phase is ContainmentPhase.ENDING
     if not (ends and containment.open_round(draft, None)):
         ask_next(draft)
+
+
+def take_correction(draft: Draft, correction: Correction) -> None:
+    """Add the user's correction to the turn. Its limits count from here, as after any other message."""
+    message = UserMessage(id=draft.next_message_id(), text=correction.text, files=correction.files)
+    draft.say(message)
+    files, role = tuple(file.ref for file in correction.files), draft.state.grant.role
+    event = TurnCorrected(id=message.id, parent_id=draft.state.turn_id, text=message.text, files=files, role=role)
+    draft.events.append(event)
+    counters = draft.state.counters
+    draft.count(Counters(requests=counters.requests, elided=counters.elided, full=counters.full))
 
 
 def ask_next(draft: Draft) -> None:
@@ -315,26 +333,14 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
 
 def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
-    own = [m for m in state.messages if not (isinstance(m, AssistantMessage) and m.incomplete)]
+    asked = max((at for at, one in enumerate(state.messages) if isinstance(one, UserMessage)), default=-1)
+    # A reply that broke off is sent again only if the user has answered it.
+    own = [m for at, m in enumerate(state.messages) if at < asked or not _broke_off(m)]
     return fit(with_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
 
 
-def with_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
-    told: list[Message] = []
-    notes: list[NoticeMessage] = []
-    for message in messages:
-        if isinstance(message, NoticeMessage) and message.for_model:
-            notes.append(message)
-        elif isinstance(message, UserMessage) and notes:
-            told.append(replace(message, text="\n\n".join((*(f"[chatops] {one.text}" for one in notes), message.text))))
-            notes = []
-        else:
-            told.append(message)
-    if notes:
-        text = "\n\n".join(f"[chatops] {one.text}" for one in notes)
-        told.append(UserMessage(id=notes[-1].id, text=text, by=Speaker.MACHINE))
-    return tuple(told)
+def _broke_off(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and message.incomplete
 
 
 def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:

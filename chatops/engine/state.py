@@ -4,9 +4,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
+from chatops.domain.decisions import Principal
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
-from chatops.domain.messages import AssistantMessage, Message
+from chatops.domain.messages import AssistantMessage, AttachedFile, Message
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -212,12 +213,24 @@ class InRound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """A message of the user that interrupted the turn, which goes on with it once the running calls have stopped."""
+
+    text: str
+    files: tuple[AttachedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """Phase: the turn was cancelled while tools ran. It waits until they stop, so that each call has a true result."""
+    """Phase: the turn was interrupted while tools ran. It waits until they stop, so that each call has a true result.
+
+    Then the turn ends, or goes on with the `correction`.
+    """
 
     round_id: RoundId
     model: str
     calls: tuple[CallState, ...]
+    correction: Correction | None = None
     kind: Literal["stopping"] = "stopping"
 
 
@@ -286,6 +299,15 @@ class Counters:
     """True if the user was notified in this turn that the context is nearly full."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommand:
+    """A shell command that the user has typed. Its turn has no model and ends after its one call."""
+
+    by: Principal
+    decides: bool = True
+    """True if typing it was the decision on an *ask*: all of it could be read, and the app has not restarted since."""
+
+
 class ContainmentKind(StrEnum):
     """Kind of the decision: applying the changes of the turn, or taking back those of an earlier one."""
 
@@ -343,3 +365,5 @@ class TurnState:
     """The gate whose command this turn runs. Such a turn has no model and ends after its one call."""
     containment: Containment | None = None
     """Set while the turn is contained."""
+    command: OwnCommand | None = None
+    """Set if the turn runs a command of the user."""

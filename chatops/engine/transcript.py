@@ -27,6 +27,7 @@ from chatops.domain.messages import (
     Message,
     NoticeMessage,
     RoleSwitchMessage,
+    Speaker,
     SummaryMessage,
     ToolMessage,
     UserMessage,
@@ -91,10 +92,34 @@ def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (told, taken, *messages[at + 1 :])
 
 
+def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return `messages` without the private commands of the user, their calls and results."""
+    private = {one.id.rpartition(".m")[0] for one in messages if isinstance(one, UserMessage) and one.private}
+    return tuple(one for one in messages if one.id.rpartition(".m")[0] not in private) if private else messages
+
+
+def with_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
+    told: list[Message] = []
+    notes: list[NoticeMessage] = []
+    for message in messages:
+        if isinstance(message, NoticeMessage) and message.for_model:
+            notes.append(message)
+        elif isinstance(message, UserMessage) and notes:
+            told.append(replace(message, text="\n\n".join((*(f"[chatops] {one.text}" for one in notes), message.text))))
+            notes = []
+        else:
+            told.append(message)
+    if notes:
+        text = "\n\n".join(f"[chatops] {one.text}" for one in notes)
+        told.append(UserMessage(id=notes[-1].id, text=text, by=Speaker.MACHINE))
+    return tuple(told)
+
+
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
     """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + tools_size(tools)
-    messages, limit = from_summary(tuple(messages)), budget(model)
+    messages, limit = shared(from_summary(tuple(messages))), budget(model)
     replay = _Replay(fixed, limit=limit)
     if (last := _last[0]) is not None and last.is_continued_by(replay, messages):
         replay = last.copy()

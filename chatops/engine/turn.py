@@ -19,7 +19,7 @@ Phases (`TurnState.phase`):
 - AwaitingModel: a model request is in flight.
 - CheckingAnswer: only under a contract, that is in a step of a workflow. The answer is being parsed and validated.
 - InRound: the calls of one reply are inspected, judged, decided and run. Each call has a status of its own.
-- Stopping: the turn was cancelled while tools ran. It waits for them, so that each call has a true result.
+- Stopping: the turn was cancelled or corrected while tools ran. It waits for them, so that each call has a true result.
 - Finished: the turn is over. After a failure it still takes `RetryTurn` and `SwitchRole`.
 
 A turn in InRound with nothing in flight is paused: calls wait for a decision of the user, as rows on disk.
@@ -36,7 +36,7 @@ Rules:
 
 `advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
 `containment` (where a contained turn works), `rounds` (round and turn ends), `acceptance` (answers under a contract),
-`recovery` (restart). They all change a `Draft`, which becomes the step.
+`interrupting` (cancelling, corrections), `recovery` (restart). They all change a `Draft`, which becomes the step.
 
 Tried and rejected:
 
@@ -51,11 +51,10 @@ Tried and rejected:
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.events import AskReason, RoleSwitched, RoundStarted, Status, TurnStarted, TurnStatus
-from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
-from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Speaker, UserMessage
-from chatops.domain.tools import Interruption, Outcome, ResultSource, ToolCall, ToolResult
+from chatops.domain.events import AskReason, RoleSwitched, TurnStarted, TurnStatus
+from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.messages import AttachedFile, Message, Speaker, UserMessage
+from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import (
     acceptance,
     calls,
@@ -63,6 +62,7 @@ from chatops.engine import (
     decisions,
     feedback,
     inspection,
+    interrupting,
     recovery,
     replies,
     rounds,
@@ -70,11 +70,12 @@ from chatops.engine import (
 )
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
-from chatops.engine.effects import AbortModel, CancelTool, TurnStep
+from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
     CancelTurn,
     ContainTurn,
+    CorrectTurn,
     DecideCall,
     Input,
     InspectionInput,
@@ -90,28 +91,24 @@ from chatops.engine.inputs import (
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,
-    CallState,
     CheckingAnswer,
-    Containment,
-    ContainmentKind,
     Counters,
     Finished,
     InRound,
     Inspecting,
     Reconciling,
-    Settled,
     Started,
-    Stopping,
     TurnState,
 )
 from chatops.engine.view import may_be_retried, pending_calls
 from chatops.policy.grant import Grant
-from chatops.policy.workflow import GATE_TOOL, CommandGate
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("[*]", "start", "awaiting_model"),
     ("[*]", "start_gate", "in_round"),
     ("[*]", "start_gate, not permitted", "finished"),
+    ("[*]", "start_command", "in_round"),
+    ("[*]", "start_command, not permitted", "finished"),
     ("awaiting_model", "ModelReplyInput with calls", "in_round"),
     ("awaiting_model", "ModelReplyInput without calls", "finished"),
     ("awaiting_model", "ModelReplyInput empty, once", "awaiting_model"),
@@ -125,12 +122,16 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("checking_answer", "AnswerCheckInput", "finished"),
     ("checking_answer", "CancelTurn", "finished"),
     ("in_round", "last call settled", "awaiting_model"),
-    ("in_round", "call of a gate settled", "finished"),
+    ("in_round", "call of a gate, or command of the user, settled", "finished"),
     ("awaiting_model", "the end of a contained turn that changed something", "in_round"),
     ("in_round", "changes of a contained turn decided", "finished"),
     ("in_round", "CancelTurn, nothing runs", "finished"),
     ("in_round", "CancelTurn, tools run", "stopping"),
+    ("awaiting_model", "CorrectTurn", "awaiting_model"),
+    ("in_round", "CorrectTurn, nothing runs", "awaiting_model"),
+    ("in_round", "CorrectTurn, tools run", "stopping"),
     ("stopping", "last tool returned", "finished"),
+    ("stopping", "last tool returned, the user has sent a correction", "awaiting_model"),
     ("finished", "RetryTurn after a failure", "awaiting_model"),
     ("finished", "SwitchRole after a failure", "finished"),
     ("finished", "no other input", "[*]"),
@@ -186,57 +187,6 @@ def start(
     return draft.step()
 
 
-def start_undo(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    parent_id: MessageId | None,
-    grant: Grant,
-    history: tuple[Message, ...],
-    name: str,
-) -> TurnStep:
-    """Start a turn without a model that asks to take back what a contained turn changed; `name` is that of its copy."""
-    end = Finished(result=TurnStatus.ANSWERED, answer="")
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=parent_id,
-        grant=grant,
-        phase=end,
-        history=history,
-        containment=Containment(name=name, kind=ContainmentKind.UNDO),
-    )
-    draft = Draft(blank)
-    text = "/contain undo"
-    draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
-    containment.put_apply_call(draft, end, {"turn": name, "undo": True})
-    return draft.step()
-
-
-def start_gate(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    grant: Grant,
-    gate: CommandGate,
-) -> TurnStep:
-    """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
-    # The phase is a placeholder: the first round replaces it before the step is made.
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=None,
-        grant=grant,
-        phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        gate=gate,
-    )
-    draft = Draft(blank)
-    begin(draft, gate)
-    return draft.step()
-
-
 def advance(state: TurnState, event: Input) -> TurnStep:
     """Return the step that `event` causes in `state`. Pure and total."""
     draft = Draft(state)
@@ -248,8 +198,8 @@ def advance(state: TurnState, event: Input) -> TurnStep:
                 acceptance.checked(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
-        case CancelTurn():
-            _cancelled(draft, event)
+        case CancelTurn() | CorrectTurn():
+            interrupting.interrupted(draft, event)
         case RetryTurn(grant=grant):
             _retried(draft, grant)
         case SwitchRole():
@@ -317,46 +267,6 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     rounds.continue_round(draft)
 
 
-def _cancelled(draft: Draft, event: CancelTurn) -> None:
-    phase = draft.state.phase
-    match phase:
-        case AwaitingModel(round_id=number):
-            model = rounds.target_of(draft, phase).name
-            draft.effects.append(AbortModel(round_id=number))
-            rounds.keep_partial(draft, event.partial_text, event.partial_reasoning, model)
-            rounds.close_round(draft, number, model, Status.ERROR)
-            rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
-        case CheckingAnswer(text=text):
-            rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
-        case InRound() if containment.is_apply_round(draft):
-            # Applying is not stopped half-way, and only the user's decision discards the changes.
-            pass
-        case InRound():
-            for index, one in enumerate(phase.calls):
-                _stop_call(draft, index, running=isinstance(one.status, Started))
-            stopping = Stopping(round_id=phase.round_id, model=phase.model, calls=draft.calls())
-            draft.set_phase(stopping)
-            rounds.continue_round(draft)
-        case Stopping() | Finished():
-            pass
-
-
-def _stop_call(draft: Draft, index: int, *, running: bool) -> None:
-    one = draft.calls()[index]
-    if running:
-        draft.effects.append(CancelTool(call_id=one.call.id))
-        return
-    match one.status:
-        case Settled():
-            pass
-        case Reconciling(attempt=attempt, known=known):
-            _leave_unknown(draft, index, attempt, known)
-        case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.outcome_unknown:
-            _leave_unknown(draft, index, attempt, known)
-        case _:
-            calls.settle(draft, index, Outcome.INTERRUPTED, feedback.STOPPED, source=ResultSource.STOPPED)
-
-
 def _contained(draft: Draft, *, on: bool) -> None:
     """Contain the turn, or end its containment. Calls that wait for the user are inspected in the copy."""
     phase = draft.state.phase
@@ -373,12 +283,6 @@ def _contained(draft: Draft, *, on: bool) -> None:
         if waiting and one.call.name in containment.CHANGING and containment.copy_for(draft, one.call):
             draft.put_call(index, replace(one, status=Inspecting()))
             calls.inspect(draft, one.call)
-
-
-def _leave_unknown(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
-    result = feedback.unknown_result(known)
-    draft.close_attempt(draft.calls()[index], attempt, result)
-    calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
 
 
 def _retried(draft: Draft, grant: Grant) -> None:
@@ -413,31 +317,3 @@ def _show_denials(draft: Draft, before: TurnState) -> None:
     for was, now in zip(pending_calls(before), pending_calls(draft.state), strict=True):
         if was.denial != now.denial:
             calls.request_approval(draft, phase.round_id, now.call)
-
-
-def begin(draft: Draft, gate: CommandGate) -> None:
-    """Create the gate's call and start its inspection."""
-    state = draft.state
-    number = round_id(state.turn_id, 1)
-    arguments: dict[str, JsonValue] = {"command": gate.command}
-    if gate.timeout_s is not None:
-        arguments["timeout_s"] = gate.timeout_s
-    call = ToolCall(id=call_id(number, 1), name=GATE_TOOL, arguments=canonical(arguments))
-    text = f"[chatops] Gate {gate.name}: {gate.command}"
-    draft.say(UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE))
-    draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
-    draft.events += (
-        TurnStarted(id=state.turn_id, parent_id=state.session_id, text=text, role=state.grant.role, model=""),
-        RoundStarted(id=number, parent_id=state.turn_id, model=""),
-    )
-    draft.set_phase(
-        InRound(
-            round_id=number,
-            proposed_under=state.grant,
-            said="",
-            model="",
-            calls=(CallState(call=call, status=Inspecting()),),
-        )
-    )
-    inspection.triage(draft, 0)
-    rounds.continue_round(draft)

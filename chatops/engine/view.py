@@ -94,6 +94,12 @@ def permitted_calls(state: TurnState) -> dict[CallId, str]:
     return {one.call.id: one.status.decided_by for one in calls if isinstance(one.status, Permitted | Rechecking)}
 
 
+def correction_of(state: TurnState | None) -> str:
+    """Return the message that the turn goes on with as soon as the running calls have stopped; empty if none."""
+    phase = state.phase if state is not None else None
+    return phase.correction.text if isinstance(phase, Stopping) and phase.correction is not None else ""
+
+
 def in_flight(state: TurnState) -> bool:
     """Return True if an effect was asked for and has not been answered yet."""
     match state.phase:

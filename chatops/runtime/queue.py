@@ -70,6 +70,16 @@ class MessageQueue:
             await self._reload(info)
             return text or ""
 
+    async def remove(self, text: str, *, later: int) -> bool:
+        """Remove the message `text` that has `later` newer ones. Returns False if it is not there any more."""
+        async with self._turns.submitting:
+            info = self._turns.info
+            if info is None:
+                return False
+            found = await self._services.worker(self._services.store.remove_queued_message, info.id, text, later=later)
+            await self._reload(info)
+            return found
+
     async def send(self) -> None:
         """Start the next turn with the oldest message, unless the queue is held."""
         async with self._turns.submitting:
@@ -100,7 +110,7 @@ class MessageQueue:
 
     def _on_event(self, published: Published) -> None:
         match published.event:
-            case TurnStarted():
+            case TurnStarted() if (state := self._turns.runner.state) is not None and state.command is None:
                 self.held = False
             case TurnFinished(result=result) if result in _HOLDING:
                 self.held = True
@@ -116,7 +126,9 @@ def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
     if info.last_turn is None:
         return False
     try:
-        return turn_status(store.load_turn(info.last_turn)) in _HOLDING
+        last = store.load_turn(info.last_turn)
+        # A command of the user sends nothing, so the queue is as it was before it, which is not known any more.
+        return last.command is not None or turn_status(last) in _HOLDING
     except UnreadableError:
         # Not known how it ended, so the user decides.
         return True

@@ -27,6 +27,7 @@ from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, holds, resolve
+from chatops.runtime.conversation import Conversation
 from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
@@ -108,6 +109,8 @@ class Session(SessionView):
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
         self._queue = MessageQueue(self._turns, services, self._bus)
+        self.conversation = Conversation(self._turns, self._queue, services)
+        """What the user can do besides sending messages."""
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[SessionSettings, Grant] | None = None

@@ -22,8 +22,9 @@ from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.turn import start, start_undo
+from chatops.engine.turn import start
 from chatops.engine.view import turn_status
+from chatops.engine.without_model import start_undo
 from chatops.policy.grant import Grant
 from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.ownership import Lease
@@ -211,7 +212,7 @@ class Turns:
         if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
-        turn_id = await self._next_id(info.id)
+        turn_id = await self.next_id(info.id)
         files = await asyncio.to_thread(self._services.attach, info.id, text) if "@" in text else ()
         grant: Grant | None = self.settings.grant(self._services.rights)
         contained = self.contain_next or (grant is not None and grant.contain)
@@ -256,7 +257,7 @@ class Turns:
         name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
         if not name:
             raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
-        turn_id = await self._next_id(info.id)
+        turn_id = await self.next_id(info.id)
 
         def make(grant: Grant) -> TurnStep:
             return start_undo(
@@ -298,7 +299,8 @@ class Turns:
             self.history.add(*state.messages, usage=state.usage)
             self.runner.load(None)
 
-    async def _next_id(self, session_id: SessionId) -> TurnId:
+    async def next_id(self, session_id: SessionId) -> TurnId:
+        """Return the id of the next turn."""
         with suppress(NotSavedError):
             if not self._counted:
                 # A turn that is not stored yet has its number too.

@@ -23,7 +23,7 @@ from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
-from chatops.engine.view import pending_calls, permitted_calls, settled_so_far, turn_status
+from chatops.engine.view import correction_of, pending_calls, permitted_calls, settled_so_far, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.denials import with_roles
@@ -75,6 +75,8 @@ class Snapshot:
     """Messages to be sent after the current turn, oldest first."""
     queue_held: bool = False
     """True if the queue is held for the user: the last turn failed or was interrupted."""
+    correction: str = ""
+    """Message that the turn goes on with as soon as the running calls have stopped."""
     permitted: Mapping[CallId, str] = field(default_factory=dict)
     """Calls that may run but wait for earlier ones of their round, each with who or what allowed it."""
     concern: str = ""
@@ -265,6 +267,7 @@ class SessionView(ABC):
             advice=ended.advice if ended is not None else "",
             noticed=ended is not None and ended.noticed,
             pending=self.pending,
+            correction=correction_of(state),
             permitted=permitted_calls(state) if state is not None else {},
             contained=state is not None and ended is None and state.containment is not None,
             usage=self._history.usage(state),

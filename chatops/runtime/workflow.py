@@ -18,7 +18,8 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import TurnState
-from chatops.engine.turn import start, start_gate
+from chatops.engine.turn import start
+from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended

@@ -358,6 +358,10 @@ class Store(Protocol):
         """
         ...
 
+    def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
+        """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""
+        ...
+
     def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
         """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
 

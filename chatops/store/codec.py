@@ -46,7 +46,8 @@ STATE_VERSIONS: dict[int, str] = {
     " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands, and what"
     " the user can give or gave a single call beyond them;"
     " whether a notice gives why the turn ended; the copy that a contained turn works on.",
-    8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart.",
+    8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart;"
+    " commands of the user, and the message that a turn goes on with after it was interrupted.",
 }
 """Contents of each version of a stored TurnState."""
 

@@ -215,7 +215,7 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
         case UserMessage():
             given = [file for file in message.files if not file.ref.problem]
             attached = [(f"Attached: {file.ref if file.ref.type else file.ref.path}", file.text) for file in given]
-            return "You" if message.by is Speaker.USER else "chatops", message.text, attached
+            return "chatops" if message.by is Speaker.MACHINE else "You", message.text, attached
         case AssistantMessage():
             who = ", ".join(part for part in (message.role, message.model) if part)
             cut_off = ", cut off" if message.incomplete else ""

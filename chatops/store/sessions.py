@@ -204,6 +204,17 @@ def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
     )
 
 
+def remove_queued(rows: Connection, session_id: SessionId, message: str, *, later: int) -> bool:
+    """Remove the queued message `message` that has `later` newer ones. Returns False if it is not there any more."""
+    found = rows.one(
+        "SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?", session_id, later
+    )
+    if found is None or text(found[1]) != message:
+        return False
+    rows.run("DELETE FROM queued_texts WHERE seq = ?", found[0])
+    return True
+
+
 def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
     """Remove the newest queued message and return it."""
     newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)

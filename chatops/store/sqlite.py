@@ -268,6 +268,10 @@ class SqliteStore:
         with self._rows.read():
             return sessions.queued_messages(self._rows, sessions.full_id(self._rows, session_id))
 
+    def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
+        with self._rows.write():
+            return sessions.remove_queued(self._rows, sessions.full_id(self._rows, session_id), text, later=later)
+
     def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
         with self._rows.write():
             taken = sessions.take_newest_queued(self._rows, sessions.full_id(self._rows, session_id))

@@ -41,9 +41,12 @@ KEYS: tuple[KeyHelp, ...] = (
         {
             "Enter": "send the message; with no text, send the queued ones",
             "ctrl+j, shift+Enter, \\ Enter": "new line",
+            "ctrl+s": "while a turn runs: interrupt it and go on with this message",
             "Up": "with no text: take back the last queued message",
+            "shift+Up, shift+Down": "with no text: mark a queued message; Delete removes it",
             "Up, Down": "earlier messages, at the first or last line",
             "/": "commands; Tab completes",
+            "!": "run a command: !git status; !! does not show it to the model",
             "@": "name a file of the workspace; it is attached to the message",
             "Esc": "stop the answer and hold the queue",
             "alt+r": "choose among the texts you sent before",

@@ -25,8 +25,9 @@ from chatops.engine.inputs import (
     ToolResultInput,
 )
 from chatops.engine.state import AwaitingModel, Finished, TurnState
-from chatops.engine.turn import advance, start, start_undo
+from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls, turn_status
+from chatops.engine.without_model import start_undo
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer
 

@@ -16,8 +16,8 @@ from chatops.domain.tools import Outcome, ToolCall, ToolResult
 from chatops.engine.acceptance import MOST_WITHOUT_JSON
 from chatops.engine.effects import CallModel
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.turn import start_gate
 from chatops.engine.view import pending_calls
+from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.state import RunFinished, RunResult, WorkflowState

@@ -12,8 +12,9 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import CancelTurn, RetryTurn
-from chatops.engine.turn import advance, start_gate
+from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
+from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.machine import turn_ended
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate

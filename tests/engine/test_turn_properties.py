@@ -12,6 +12,7 @@ from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.effects import CallModel, InspectCall, ReconcileTool, RunTool
 from chatops.engine.inputs import (
     CancelTurn,
+    CorrectTurn,
     DecideCall,
     Input,
     InspectionInput,
@@ -108,7 +109,7 @@ def _crash(world: World, data: st.DataObject) -> None:
 
 
 def _something_happens(world: World, data: st.DataObject) -> None:
-    acts = ["stale", "crash", "cancel", "switch", "narrow"] + ["perform"] * 8 * bool(world.flying)
+    acts = ["stale", "crash", "cancel", "correct", "switch", "narrow"] + ["perform"] * 8 * bool(world.flying)
     acts += ["lose"] * bool(world.flying) + ["decide"] * 4 * bool(pending_calls(world.state))
     match data.draw(st.sampled_from(acts), label="act"):
         case "perform":
@@ -123,6 +124,8 @@ def _something_happens(world: World, data: st.DataObject) -> None:
             world.decide(index, data.draw(decisions, label="decision"))
         case "cancel" if data.draw(st.integers(0, 5), label="really") == 0:
             world.feed(CancelTurn())
+        case "correct" if data.draw(st.integers(0, 3), label="really") == 0:
+            world.feed(CorrectTurn(text="no", partial_text=data.draw(st.sampled_from(["", "half"]))))
         case "switch":
             world.feed(SwitchRole(grant=data.draw(st.sampled_from(ROLES)), switch=switch("a", "b")))
         case "narrow" if data.draw(st.integers(0, 3), label="really") == 0:

@@ -15,11 +15,13 @@ from chatops.engine.state import (
     CallState,
     CallStatus,
     CheckingAnswer,
+    Correction,
     Counters,
     Deferred,
     Finished,
     Inspecting,
     Mistake,
+    OwnCommand,
     Permitted,
     Phase,
     Purpose,
@@ -151,6 +153,10 @@ def golden_states() -> dict[str, TurnState]:
             _state(CheckingAnswer(round_id=round_id, purpose=Purpose.GATHER, text='{"a": 1}')), contract=_contract()
         ),
         "gate": replace(_state(kit.in_round(*_calls())), gate=CommandGate(name="builds", command="make", timeout_s=5)),
+        "command": replace(_state(kit.in_round(*_calls())), command=OwnCommand(by=kit.ANA, decides=False)),
+        "stopping_corrected": _state(
+            Stopping(round_id=round_id, model="local", calls=_calls(), correction=Correction(text="No, the other"))
+        ),
         "stopping": _state(Stopping(round_id=round_id, model="local", calls=_calls())),
         **{
             f"finished_{status.value}": _state(Finished(result=status, answer="A \ud83d", detail="why", advice="do"))

@@ -273,6 +273,16 @@ class MemoryStore:
             memory.settings[into] = taken
             return taken
 
+    def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
+        """See `Store.remove_queued_message`."""
+        with self._write() as memory:
+            full = sessions.full_id(memory, session_id)
+            kept = [at for at, (owner, _) in enumerate(memory.texts) if owner == full]
+            if later >= len(kept) or memory.texts[kept[-1 - later]][1] != text:
+                return False
+            memory.texts.pop(kept[-1 - later])
+            return True
+
     # leases
     def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """See `Store.acquire_lease`."""

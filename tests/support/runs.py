@@ -37,8 +37,9 @@ from chatops.engine.inputs import (
 )
 from chatops.engine.inputs import Input as TurnInput
 from chatops.engine.state import AwaitingModel, TurnState
-from chatops.engine.turn import advance, start, start_gate
+from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls
+from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.messages import SummaryMessage, UserMessage
 from chatops.domain.wording import plural
-from chatops.engine.transcript import from_summary, tokens, tools_size
+from chatops.engine.transcript import from_summary, shared, tokens, tools_size
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _meter(session: "SessionView") -> list[str]:
     snapshot, grant = session.snapshot(), session.grant()
     window, used = max(1, snapshot.context_window), snapshot.context_used
     system, tools = tokens(len(grant.prompt)), tools_size(grant.tools)
-    asked = (message for message in from_summary(tuple(snapshot.messages)) if isinstance(message, UserMessage))
+    asked = (message for message in shared(from_summary(tuple(snapshot.messages))) if isinstance(message, UserMessage))
     files = sum(tokens(len(file.text)) for message in asked for file in message.files)
     parts = {
         "system": system,

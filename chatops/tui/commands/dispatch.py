@@ -1,4 +1,4 @@
-"""Dispatches typed commands. Text that starts with a slash or an exclamation mark never reaches a model."""
+"""Dispatches slash commands. Text that starts with a slash never reaches a model."""
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, sentence
@@ -6,7 +6,7 @@ from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction,
 
 def is_command(text: str) -> bool:
     """Return True if a text is for the app and not for the model. A leading space makes it a message."""
-    return text.startswith(("/", "!"))
+    return text.startswith("/")
 
 
 async def run_command(context: Context, text: str) -> Replies:
@@ -14,8 +14,6 @@ async def run_command(context: Context, text: str) -> Replies:
     # The table imports every handler, which is not needed before the first command.
     from chatops.tui.commands.table import find_command, unknown_command
 
-    if text.startswith("!"):
-        return _refused("Running a command yourself is not in this version. Ask the model to run it.")
     name, _, argument = text[1:].partition(" ")
     command = find_command(name.strip())
     if command is None:

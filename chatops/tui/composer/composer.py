@@ -62,6 +62,13 @@ class Composer(TextField):
             super().__init__()
             self.text = text
 
+    class Corrected(Message):
+        """Posted on ctrl+s: interrupt the turn and go on with `text`."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
     class Stop(Message):
         """Posted on Esc: stop the answer."""
 
@@ -70,6 +77,13 @@ class Composer(TextField):
 
     class TakeBack(Message):
         """Posted on Up with nothing typed, while messages are queued."""
+
+    class QueueKey(Message):
+        """Posted for a key that marks or removes a queued message, with nothing typed."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
 
     class ResumeQueue(Message):
         """Posted on Enter with nothing typed."""
@@ -196,6 +210,8 @@ class Composer(TextField):
         match key:
             case "enter":
                 self._enter()
+            case "ctrl+s":
+                self.send(correcting=True)
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
             case "y" if self.block_selected and not self.text:
@@ -226,6 +242,8 @@ class Composer(TextField):
                 self.post_message(self.ScrollKey(key))
             case "ctrl+up" | "ctrl+down" | "ctrl+o":
                 self.post_message(self.BlockKey(key))
+            case "shift+up" | "shift+down" | "delete" if self.queue_offered and not self.text:
+                self.post_message(self.QueueKey(key))
             case _:
                 return False
         return True
@@ -245,14 +263,14 @@ class Composer(TextField):
             return
         self.send()
 
-    def send(self) -> None:
+    def send(self, *, correcting: bool = False) -> None:
         """Post what is typed and clear it. With nothing typed, post `ResumeQueue`."""
         if not self.text:
             self.post_message(self.ResumeQueue())
         elif self.text.strip():
             text = self.take_text()
             self.typed_at = None
-            self.post_message(self.Submitted(text))
+            self.post_message(self.Corrected(text) if correcting else self.Submitted(text))
 
     def _browse(self, by: int) -> None:
         if self._at == len(self._history):

@@ -357,7 +357,17 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self.context.host.remember(text)
         return partial(self._commands.run, text)
 
-    async def _send(self, text: str) -> None:
+    @on(Composer.Corrected)
+    def corrected(self, message: Composer.Corrected) -> None:
+        """Interrupt the turn and go on with what is typed (ctrl+s). Without a turn, or for a command, just send it."""
+        message.stop()
+        if self._sending.accepts() and not is_command(message.text):
+            self.composer.add_history(message.text)
+            self._start(partial(self._send, message.text, correcting=True), group="submit")
+        else:
+            self.submitted(Composer.Submitted(message.text))
+
+    async def _send(self, text: str, *, correcting: bool = False) -> None:
         # The request comes before the next frame, unless storing the message takes longer than a user would notice.
         frames = contextlib.ExitStack()
         frames.enter_context(self.app.batch_update())
@@ -371,7 +381,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         # Not a timer of Textual, which is a task that would run before the request.
         timer = asyncio.get_running_loop().call_later(HELD_S, overdue)
         try:
-            await self._sending.send(text)
+            await self._sending.send(text, correcting=correcting)
             # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
             await asyncio.sleep(HELD_S / 4)
         except ChatopsError as error:
@@ -388,6 +398,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Take the newest queued message back into the composer (Up with nothing typed)."""
         message.stop()
         self._start(self._sending.take_back, group="take back")
+
+    @on(Composer.QueueKey)
+    def queue_key(self, message: Composer.QueueKey) -> None:
+        """Mark a queued message (shift+Up, shift+Down), or remove the marked one (Delete)."""
+        message.stop()
+        if message.key == "delete":
+            self._start(self._sending.remove_marked, group="take back")
+        else:
+            self._sending.mark(-1 if message.key == "shift+down" else 1)
+            self._list_sent()
 
     @on(Composer.ResumeQueue)
     def resume_queue(self, message: Composer.ResumeQueue) -> None:

@@ -11,9 +11,13 @@ from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import QueuedMessages
 
 if TYPE_CHECKING:
+    from chatops.engine.effects import ComposerDraft
+    from chatops.runtime.session import Session
     from chatops.runtime.view import Snapshot
 
 _STORED = "Stored. Sent as soon as the session is open:"
+_MARKED = "Delete removes the marked message. shift+Up and shift+Down mark another one:"
+_CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
 _NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 
 
@@ -69,6 +73,8 @@ class SendingPresenter:
         """Create the presenter. For `keep_unsent` see `Outbox`."""
         self._composer = composer
         self._shown: Shown | None = None
+        self._marked = -1
+        """The queued message that Delete removes, by the number of newer ones; -1: none."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self.outbox = Outbox(keep_unsent)
@@ -90,17 +96,23 @@ class SendingPresenter:
         """Return True if a message can be submitted now. Otherwise it belongs into the outbox."""
         return self._shown is not None and not self.outbox.submitting
 
-    async def send(self, text: str) -> None:
-        """Send a message. It is part of the draft until the session stores it.
+    async def send(self, text: str, *, correcting: bool = False) -> None:
+        """Send a message, or run a command of the user (``!``, or ``!!`` so that no model gets it).
+
+        It is part of the draft until the session stores it. `correcting`: interrupt the turn, which goes on with it.
 
         Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
         session if another one is shown now.
         """
-        sending = self._shown
+        sending, self._marked = self._shown, -1
         assert sending is not None
         try:
             with self.drafts.until_stored(text) as leave:
-                await sending.session.owned("The message was not sent").submit(text.strip(), draft=leave)
+                session = sending.session.owned("The message was not sent")
+                if text.startswith("!"):
+                    await _run_command(session, text[1:], draft=leave)
+                elif not (correcting and await session.conversation.correct(text.strip(), draft=leave)):
+                    await session.submit(text.strip(), draft=leave)
         except ChatopsError:
             if sending is self._shown:
                 self.give_back(text)
@@ -158,6 +170,30 @@ class SendingPresenter:
         else:
             self._composer.recall()
 
+    def mark(self, by: int) -> None:
+        """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
+        queued = self._shown.session.snapshot().queued if self._shown is not None else ()
+        self._marked = max(-1, min(len(queued) - 1, self._marked + by))
+
+    async def remove_marked(self) -> None:
+        """Remove the marked message from the queue; its text stays in the history. Mark the newest if none is marked.
+
+        Raises ChatopsError if the queue could not be changed.
+        """
+        shown = self._shown
+        queued = shown.session.snapshot().queued if shown is not None else ()
+        if shown is None or not queued:
+            return
+        if not 0 <= self._marked < len(queued):
+            self.mark(1)
+            return
+        text, later = queued[-1 - self._marked], self._marked
+        session = shown.session.owned("The queue was not changed")
+        self._composer.add_history(text)
+        shown.host.remember(text)
+        if await session.conversation.remove_queued(text, later=later):
+            self._marked = min(later, len(queued) - 2)
+
     async def resume_queue(self) -> None:
         """Send a queue that is on hold. Raises ChatopsError if that fails."""
         shown = self._shown
@@ -173,7 +209,21 @@ class SendingPresenter:
             queued, running = snapshot.queued, shown.run is not None and not shown.run.over
             heading = queue_heading(snapshot, running=running, followed=shown.follows)
         self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
-        sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading)
+        if shown is not None and (correction := shown.session.snapshot().correction):
+            queued, heading = (correction, *queued), _CORRECTING
+        if not self._composer.queue_offered or self._composer.text:
+            self._marked = -1
+        marked = len(queued) - 1 - self._marked if 0 <= self._marked < len(queued) else -1
+        heading = _MARKED if marked >= 0 else heading
+        sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
+
+
+async def _run_command(session: "Session", text: str, *, draft: "Callable[[], ComposerDraft | None]") -> None:
+    private = text.startswith("!")
+    command = text.removeprefix("!").strip()
+    if not command:
+        raise ChatopsError("Write a command after the !: !git status")
+    await session.conversation.run_command(command, private=private, draft=draft)
 
 
 def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool) -> str:

@@ -74,11 +74,17 @@ class Notices(_Lines):
 class QueuedMessages(_Lines):
     """Messages that were sent and are not in the transcript yet, under a heading that says what happens to them."""
 
-    def show(self, texts: Sequence[str], *, heading: str = "") -> None:
-        """Show the start of each text, oldest first. If there are too many, show the first and the last."""
+    def show(self, texts: Sequence[str], *, heading: str = "", marked: int = -1) -> None:
+        """Show the start of each text, oldest first, and a sign beside the one that is `marked`.
+
+        If there are too many, show the first and the last, or the ones around the marked one.
+        """
         self.display = bool(texts)
-        lines = [f"❯ {_beginning(text)}" for text in texts]
-        if len(lines) > MOST_LINES:
+        lines = [f"{'▶' if at == marked else '❯'} {_beginning(text)}" for at, text in enumerate(texts)]
+        if len(lines) > MOST_LINES and marked >= 0:
+            start = max(0, min(marked - 1, len(lines) - MOST_LINES))
+            lines = lines[start : start + MOST_LINES]
+        elif len(lines) > MOST_LINES:
             lines[1:-1] = [f"  … {len(lines) - 2} more"]
         self.update(Content("\n".join([heading, *lines] if heading else lines)))
 

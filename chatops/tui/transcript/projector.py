@@ -58,6 +58,7 @@ from chatops.domain.events import (
     ToolFinished,
     ToolOutput,
     ToolStarted,
+    TurnCorrected,
     TurnFinished,
     TurnPaused,
     TurnStarted,
@@ -166,8 +167,8 @@ class Projector:
         """Return the operations for one event."""
         event = published.event
         match event:
-            case TurnStarted():
-                return self._turn_started(event)
+            case TurnStarted() | TurnCorrected():
+                return self._user_spoke(event)
             case TextDelta():
                 return self._grow(AnswerBlock(id=event.id, text="", open=True), event.text)
             case ReasoningDelta():
@@ -209,7 +210,10 @@ class Projector:
                 known = self.blocks.get(key)
                 return [self._put(replace(known, text=text))] if isinstance(known, NoticeBlock) else []
 
-    def _turn_started(self, event: TurnStarted) -> list[Op]:
+    def _user_spoke(self, event: TurnStarted | TurnCorrected) -> list[Op]:
+        if isinstance(event, TurnCorrected):
+            said = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
+            return [*self._close_open(""), self._put(said)]
         self._turn, self._turn_answer, self._refused = event.id, "", ""
         if not event.model:
             # No model is called: the turn runs the command of a gate.

@@ -72,7 +72,8 @@ def stored_blocks(
             case UserMessage(by=Speaker.MACHINE):
                 yield refused_answer_block(message.id, message.text)
             case UserMessage():
-                yield UserBlock(id=f"{turn}.user", text=message.text, role=role)
+                files = tuple(file.ref for file in message.files)
+                yield UserBlock(id=message.id, text=message.text, files=files, role=role)
             case AssistantMessage():
                 cards = _cards(message, results.get(place, ()), asked, drawn)
                 yield from _reply(message, cards, in_run=in_run)
@@ -93,7 +94,7 @@ def stored_blocks(
 def _opened(message: UserMessage, head: RunTurn | None, role: str) -> Block:
     """Return the block of a user's message. In a run, it is the line that starts an attempt."""
     turn = turn_of(message)
-    if message.by is Speaker.USER:
+    if message.by is not Speaker.MACHINE:
         files = tuple(file.ref for file in message.files)
         return UserBlock(id=f"{turn}.user", text=message.text, files=files, role=role)
     return step_block(turn, head or unknown_run_turn(message.text), message.text)

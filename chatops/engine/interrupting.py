@@ -1,0 +1,112 @@
+"""Interrupting a turn: the user cancels it, or corrects it with a message that it goes on with.
+
+Either way the reply in flight is aborted, calls that have not started do not run, and running ones are stopped. The
+turn waits for those (`Stopping`), because each call needs a true result before anything else is said.
+"""
+
+from dataclasses import replace
+
+from chatops.domain.events import Status, TurnStatus
+from chatops.domain.ids import RoundId
+from chatops.domain.tools import Interruption, Outcome, ResultSource
+from chatops.engine import calls, containment, feedback, rounds
+from chatops.engine.draft import Draft
+from chatops.engine.effects import AbortModel, CancelTool
+from chatops.engine.inputs import CancelTurn, CorrectTurn
+from chatops.engine.state import (
+    AwaitingDecision,
+    AwaitingModel,
+    CheckingAnswer,
+    Correction,
+    Finished,
+    InRound,
+    Reconciling,
+    Settled,
+    Started,
+    Stopping,
+)
+
+
+def interrupted(draft: Draft, event: CancelTurn | CorrectTurn) -> None:
+    """End the turn, or go on with the user's message, once nothing runs any more."""
+    if isinstance(event, CancelTurn):
+        _cancelled(draft, event)
+    else:
+        _corrected(draft, event)
+
+
+def _cancelled(draft: Draft, event: CancelTurn) -> None:
+    phase = draft.state.phase
+    match phase:
+        case AwaitingModel(round_id=number):
+            _abort_reply(draft, phase, number, event)
+            rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
+        case CheckingAnswer(text=text):
+            rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
+        case InRound() if containment.is_apply_round(draft):
+            # Applying is not stopped half-way, and only the user's decision discards the changes.
+            pass
+        case InRound():
+            _stop_calls(draft, phase, None)
+        case Stopping() | Finished():
+            pass
+
+
+def _corrected(draft: Draft, event: CorrectTurn) -> None:
+    state, phase = draft.state, draft.state.phase
+    alone = state.gate is not None or state.command is not None
+    if state.contract is not None or alone or containment.is_apply_round(draft):
+        # There is no model to go on, or it works for a workflow, or only a decision goes on.
+        return
+    correction = Correction(text=event.text, files=event.files)
+    match phase:
+        case AwaitingModel(round_id=number):
+            _abort_reply(draft, phase, number, event)
+            rounds.take_correction(draft, correction)
+            rounds.ask_model(draft)
+        case InRound():
+            _stop_calls(draft, phase, correction)
+        case Stopping(correction=None):
+            draft.set_phase(replace(phase, correction=correction))
+        case Stopping(correction=Correction() as first):
+            text, files = f"{first.text}\n\n{event.text}", (*first.files, *event.files)
+            draft.set_phase(replace(phase, correction=Correction(text=text, files=files)))
+        case CheckingAnswer() | Finished():
+            return
+    draft.composer = event.draft
+
+
+def _abort_reply(draft: Draft, phase: AwaitingModel, number: RoundId, event: CancelTurn | CorrectTurn) -> None:
+    model = rounds.target_of(draft, phase).name
+    draft.effects.append(AbortModel(round_id=number))
+    rounds.keep_partial(draft, event.partial_text, event.partial_reasoning, model)
+    rounds.close_round(draft, number, model, Status.ERROR)
+
+
+def _stop_calls(draft: Draft, phase: InRound, correction: Correction | None) -> None:
+    for index in range(len(phase.calls)):
+        _stop_call(draft, index, feedback.STOPPED if correction is None else feedback.CORRECTED)
+    stopping = Stopping(round_id=phase.round_id, model=phase.model, calls=draft.calls(), correction=correction)
+    draft.set_phase(stopping)
+    rounds.continue_round(draft)
+
+
+def _stop_call(draft: Draft, index: int, text: str) -> None:
+    one = draft.calls()[index]
+    match one.status:
+        case Started():
+            draft.effects.append(CancelTool(call_id=one.call.id))
+        case Settled():
+            pass
+        case Reconciling(attempt=attempt, known=known):
+            _leave_unknown(draft, index, attempt, known)
+        case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.outcome_unknown:
+            _leave_unknown(draft, index, attempt, known)
+        case _:
+            calls.settle(draft, index, Outcome.INTERRUPTED, text, source=ResultSource.STOPPED)
+
+
+def _leave_unknown(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
+    result = feedback.unknown_result(known)
+    draft.close_attempt(draft.calls()[index], attempt, result)
+    calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)

@@ -1,0 +1,146 @@
+"""Turns that begin without a model: a gate's command, a command of the user, the question whether to undo changes.
+
+Each is one call, which is inspected, judged, stored and run like any other.
+"""
+
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.decisions import Principal
+from chatops.domain.events import RoundStarted, TurnStarted, TurnStatus
+from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
+from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.sanitize import reveal
+from chatops.domain.tools import ToolCall
+from chatops.engine import containment, inspection, rounds
+from chatops.engine.draft import Draft
+from chatops.engine.effects import TurnStep
+from chatops.engine.state import (
+    CallState,
+    Containment,
+    ContainmentKind,
+    Finished,
+    InRound,
+    Inspecting,
+    OwnCommand,
+    TurnState,
+)
+from chatops.policy.grant import Grant
+from chatops.policy.workflow import GATE_TOOL, CommandGate
+
+PLAIN = 400
+"""Characters of the longest command whose text in the message field can be read at a glance."""
+
+
+def start_undo(
+    *,
+    turn_id: TurnId,
+    session_id: SessionId,
+    parent_id: MessageId | None,
+    grant: Grant,
+    history: tuple[Message, ...],
+    name: str,
+) -> TurnStep:
+    """Start a turn without a model that asks to take back what a contained turn changed; `name` is that of its copy."""
+    end = Finished(result=TurnStatus.ANSWERED, answer="")
+    blank = TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=parent_id,
+        grant=grant,
+        phase=end,
+        history=history,
+        containment=Containment(name=name, kind=ContainmentKind.UNDO),
+    )
+    draft = Draft(blank)
+    text = "/contain undo"
+    draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
+    containment.put_apply_call(draft, end, {"turn": name, "undo": True})
+    return draft.step()
+
+
+def start_gate(
+    *,
+    turn_id: TurnId,
+    session_id: SessionId,
+    grant: Grant,
+    gate: CommandGate,
+) -> TurnStep:
+    """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
+    # The phase is a placeholder: the first round replaces it before the step is made.
+    blank = TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=None,
+        grant=grant,
+        phase=Finished(result=TurnStatus.RUNNING, answer=""),
+        gate=gate,
+    )
+    draft = Draft(blank)
+    arguments: dict[str, JsonValue] = {"command": gate.command}
+    if gate.timeout_s is not None:
+        arguments["timeout_s"] = gate.timeout_s
+    text = f"[chatops] Gate {gate.name}: {gate.command}"
+    _open_round(draft, UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE), arguments)
+    return draft.step()
+
+
+def start_command(
+    *,
+    turn_id: TurnId,
+    session_id: SessionId,
+    parent_id: MessageId | None,
+    grant: Grant,
+    history: tuple[Message, ...],
+    command: str,
+    private: bool,
+    by: Principal,
+) -> TurnStep:
+    """Start a turn whose only call is a shell command that the user has typed.
+
+    The call is judged like one of the model. Where it asks, the user's typing it is the decision, see
+    `inspection`. If it is `private`, no model gets it or its result.
+    """
+    plain = len(command) <= PLAIN and reveal(command, newlines=False) == command
+    # The phase is a placeholder: the round replaces it before the step is made.
+    blank = TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=parent_id,
+        grant=grant,
+        phase=Finished(result=TurnStatus.RUNNING, answer=""),
+        history=history,
+        command=OwnCommand(by=by, decides=plain),
+    )
+    draft = Draft(blank)
+    text = f"{'!!' if private else '!'}{command}"
+    said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)
+    _open_round(draft, said, {"command": command})
+    return draft.step()
+
+
+def _open_round(draft: Draft, said: UserMessage, arguments: dict[str, JsonValue]) -> None:
+    """Open the turn with a message, and its round with a call of the shell."""
+    state = draft.state
+    number = round_id(state.turn_id, 1)
+    call = ToolCall(id=call_id(number, 1), name=GATE_TOOL, arguments=canonical(arguments))
+    draft.say(said)
+    draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
+    # Only a gate has no model at all: what the user runs stands between messages to one.
+    model = "" if state.command is None else state.grant.models[0].name
+    draft.events += (
+        TurnStarted(id=state.turn_id, parent_id=state.session_id, text=said.text, role=state.grant.role, model=model),
+        RoundStarted(id=number, parent_id=state.turn_id, model=""),
+    )
+    draft.set_phase(
+        InRound(
+            round_id=number,
+            proposed_under=state.grant,
+            said="",
+            model="",
+            calls=(CallState(call=call, status=Inspecting()),),
+        )
+    )
+    inspection.triage(draft, 0)
+    rounds.continue_round(draft)

@@ -1,0 +1,139 @@
+"""A command of the user, a correction, and the queue, with a real store, the real tools and the demo model."""
+
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved
+from chatops.domain.errors import ChatopsError
+from chatops.domain.events import ApprovalRequested, TurnStatus
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.tools import Outcome
+from chatops.engine.transcript import fit, shared
+from chatops.runtime.queue import no_draft
+from chatops.runtime.session import Session
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
+from tests.runtime.demo_session import demo_session, settled, users
+from tests.support.waiting import until
+
+
+async def run(session: Session, command: str, *, private: bool = False) -> ToolMessage:
+    await session.conversation.run_command(command, private=private, draft=no_draft)
+    await settled(session)
+    (*_, result) = (m for m in session.snapshot().messages if isinstance(m, ToolMessage))
+    return result
+
+
+def sent(session: Session) -> tuple[Message, ...]:
+    """What the next request would hold."""
+    grant = session.grant()
+    messages = session.snapshot().messages
+    return fit(messages, system="", tools=(), model=grant.models[0]).messages
+
+
+async def test_a_typed_command_runs_in_the_sandbox_without_a_dialog_and_is_offered_to_the_model(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, events):
+        result = await run(session, "echo made > one; cat one")
+        assert (result.outcome, result.content.strip()) == (Outcome.SUCCESS, "made")
+        assert not any(isinstance(event, ApprovalRequested) for event in events)
+        (row,) = app.store.decisions()
+        assert (row.tool, row.decision, row.by.uid) == ("shell_exec", Approved(), session._services.by.uid)
+        first, *_ = sent(session)
+        assert isinstance(first, UserMessage)
+        assert first.content == "[chatops] The user ran this command: !echo made > one; cat one"
+        await session.submit("list .")
+        await settled(session)
+        assert users(session) == ["!echo made > one; cat one", "list ."]
+
+
+async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.submit("list .")
+        await settled(session)
+        before = sent(session)
+        result = await run(session, "echo secret", private=True)
+        assert result.content.strip() == "secret"
+        assert users(session)[-1] == "!!echo secret"
+        assert sent(session) == before
+        kept = session.session_id
+        await session.aclose()
+        app = App(Options(workspace=tmp_path))
+        try:
+            again = await app.open_session(kept, attended=True)
+            assert "secret" not in str(shared(again.snapshot().messages))
+        finally:
+            await app.aclose()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["touch one\ntouch two", "touch one \u202e eno", f"touch one {'x' * 400}", "touch one\r", "t\u043euch one"],
+    ids=["two lines", "bidi", "long", "return", "lookalike"],
+)
+async def test_what_cannot_be_read_at_a_glance_asks(tmp_path: Path, command: str) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.conversation.run_command(command, private=False, draft=no_draft)
+        assert await settled(session) is TurnStatus.PAUSED
+        assert [one.facts.command for one in session.pending] == [command]
+        assert not (tmp_path / "one").exists()
+
+
+async def test_a_role_without_the_shell_runs_nothing(tmp_path: Path) -> None:
+    async with demo_session(tmp_path, role="researcher") as (_, session, _events):
+        result = await run(session, "touch one")
+        assert result.outcome is Outcome.DENIED
+        assert session.snapshot().status is TurnStatus.ANSWERED
+        assert not (tmp_path / "one").exists()
+
+
+async def test_a_revoked_tool_and_a_refused_path_hold_for_the_user_too(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, _events):
+        home = app.paths.data
+        assert (await run(session, f"cat {home}/chatops.db")).outcome is not Outcome.SUCCESS
+        await session.revoke_tool("shell_exec")
+        assert (await run(session, "touch one")).outcome is Outcome.DENIED
+        assert not (tmp_path / "one").exists()
+
+
+async def test_during_a_turn_it_is_refused(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.submit("run `touch one`")
+        await settled(session)
+        await session.submit("list .")
+        with pytest.raises(ChatopsError, match="The command was not run: a turn is unfinished"):
+            await run(session, "touch two")
+        assert len(session.pending) == 1
+        assert not (tmp_path / "two").exists()
+
+
+async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.submit("run `touch one`")
+        await settled(session)
+        for text in ("a", "b", "a"):
+            await session.submit(text)
+        await session._cancel_turn()
+        await run(session, "true")
+        assert session.snapshot().queue_held
+        assert session.snapshot().queued == ("a", "b", "a")
+        assert not await session.conversation.remove_queued("a", later=1)
+        assert await session.conversation.remove_queued("a", later=2)
+        assert session.snapshot().queued == ("b", "a")
+
+
+async def test_a_correction_goes_on_in_the_same_turn(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        assert not await session.conversation.correct("list .", draft=no_draft)
+        await session.submit("run `touch one`")
+        await settled(session)
+        state = session.state
+        assert state is not None
+        assert await session.conversation.correct("list .", draft=no_draft)
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        assert session.state is not None
+        assert session.state.turn_id == state.turn_id
+        assert users(session) == ["run `touch one`", "list ."]
+        assert not (tmp_path / "one").exists()
+        last = session.snapshot().messages[-1]
+        assert isinstance(last, AssistantMessage)
