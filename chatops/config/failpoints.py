@@ -43,6 +43,9 @@ OtherPoint = Literal[
     "after_spawn",
     "before_rename",
     "after_rename",
+    # A file's earlier content is kept; what an undo puts back is listed.
+    "kept",
+    "undo_listed",
     # Each step of a contained turn's copy, of freezing its changes and of applying them.
     "contained",
     # After a restart, a tool was asked whether a started call took effect.

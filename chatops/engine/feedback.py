@@ -67,8 +67,8 @@ def discarded(reason: str) -> str:
 
 
 def not_undone(reason: str) -> str:
-    """Return the note about changes of a contained turn that the user decided not to take back."""
-    return f"The changes of the contained turn stay applied; the user did not take them back.{_because(reason)}"
+    """Return the note about changes that the user decided not to take back."""
+    return f"The changes stay applied; the user did not take them back.{_because(reason)}"
 
 
 def sent_back(reason: str) -> str:

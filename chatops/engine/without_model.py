@@ -39,7 +39,7 @@ def start_undo(
     history: tuple[Message, ...],
     name: str,
 ) -> TurnStep:
-    """Start a turn without a model that asks to take back what a contained turn changed; `name` is that of its copy."""
+    """Start a turn without a model that asks to take back what turns have changed; `name` is that of the list."""
     end = Finished(result=TurnStatus.ANSWERED, answer="")
     blank = TurnState(
         turn_id=turn_id,

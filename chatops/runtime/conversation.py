@@ -1,20 +1,70 @@
-"""What a user can do to a conversation besides sending a message: correct the turn, run a command of their own."""
+"""What a user can do to a conversation besides sending a message: correct it, run a command, take turns back."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from chatops.domain.errors import SessionBusyError
+from chatops.domain.errors import ChatopsError, SessionBusyError, ToolFailedError
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
+from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CorrectTurn
-from chatops.engine.without_model import start_command
+from chatops.engine.view import in_flight, settled_so_far
+from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
 from chatops.runtime.queue import MessageQueue
 from chatops.runtime.services import Services
 from chatops.runtime.turns import Turns
+from chatops.store.base import SessionInfo
+from chatops.tools.threads import in_thread
 
+if TYPE_CHECKING:
+    from chatops.tools.contained.undoing import UndoList
+
+_MOST_OF_A_CALL = 200
+_ELSEWHERE = frozenset({"memory_write"})
+"""Built-in tools that write, and not in the workspace."""
 Left = Callable[[], ComposerDraft | None]
 """Called when a text is about to be stored; returns the draft to store with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """The copy in which a conversation continues after an undo."""
+
+    session_id: SessionId
+    asks: bool
+    """True if a pending question in it is about files to put back."""
+    cannot: tuple[str, ...]
+    """Lines about what cannot be taken back."""
+
+
+def messages_from(before: MessageId, messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages from one on. Raises ChatopsError if it is not there."""
+    at = next((at for at, one in enumerate(messages) if one.id == before), None)
+    if at is None:
+        raise ChatopsError("That message is not in this session any more.")
+    return messages[at:]
+
+
+def effects_besides(messages: Sequence[Message]) -> dict[CallId, str]:
+    """Return the calls that may have had an effect, each with what to tell the user if it cannot be taken back."""
+    found: dict[CallId, str] = {}
+    for message in messages:
+        if not isinstance(message, ToolMessage) or message.outcome in (Outcome.DENIED, Outcome.INVALID):
+            continue
+        known = BUILT_IN_TOOLS.get(message.tool)
+        if known is None or known.runs_anything or message.tool in _ELSEWHERE:
+            found[message.call_id] = one_line(f"{message.tool} {message.arguments}", most=_MOST_OF_A_CALL)
+        elif message.facts.wrote:
+            found[message.call_id] = (
+                f"{one_line(message.facts.wrote, most=_MOST_OF_A_CALL)}: what was there is not kept"
+            )
+    return found
 
 
 class Conversation:
@@ -72,6 +122,51 @@ class Conversation:
                 return replace(step, draft=draft())
 
             await turns.begin(info, turns.settings, make)
+
+    async def undo(self, before: MessageId) -> Undone:
+        """Continue in a copy that ends before a message, which asks to put back the files changed since.
+
+        The copy and its question are stored in one step. Raises SessionBusyError while a turn runs.
+        """
+        turns = self._turns
+        turns.check_owned()
+        async with turns.submitting:
+            state = turns.runner.state
+            if turns.workflow or (state is not None and in_flight(state)):
+                raise SessionBusyError("Nothing was undone: a turn is running.", advice="Stop it first with Esc.")
+            info = await turns.stored()
+            await turns.runner.catch_up()
+            current = (*state.messages, *settled_so_far(state)) if state is not None else ()
+            listed = await self._listed(info.id, messages_from(before, (*turns.history.messages, *current)))
+            grant = turns.settings.grant(self._services.rights)
+
+            def begin(copy: SessionInfo) -> TurnStep:
+                first = TurnId(f"{copy.id}.1")
+                return start_undo(
+                    turn_id=first,
+                    session_id=copy.id,
+                    parent_id=copy.head,
+                    grant=grant,
+                    history=(),
+                    name=listed.name,
+                )
+
+            fork = partial(self._services.store.fork_session, info.id, before=before)
+            copy = await self._services.worker(partial(fork, begin=begin) if listed.name else fork)
+        return Undone(session_id=copy.id, asks=bool(listed.name), cannot=listed.cannot)
+
+    async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
+        from chatops.tools.contained.undoing import UndoList
+
+        calls = effects_besides(messages)
+        if self._services.contained is None:
+            return UndoList(name="", cannot=tuple(calls.values()))
+        taken = dict.fromkeys(message.id.rpartition(".m")[0] for message in messages)
+        listing = partial(self._services.contained().undo_list, session_id=session_id, turns=tuple(taken), calls=calls)
+        try:
+            return await in_thread(listing, self._services.workspace)
+        except (OSError, ToolFailedError) as error:
+            raise ChatopsError(f"Nothing was undone: {error}") from error
 
     async def remove_queued(self, text: str, *, later: int) -> bool:
         """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""

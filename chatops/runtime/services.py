@@ -1,6 +1,6 @@
 """Services that all sessions share. They are made in `wiring` and outlive each session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +18,7 @@ from chatops.tools.base import Tool, ToolContext
 
 if TYPE_CHECKING:
     from chatops.tools.contained.text import ContainedReview
+    from chatops.tools.contained.undoing import UndoList
 
 
 class ToolLookup(Protocol):
@@ -41,6 +42,15 @@ class ContainedTurnsService(Protocol):
 
     def last_applied(self, workspace: Path) -> str:
         """Return the contained turn whose changes were applied last and can be undone; empty if there is none."""
+        ...
+
+    def undo_list(
+        self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
+    ) -> "UndoList":
+        """Store the list of what undoing `turns` puts back. Raises ToolFailedError and OSError.
+
+        `calls` are their other calls that may have had an effect, with a text for the user.
+        """
         ...
 
     def review(self, arguments: str) -> "ContainedReview":

@@ -220,8 +220,17 @@ class Store(Protocol):
         """Delete a session and all that only it has, in the backup too. Its decisions stay in the log."""
         ...
 
-    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
-        """Create a session that shares the history, or that before a message. Its rules are not copied."""
+    def fork_session(
+        self,
+        session_id: SessionId,
+        *,
+        before: MessageId | None = None,
+        begin: Callable[[SessionInfo], TurnStep] | None = None,
+    ) -> SessionInfo:
+        """Create a session that shares the history, or that before a message. Its rules are not copied.
+
+        `begin` makes the first step of a turn in it, which is stored with it.
+        """
         ...
 
     def append_message(self, session_id: SessionId, message: Message) -> None:

@@ -152,11 +152,19 @@ class SqliteStore:
             search.remove_index(self.path)
             files.SessionFiles(self.path.with_name("files")).forget(full)
 
-    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
+    def fork_session(
+        self,
+        session_id: SessionId,
+        *,
+        before: MessageId | None = None,
+        begin: Callable[[SessionInfo], TurnStep] | None = None,
+    ) -> SessionInfo:
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             copy = sessions.fork(self._rows, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            if begin is not None:
+                turns.commit(self._rows, begin(copy), now=now, writer=self._writer, process=self._process())
         if not self.unsaved:
             files.SessionFiles(self.path.with_name("files")).share(full, copy.id)
         return copy

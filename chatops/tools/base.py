@@ -45,6 +45,8 @@ class ToolContext:
     """The workspace, while a call is inspected in a copy of it that is `workspace` here; None: there is no copy."""
     mounts: tuple[Mount, ...] = ()
     """Further paths that a command sees in the workspace, mounted after it."""
+    kept: Path | None = None
+    """Folder in which file tools keep what they replace, for ``/undo``; None: they keep nothing."""
     contained: str = ""
     """Name of the contained turn's copy that the call works on; empty: it works on the workspace."""
     output: Callable[[str], None] = lambda text: None

@@ -24,6 +24,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
+from chatops.tools.contained.kept import keep
 from chatops.tools.diff import unified
 from chatops.tools.function import file_result, tool
 from chatops.tools.gitignore import GitIgnore
@@ -374,6 +375,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
     Raises ToolFailedError unless the contents before and after are those that `facts` name.
     """
     expected = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
+    made = _missing_folders(path, context=context)
     with opened_folder(path.parent, context=context, create=True) as folder:
         before = content_of(path, context=context, limit=MAX_EDITED)
         if tuple(expected) != (_hash(before), _hash(after)):
@@ -387,6 +389,8 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
                 _keep_mode(handle.fileno(), name=path.name, folder=folder)
                 handle.flush()
                 os.fsync(handle.fileno())
+                mode = os.fstat(handle.fileno()).st_mode & 0o777
+            keep(path, before, after, mode=mode, folder=folder, made=made, context=context)
             reach("before_rename")
             os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             reach("after_rename")
@@ -395,6 +399,13 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
             raise
         os.fsync(folder)
     return _done(path, context=context)
+
+
+def _missing_folders(path: Path, *, context: ToolContext) -> tuple[str, ...]:
+    """Return the folders of the workspace that the file needs and that do not exist, from the top down."""
+    present = _nearest_existing(path.parent)
+    missing = [one for one in path.parents if one != present and one.is_relative_to(present)]
+    return tuple(str(one.relative_to(context.workspace)) for one in reversed(missing))
 
 
 def _temporary(path: Path, *, context: ToolContext) -> str:

@@ -15,6 +15,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "role": "ctrl+r",
         "next-role": "shift+tab",
+        "correct": "ctrl+s",
         "history": "alt+r",
         "find": "ctrl+f",
         "pending": "ctrl+g",

@@ -475,7 +475,7 @@ class App:
 
         for name in MOUNTED:
             remove_mount_point(self.workspace / name)
-        if (self.paths.data / "contained").is_dir() and not self._swept:
+        if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._swept:
             self._swept = True
             # The worker thread also commits, so this has ended before a call is started.
             self._worker_thread().later(self._clean_contained)
@@ -527,6 +527,7 @@ class App:
             sandbox=self.sandbox(),
             output=self.outputs.keeping(call_id, attempt, output),
             keep_file=partial(self.files.keep, session_id),
+            kept=self.paths.data / "kept",
         )
 
     def _attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":

@@ -133,3 +133,37 @@ def test_another_window_sees_the_queue_and_gets_it_with_the_session(installation
             second.press("enter")
             second.wait_for("You said: third")
         assert asked(server) == ["go", "second", "third"]
+
+
+@pytest.mark.more
+def test_a_marked_message_is_removed_and_stays_in_the_history(installation: Installation) -> None:
+    with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as terminal:
+        terminal.press("shift+up", "shift+up")
+        terminal.wait_for("Delete removes the marked message")
+        terminal.wait_for("▶ second\n")
+        terminal.press("delete")
+        terminal.wait_for("1 queued")
+        assert "second" not in terminal.text()
+        terminal.press("escape")
+        terminal.wait_for(HELD)
+        terminal.press("enter")
+        terminal.wait_for("You said: third")
+        assert asked(server) == ["go", "third"]
+
+
+def test_a_correction_goes_on_in_the_same_turn_and_survives_a_kill(installation: Installation) -> None:
+    with FakeOpenAI(tells_a_story) as server:
+        with telling(installation, server, "second") as terminal:
+            terminal.send("no, shorter")
+            terminal.press("ctrl+s")
+            terminal.wait_for("You said: no, shorter")
+            terminal.wait_for("You said: second")
+            last = [request.last_user for request in server.requests]
+            assert last == ["go", "no, shorter", "second"]
+            said = [message["content"] for message in server.requests[1].body["messages"][1:]]
+            assert said[0] == "go"
+            assert said[1].startswith(STORY)
+            terminal.kill9()
+        with installation.open("-c") as terminal:
+            terminal.wait_for("no, shorter")
+        assert server.violations == []

@@ -1,5 +1,9 @@
 """A command of the user, a correction, and the queue, with a real store, the real tools and the demo model."""
 
+import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,3 +141,42 @@ async def test_a_correction_goes_on_in_the_same_turn(tmp_path: Path) -> None:
         assert not (tmp_path / "one").exists()
         last = session.snapshot().messages[-1]
         assert isinstance(last, AssistantMessage)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("point", ["after_spawn", "before_tool", "after_inspect", "in_commit:2", "after_tool"])
+def test_a_command_never_runs_twice_over_a_kill(tmp_path: Path, point: str) -> None:
+    """Whatever the kill left, the next start shows it and runs nothing more by itself than was decided once."""
+    place = tmp_path / "ws"
+    place.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "tests.runtime.test_conversation", str(place)]
+    failpoint = point if ":" in point else f"{point}:1"
+    killed = subprocess.run(
+        command, env={**environment, "CHATOPS_FAILPOINT": failpoint}, cwd=tmp_path, timeout=120, check=False
+    )
+    assert killed.returncode == -9
+    for _ in range(2):
+        assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
+    assert len((place / "log").read_text().splitlines() if (place / "log").exists() else []) <= 1
+
+
+async def _run_or_resume(place: Path) -> None:
+    """Run the command in a new session, or open the one that there is and decide nothing."""
+    app = App(Options(workspace=place, role="coder"))
+    try:
+        turns = app.store.unfinished_turns()
+        known = [app.store.load_turn(turn).session_id for turn in turns]
+        known += [info.id for info in app.store.sessions(workspace=str(place))]
+        session = await app.open_session(known[0] if known else None, attended=True)
+        if known:
+            await session.resume()
+            await settled(session)
+        else:
+            await run(session, "echo ran >> log")
+    finally:
+        await app.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(_run_or_resume(Path(sys.argv[1])))

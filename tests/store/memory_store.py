@@ -125,11 +125,20 @@ class MemoryStore:
     def update_index(self, *, go_on: Callable[[], bool]) -> None:
         """See `Store.update_index`."""
 
-    def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionInfo:
+    def fork_session(
+        self,
+        session_id: SessionId,
+        *,
+        before: MessageId | None = None,
+        begin: Callable[[SessionInfo], TurnStep] | None = None,
+    ) -> SessionInfo:
         """See `Store.fork_session`."""
         with self._write() as memory:
             full, now = sessions.full_id(memory, session_id), self._clock()
-            return sessions.fork(memory, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            made = sessions.fork(memory, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            if begin is not None:
+                turns.commit(memory, begin(made), now=now, writer=self, process=self._process())
+            return made
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
         """See `Store.append_message`."""

@@ -49,6 +49,8 @@ _KEYS = {
     "space": " ",
     "backspace": "\x7f",
     "delete": "\x1b[3~",
+    "shift+up": "\x1b[1;2A",
+    "shift+down": "\x1b[1;2B",
     "insert": "\x1b[2~",
     "up": "\x1b[A",
     "down": "\x1b[B",

@@ -426,7 +426,7 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == "applied"
     turns.finish_interrupted(workspace)
     assert (workspace / "halfway.txt").exists() and (half.read("apply") or {}).get("state") == "done"
-    monkeypatch.setattr("chatops.tools.contained.turns._KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.tools.contained.kept.KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.last_applied(workspace) == ""
 
@@ -517,7 +517,7 @@ def test_an_undo_that_is_not_finished_keeps_what_it_needs(
     killed_at(14, lambda: apply(turn, changes, None, undo=True), monkeypatch)
     assert (turn.read("undo") or {}).get("state") == "applying"
     turns = ContainedTurns(turn.path.parent.parent)
-    monkeypatch.setattr("chatops.tools.contained.turns._KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.tools.contained.kept.KEPT_BYTES", 0)
     turns.sweep(frozenset)
     turns.finish_interrupted(workspace)
     assert content(workspace) == before

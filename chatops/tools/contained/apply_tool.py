@@ -56,7 +56,7 @@ class ApplyTool:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
         folder, undo, only, number = self._given(arguments)
         try:
-            listed = frozen(folder) if undo else freeze(folder, ran=recorded(folder), number=number)
+            listed = frozen(folder) if undo else freeze(folder, ran=tuple(recorded(folder).values()), number=number)
             changes = directed(folder, listed, undo=undo)
             conflicts = applying.conflicts(changes)
         except (ToolFailedError, OSError) as error:

@@ -127,6 +127,8 @@ class ChangeList:
     ran: tuple[Ran, ...] = ()
     hidden: tuple[str, ...] = ()
     """Paths of the workspace that were not in the copy, spelled out."""
+    cannot: tuple[str, ...] = ()
+    """In a list for ``/undo``: lines about what it does not take back."""
 
     @property
     def digest(self) -> str:
@@ -136,7 +138,11 @@ class ChangeList:
 
 def as_json(changes: ChangeList) -> Any:
     """Return the list as values for JSON."""
-    return asdict(changes)
+    found = asdict(changes)
+    if not changes.cannot:
+        # Left out, so that the digests of lists stored by versions without it stay valid.
+        del found["cannot"]
+    return found
 
 
 def from_json(found: Mapping[str, Any]) -> ChangeList:
@@ -148,6 +154,7 @@ def from_json(found: Mapping[str, Any]) -> ChangeList:
         left_out=tuple(LeftOut(**one) for one in found["left_out"]),
         ran=tuple(ran_from(one) for one in found["ran"]),
         hidden=tuple(found["hidden"]),
+        cannot=tuple(map(str, found.get("cannot", ()))),
     )
 
 

@@ -132,7 +132,7 @@ def _is_below(path: Path, context: ToolContext) -> bool:
 
 def _commands(context: ToolContext) -> ToolContext:
     """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
-    return replace(context, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
+    return replace(context, kept=None, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
 
 
 def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
@@ -222,11 +222,11 @@ def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
         os.fsync(file.fileno())
 
 
-def recorded(folder: TurnFolder) -> tuple[Ran, ...]:
-    """Return the calls that ran in the copy, each with its outcome."""
+def recorded(folder: TurnFolder) -> dict[str, Ran]:
+    """Return the calls that ran in the copy by their ids, each with its outcome."""
     found: dict[str, Ran] = {}
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
             number, ran = json.loads(line)
             found[number] = ran_from(ran)
-    return tuple(found.values())
+    return found

@@ -65,6 +65,9 @@ def review(
     if conflicts:
         notes += ["In conflict, left as they are:"]
         notes += [f"  {shown(path)}: {why}" for path, why in conflicts.items()] + [""]
+    if changes.cannot:
+        notes += ["Not taken back:"]
+        notes += [f"  {line}" for line in changes.cannot] + [""]
     if changes.left_out:
         notes += ["Left out, not applied:"]
         notes += [f"  {one.path}: {one.why}" for one in changes.left_out] + [""]

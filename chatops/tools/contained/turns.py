@@ -3,12 +3,13 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from chatops.domain.canonical import parsed
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import (
     CONTAINED_APPLY,
@@ -16,7 +17,7 @@ from chatops.domain.tools import (
 )
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.confine import home_folders
-from chatops.tools.contained import applying
+from chatops.tools.contained import applying, kept
 from chatops.tools.contained.apply_tool import ApplyTool, directed
 from chatops.tools.contained.applying import undoable
 from chatops.tools.contained.copying import make_copy
@@ -24,10 +25,8 @@ from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn
 from chatops.tools.contained.freezing import frozen
 from chatops.tools.contained.on_copy import OnCopy
 from chatops.tools.contained.text import ContainedReview, describe, review
+from chatops.tools.contained.undoing import UNDO, UndoList, contained_calls, undo_list
 from chatops.tools.sandbox import confinement
-
-_KEPT_S = 30 * 86_400
-_KEPT_BYTES = 512 << 20
 
 
 class ContainedTurns:
@@ -101,9 +100,22 @@ class ContainedTurns:
         for folder in self._folders():
             with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
                 changes = frozen(folder)
+                if folder.path.name.endswith(UNDO):
+                    continue
                 if changes.workspace == str(workspace) and undoable(folder, changes):
                     found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name))
         return max(found, default=(0.0, ""))[1]
+
+    def undo_list(
+        self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
+    ) -> UndoList:
+        """Store the list of what undoing `turns` puts back. Raises ToolFailedError and OSError.
+
+        `calls` are their other calls that may have had an effect, with a text for the user.
+        """
+        listed = {*contained_calls(self._data, turns), *kept.kept_calls(self._data / "kept")}
+        cannot = [text for call_id, text in calls.items() if call_id not in listed]
+        return undo_list(self._data, workspace, session_id=session_id, turns=turns, cannot=cannot)
 
     def finish_interrupted(self, workspace: Path) -> None:
         """Finish applications to `workspace` that a killed process left, before anything else touches it.
@@ -126,6 +138,7 @@ class ContainedTurns:
 
         `in_use` returns the names of the copies that turns still use. It is asked after the folders are listed.
         """
+        kept.sweep(self._data / "kept")
         folders, now = self._folders(), time.time()
         used = in_use() if folders else frozenset()
         for folder in folders:
@@ -134,12 +147,12 @@ class ContainedTurns:
             with contextlib.suppress(OSError, ToolFailedError):
                 discard(folder)
         # One that is not finished, in another workspace, is kept until that is opened.
-        kept = [one for one in folders if one.path.name not in used and _is_over(one)]
-        room = _KEPT_BYTES
+        over = [one for one in folders if one.path.name not in used and _is_over(one)]
+        room = kept.KEPT_BYTES
         # The newest first: what does not fit can no longer be undone.
-        for folder in sorted(kept, key=lambda one: one.path.stat().st_mtime, reverse=True):
+        for folder in sorted(over, key=lambda one: one.path.stat().st_mtime, reverse=True):
             room -= sum(file.stat().st_size for file in folder.path.glob("blobs/*"))
-            if room < 0 or now - folder.path.stat().st_mtime > _KEPT_S:
+            if room < 0 or now - folder.path.stat().st_mtime > kept.KEPT_S:
                 with contextlib.suppress(OSError):
                     remove_tree(folder.path)
 
@@ -154,6 +167,7 @@ class ContainedTurns:
 def discard(folder: TurnFolder) -> None:
     """Remove a copy. An application that can be undone, or has to be finished, keeps its content."""
     undone = (folder.read("undo") or {}).get("state") == "done"
+    undone = undone or (folder.path.name.endswith(UNDO) and folder.read("undo") is None)
     if undone or not (folder.path / "apply.json").exists():
         remove_tree(folder.path)
     else:

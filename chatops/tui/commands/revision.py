@@ -7,12 +7,14 @@ it, so that both versions stay.
 from collections.abc import Sequence
 
 from chatops.domain.ids import SessionId
-from chatops.domain.messages import UserMessage
+from chatops.domain.messages import Speaker, UserMessage
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Send, ShowSession, Then, Write
+from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 _COPY = "This is a copy that ends before that message. The original stays as it was: /sessions."
 _WIDTH = 70
+_MOST_NAMED = 3
 
 
 async def history(context: Context, argument: str) -> Replies:
@@ -67,6 +69,39 @@ async def retry(context: Context, argument: str) -> Replies:
         return (Send(messages[0].text),)
 
     return (*_before(context, messages[0]), Notify(_COPY), Then(choose, argument))
+
+
+async def undo(context: Context, argument: str) -> Replies:
+    """Take back the last turn, or all from a chosen message on: continue in a copy, and ask about files to put back."""
+    openers = _openers(context)
+    if not openers:
+        return (Notify("There is no turn to undo yet."),)
+    if argument == "list":
+        return (Choose(_texts_picker("Undo back to a message", [message.text for message in openers]), undo),)
+    if argument and not (argument.isdigit() and int(argument) < len(openers)):
+        return (Notify("Usage: /undo, or /undo list to choose how far"),)
+    message, host = openers[int(argument or 0)], context.host
+    done = await context.session.owned("Nothing was undone").conversation.undo(message.id)
+    opened = ShowSession(lambda: host.open_session(done.session_id))
+    if done.asks:
+        # The dialog would not open while something is typed. The text is in the history.
+        return (opened, Notify(_COPY))
+    texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
+    return (opened, Write(message.text), *map(Notify, texts), Notify(_COPY))
+
+
+async def undo_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the one argument of /undo."""
+    return [] if before[1:] else [Completion(insert="list", text="list", note="choose a message to go back to")]
+
+
+def _openers(context: Context) -> list[UserMessage]:
+    """Return the messages that the user has opened turns with, newest first."""
+    found: dict[str, UserMessage] = {}
+    for message in reversed(_asked(context)):
+        if message.by is not Speaker.MACHINE:
+            found.setdefault(message.id.rpartition(".m")[0], message)
+    return list(reversed(found.values()))
 
 
 def _asked(context: Context) -> list[UserMessage]:

@@ -94,6 +94,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=revision.retry,
     ),
     SlashCommand(name="edit", help="edit a message and send it again, in a copy of the session", run=revision.edit),
+    SlashCommand(
+        name="undo",
+        args="[list]",
+        help="take back the last turn, or all from a chosen message on, and the files it changed",
+        run=revision.undo,
+        offers=revision.undo_offers,
+    ),
     SlashCommand(name="history", help="choose among the texts you sent before", run=revision.history),
     SlashCommand(
         name="compact",
@@ -138,7 +145,6 @@ COMMANDS: tuple[SlashCommand, ...] = (
         offers=workflow_commands.offers,
     ),
     SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
-    SlashCommand(name="undo", help="take back a turn"),
 )
 
 

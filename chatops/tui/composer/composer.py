@@ -226,16 +226,17 @@ class Composer(TextField):
                 self._up()
             case "down" if self.cursor_at_last_line and self._at < len(self._history):
                 self._browse(1)
-            case "ctrl+d" if not self.text:
-                self.post_message(self.Quit())
             case "R" | "upper_r" if self.retry_offered and not self.text:
                 self.post_message(self.Retry())
             case _:
-                return self._for_transcript(key)
+                return self._for_others(key)
         return True
 
-    def _for_transcript(self, key: str) -> bool:
+    def _for_others(self, key: str) -> bool:
+        """Post the keys that concern something else than the text."""
         match key:
+            case "ctrl+d" if not self.text:
+                self.post_message(self.Quit())
             case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
                 self.post_message(self.ScrollKey(key.removeprefix("ctrl+")))
             case "home" | "end" if not self.text:

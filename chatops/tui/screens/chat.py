@@ -543,6 +543,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
         message.stop()
         self.clear_selection()
+        self._sending.unmark()
         if self._finding.close():
             return
         if self._shown is not None and not await self._shown.session.cancel():

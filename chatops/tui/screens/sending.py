@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
 
 _STORED = "Stored. Sent as soon as the session is open:"
-_MARKED = "Delete removes the marked message. shift+Up and shift+Down mark another one:"
+_MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:"
 _CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
 _NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
 
@@ -174,6 +174,10 @@ class SendingPresenter:
         """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
         queued = self._shown.session.snapshot().queued if self._shown is not None else ()
         self._marked = max(-1, min(len(queued) - 1, self._marked + by))
+
+    def unmark(self) -> None:
+        """Mark no queued message any more."""
+        self._marked = -1
 
     async def remove_marked(self) -> None:
         """Remove the marked message from the queue; its text stays in the history. Mark the newest if none is marked.

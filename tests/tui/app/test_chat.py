@@ -173,7 +173,6 @@ async def test_slash_commands_reach_the_session() -> None:
     ("text", "said"),
     [
         ("/rolle coder", "Did you mean /role"),
-        ("/undo", "not in this version"),
         ("!", "Write a command after the !"),
         ("/role nobody", "There is no role nobody. /role lists them."),
     ],

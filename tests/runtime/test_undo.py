@@ -1,0 +1,191 @@
+"""Undo: the session goes on in a copy, and one question puts back what the turns have changed, also over kills."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatops.domain.decisions import Approved, Rejected
+from chatops.domain.errors import ChatopsError
+from chatops.domain.events import TurnStatus
+from chatops.domain.messages import UserMessage
+from chatops.runtime.conversation import Undone
+from chatops.runtime.session import Session
+from chatops.wiring.app import App
+from chatops.wiring.options import Options
+from tests.runtime.demo_session import demo_session, settled, users
+
+ROOT = Path(__file__).parents[2]
+KILLED = -9
+
+
+async def say(session: Session, text: str) -> None:
+    """Send a message and approve all that it asks."""
+    await session.submit(text)
+    while await settled(session) is TurnStatus.PAUSED:
+        await approve(session)
+
+
+async def approve(session: Session) -> None:
+    await session.settle()
+    for pending in session.pending:
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+
+
+def opener(session: Session, number: int) -> UserMessage:
+    return [m for m in session.snapshot().messages if isinstance(m, UserMessage)][number]
+
+
+async def reopened(app: App, done: Undone) -> Session:
+    session = await app.open_session(done.session_id, attended=True)
+    await session.resume()
+    await settled(session)
+    return session
+
+
+async def test_the_last_turn_is_taken_back_in_a_copy_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    async with demo_session(tmp_path) as (app, session, _events):
+        await say(session, "write two to a.txt")
+        await say(session, "write three to a.txt then run `touch made`")
+        done = await session.conversation.undo(opener(session, 1).id)
+        assert done.asks
+        assert done.cannot == ('shell_exec {"command":"touch made"}',)
+        assert (tmp_path / "a.txt").read_text() == "three"
+        copy = await reopened(app, done)
+        (pending,) = copy.pending
+        review = copy.contained_changes(pending.call.arguments)
+        assert [one.title for one in review.changes] == ["change a.txt"]
+        assert "Not taken back:" in review.notes
+        await approve(copy)
+        assert await settled(copy) is TurnStatus.ANSWERED
+        assert (tmp_path / "a.txt").read_text() == "two"
+        assert users(copy) == ["write two to a.txt"]
+        assert users(session) == ["write two to a.txt", "write three to a.txt then run `touch made`"]
+        # From the copy, back to before the first message, which was said in the original.
+        first = await copy.conversation.undo(opener(copy, 0).id)
+        again = await reopened(app, first)
+        await approve(again)
+        await settled(again)
+        assert (tmp_path / "a.txt").read_text() == "one"
+        assert users(again) == []
+
+
+async def test_denied_it_changes_nothing_and_without_files_it_asks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    async with demo_session(tmp_path) as (app, session, _events):
+        await say(session, "list .")
+        await say(session, "write two to a.txt")
+        copy = await reopened(app, await session.conversation.undo(opener(session, 1).id))
+        (pending,) = copy.pending
+        await copy.decide(pending.call.id, digest=pending.digest, decision=Rejected(reason=""))
+        assert await settled(copy) is TurnStatus.ANSWERED
+        assert (tmp_path / "a.txt").read_text() == "two"
+        done = await copy.conversation.undo(opener(copy, 0).id)
+        assert not done.asks
+
+
+async def test_an_edit_between_preview_and_approval_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    async with demo_session(tmp_path) as (app, session, _events):
+        await say(session, "write two to a.txt")
+        copy = await reopened(app, await session.conversation.undo(opener(session, 0).id))
+        (tmp_path / "a.txt").write_text("mine")
+        await approve(copy)
+        await settled(copy)
+        assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+async def test_a_role_that_may_not_write_takes_nothing_back(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    async with demo_session(tmp_path) as (app, session, _events):
+        await say(session, "write two to a.txt")
+        await session.switch_role("researcher")
+        copy = await reopened(app, await session.conversation.undo(opener(session, 0).id))
+        await approve(copy)
+        await settled(copy)
+        assert (tmp_path / "a.txt").read_text() == "two"
+        assert len(copy.pending) == 1
+
+
+async def test_while_a_turn_runs_or_for_another_message_it_is_refused(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await say(session, "list .")
+        await session.submit("list .")
+        if session.snapshot().status is TurnStatus.RUNNING:
+            with pytest.raises(ChatopsError, match="a turn is running"):
+                await session.conversation.undo(opener(session, 0).id)
+        await settled(session)
+        with pytest.raises(ChatopsError, match="not in this session"):
+            await session.conversation.undo(opener(session, 0).id.__class__("other.m1"))
+
+
+_POINTS = (
+    ("write", "kept"),
+    ("write", "before_rename"),
+    ("write", "after_rename"),
+    ("undo", "undo_listed"),
+    ("undo", "in_commit"),
+    ("approve", "before_tool"),
+    *(("approve", f"contained:{number}") for number in range(1, 8)),
+)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(("phase", "point"), _POINTS)
+def test_a_kill_at_each_step_leaves_one_of_the_two_states(tmp_path: Path, phase: str, point: str) -> None:
+    """After the kill the same steps are done again, and in the end the file is as it was before the turn."""
+    place = tmp_path / "ws"
+    place.mkdir()
+    (place / "a.txt").write_text("one")
+    for name in ("write", "undo", "approve"):
+        killed = name == phase
+        code = act(place, name, point if killed else "")
+        assert code == (KILLED if killed else 0), (name, code)
+        assert (place / "a.txt").read_text() in ("one", "two")
+        if killed:
+            assert act(place, name, "") == 0
+    assert (place / "a.txt").read_text() == "one"
+    assert os.listdir(place) == ["a.txt"]
+
+
+def act(place: Path, name: str, point: str) -> int:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if point:
+        environment["CHATOPS_FAILPOINT"] = point if ":" in point else f"{point}:1"
+    command = [sys.executable, "-m", "tests.runtime.test_undo", str(place), name]
+    return subprocess.run(command, env=environment, cwd=place.parent, timeout=120, check=False).returncode
+
+
+async def _act(place: Path, name: str) -> None:
+    app = App(Options(workspace=place, role="coder"))
+    try:
+        known = sorted(app.store.sessions(workspace=str(place)), key=lambda info: info.created_at)
+        if name == "write":
+            session = await app.open_session(known[0].id if known else None, attended=True)
+            if known and session.unfinished:
+                await session.resume()
+                while await settled(session) is TurnStatus.PAUSED:
+                    await approve(session)
+            else:
+                await say(session, "write two to a.txt")
+        elif name == "undo":
+            session = await app.open_session(known[0].id, attended=True)
+            await session.conversation.undo(opener(session, 0).id)
+        else:
+            (undecided,) = {app.store.load_turn(turn).session_id for turn in app.store.unfinished_turns()}
+            session = await app.open_session(undecided, attended=True)
+            await session.resume()
+            await settled(session)
+            await approve(session)
+            await settled(session)
+            assert session.snapshot().status is TurnStatus.ANSWERED
+    finally:
+        await app.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(_act(Path(sys.argv[1]), sys.argv[2]))
