@@ -92,9 +92,11 @@ KEYS: tuple[KeyHelp, ...] = (
             "D": "deny and tell the model why",
             "c": "contain the turn: this call and later ones run in a copy",
             "A": "approve the rest, once each has been on screen",
-            "Tab, shift+Tab": "next or previous call",
+            "Tab, shift+Tab, Left, Right": "next or previous call",
             "Up, Down, PgUp, PgDn": "scroll the payload",
-            "w": "show or hide what the model said",
+            "v": "show or hide details: the model's words, raw arguments, digests",
+            "|": "show the diff side by side, in a window of at least 90 columns",
+            "f": "full screen",
             "Esc": "decide later: it stays pending",
         },
     ),
@@ -138,7 +140,7 @@ KEYS: tuple[KeyHelp, ...] = (
     ),
 )
 
-_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|F\d\d?|(?:ctrl|alt|shift)\+\w+|[A-Za-z+]"
+_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|F\d\d?|(?:ctrl|alt|shift)\+\w+|[A-Za-z+|]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
 """Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
 

@@ -199,7 +199,7 @@ def dialog_of(text: str) -> str:
 def _question(dialog: str) -> list[str]:
     """Return the lines of a dialog that say which call is asked about."""
     lines = dialog.split("\n")
-    return [lines[0], *(line for line in lines if line.startswith(">") or " asks to run " in line)]
+    return [lines[0], *(line for line in lines if line.startswith(">") or "asked by" in line)]
 
 
 def ids_of(request: SeenRequest) -> list[str]:

@@ -71,10 +71,10 @@ def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_orde
             terminal.ready("coder")
             terminal.say("do both")
             # It opens with the call that can be asked about first, which may be either.
-            terminal.wait_for("of 2 calls, 2 undecided")
+            terminal.wait_for("of 2, 2 undecided")
             terminal.dialog()
             answer(terminal, "printf second", "a")
-            terminal.wait_for("1 of 2 calls, 1 undecided")
+            terminal.wait_for("1 of 2, 1 undecided")
             assert len(server.requests) == 1, "the turn went on with a call undecided"
             terminal.dialog()
             answer(terminal, "printf first", "d")

@@ -63,7 +63,7 @@ def test_a_web_search_asks_after_a_file_was_attached(
         with installation.open(env={"CHATOPS_SEARXNG_URL": "http://127.0.0.1:9"}) as terminal:
             terminal.ready("assistant")
             terminal.say("look up @note.txt ")
-            terminal.wait_for("Approve web_search")
+            terminal.wait_for("Approve Web search")
             terminal.press("escape")
 
 

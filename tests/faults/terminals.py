@@ -23,5 +23,5 @@ def chat_in(
         with installation.open("--role", "coder", env=variables, cols=cols, rows=rows) as terminal:
             # The sign between the parts of the status line is another one where the terminal has no such signs.
             terminal.wait_for("coder ")
-            terminal.wait_for("context")
+            terminal.wait_for("ctx ")
             yield FaultyChat(installation, provider, terminal)

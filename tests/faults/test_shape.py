@@ -60,7 +60,7 @@ def asks(chat: FaultyChat, words: str) -> None:
 
 def approve(chat: FaultyChat, *, undecided: int = 1, of: int = 1) -> str:
     """Wait until `undecided` calls ask and one of them can be approved, approve it, and return what was shown."""
-    head = "Approve " if of == 1 else f"of {of} calls, {undecided} undecided"
+    head = "Approve " if of == 1 else f"of {of}, {undecided} undecided"
     shown = chat.terminal.wait_until(
         lambda text: head in dialog_of(text) and APPROVE in dialog_of(text), what=f"{undecided} of {of} calls to ask"
     )
@@ -69,7 +69,7 @@ def approve(chat: FaultyChat, *, undecided: int = 1, of: int = 1) -> str:
         chat.terminal.press("a")
     else:
         chat.terminal.decide("a")
-    return dialog_of(shown).split("asks to run shell_exec")[1].split("runs in")[0].strip()
+    return dialog_of(shown).split("runs in")[0].rstrip().rpartition("\n\n")[2].removeprefix("! ")
 
 
 def arguments_sent(chat: FaultyChat) -> list[dict[str, Any]]:

@@ -44,12 +44,14 @@ from chatops.tui.dialogs.argument_fields import main_text, with_values
 from chatops.tui.dialogs.arguments import arguments_form
 from chatops.tui.dialogs.external_editor import edit_text, suffix_of
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView, line
+from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line
 from chatops.tui.dialogs.rule import RuleDialog
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
+LEAST_SIDES = 90
+"""Columns of the window from which on a diff can be shown side by side."""
 _APPROVING = frozenset("as+rRA")
 _RUNNING = frozenset("as+rcR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
@@ -59,14 +61,17 @@ class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("as+rceEdDARum")
-    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | {"w"}
+    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("vf|")
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
         super().__init__(composer)
         self._session = session
         self._calls = ApprovalList()
         self._calls.refresh(session.snapshot().pending)
-        self._unfolded = False
+        self._details = False
+        self._side_by_side = False
+        self._described: tuple[object, Description] | None = None
+        """The description drawn last, and what it was made from."""
         self._edits: dict[str, dict[str, str]] = {}
         """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
@@ -172,9 +177,14 @@ class ApprovalScreen(GuardedDialog):
                 self._show_other(1)
             case "shift+tab" | "left":
                 self._show_other(-1)
-            case "w":
-                self._unfolded = not self._unfolded
+            case "v":
+                self._details = not self._details
                 self._show()
+                self.call_after_refresh(self._show_details)
+            case "f":
+                self.toggle_full()
+            case "|":
+                self._toggle_sides()
             case _ if key in self.DECIDING:
                 self._answer(key)
             case _ if typed:
@@ -186,6 +196,24 @@ class ApprovalScreen(GuardedDialog):
         self._calls.step(by)
         self._note = ""
         self._show()
+
+    def _show_details(self) -> None:
+        """Scroll to the details, if the end of the call has been on screen. Otherwise they wait below it."""
+        item = self._calls.current
+        if self._details and item is not None and item.seen and self._described is not None:
+            self.payload.show_row(self._described[1].payload)
+        self.show_frame()
+
+    def _toggle_sides(self) -> None:
+        item = self._calls.current
+        if item is None or not item.pending.facts.diff:
+            self.show_note("This call has no diff to show side by side.")
+        elif not self._side_by_side and self.size.width < LEAST_SIDES:
+            self.show_note(f"Side by side needs {LEAST_SIDES} columns; this window has {self.size.width}.")
+        else:
+            self._side_by_side = not self._side_by_side
+            self._note = ""
+            self._show()
 
     # Answers
 
@@ -376,8 +404,13 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not self.can_draw:
             return
         pending = item.pending
-        description = describe(pending, unfolded=self._unfolded)
-        self.payload.show(description, key=f"{pending.call.id} {pending.digest}", seen=item.seen)
+        sides = self._side_by_side and self.size.width >= LEAST_SIDES
+        self.set_class(sides and bool(pending.facts.diff), "-wide")
+        made_from = (pending, self._details, sides, self.app.theme)
+        if self._described is None or self._described[0] != made_from:
+            theme = dialog_theme(self.app)
+            self._described = (made_from, describe(pending, theme=theme, details=self._details, side_by_side=sides))
+        self.payload.show(self._described[1], key=f"{pending.call.id} {pending.digest}", seen=item.seen)
         self.show_frame()
         self.call_after_refresh(self.show_frame)
 
@@ -388,11 +421,17 @@ class ApprovalScreen(GuardedDialog):
             return None
         narrow = self.has_class("-narrow")
         return DialogFrame(
-            title=heading(self._calls, narrow=narrow),
+            title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
             keys=keys(self._calls, item, left=self.payload.lines_below, narrow=narrow),
             waits=item.undecided,
         )
+
+    def on_resize(self) -> None:
+        """Leave side by side where there is no room for it."""
+        super().on_resize()
+        if self._side_by_side:
+            self._show()
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -1,4 +1,4 @@
-"""Texts of the approval dialog: the pending call as rows, heading and keys, and the questions that need a text first.
+"""Texts of the approval dialog: the pending call as rows, heading and keys, and the question for a reason.
 
 A call's rows hold everything that would run, never shortened. Every value passes through `reveal`, which makes control
 and invisible characters visible. Lines are split at line feeds only, so that no other character can fake a line end.
@@ -7,16 +7,23 @@ The model's own words come last and are not part of the payload.
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Literal
 
+from rich.cells import cell_len
+from rich.style import Style
 from textual.content import Content
 
-from chatops.domain.canonical import json_or_text
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.decisions import ArgumentPattern, Decision, ExactArguments, Rejected
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import show_path
-from chatops.domain.tools import CallFacts
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, tool_name
 from chatops.domain.wording import plural
 from chatops.engine.containment import CHANGING
 from chatops.policy.patterns import show_rule, suggest_exact
@@ -33,19 +40,39 @@ from chatops.runtime.descriptions import (
     risky_parts,
 )
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
-from chatops.tui.dialogs.payload import Description, Row, RowTone, line
+from chatops.tui.dialogs.argument_fields import main_text
+from chatops.tui.dialogs.change import Change
+from chatops.tui.dialogs.payload import Description, Row, RowTone, Span, line
 from chatops.tui.dialogs.question import Question
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.answer import coloured, warm_up
+from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
+ABSENT = "absent"
+"""Stands for the hash of a file that does not exist."""
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 
 
-def describe(pending: PendingCall, *, unfolded: bool) -> Description:
-    """Return everything the user has to see."""
-    payload = (*_head(pending), *_command(pending.facts), *_labels(pending), *_output(pending))
-    payload = (*payload, *_change(pending.facts), *_arguments(pending.facts), *_described(pending.facts))
-    return Description(rows=(*payload, *_said(pending, unfolded=unfolded)), payload=len(payload))
+def describe(
+    pending: PendingCall, *, theme: BlockTheme, details: bool = False, side_by_side: bool = False
+) -> Description:
+    """Return everything the user has to see, the command or the diff first. The details are not part of the payload."""
+    facts = pending.facts
+    change = change_of(pending, theme) if facts.diff else None
+    payload = [*_head(pending), *_command(facts, theme)]
+    if change is not None:
+        payload += [*_file(facts, change), *change.rows(side_by_side=side_by_side)]
+    payload += [*_arguments(pending), *_described(facts), Row(), *_labels(pending), *_output(pending)]
+    while payload and payload[0] == Row():
+        payload.pop(0)
+    return Description(rows=(*payload, *_details(pending, shown=details)), payload=len(payload))
+
+
+def change_of(pending: PendingCall, theme: BlockTheme) -> Change:
+    """Return the diff of a call."""
+    return Change(pending.facts.diff, name=next(iter(pending.facts.paths), ""), theme=theme)
 
 
 def title(pending: PendingCall) -> str:
@@ -61,9 +88,7 @@ def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
 
 
 def _head(pending: PendingCall) -> Iterator[Row]:
-    verb = "asked to run" if pending.outcome_unknown else "asks to run"
-    model = f"({line(pending.model)})" if pending.model else "(workflow gate, no model)"
-    yield Row(text=f"{line(pending.role)} {model} {verb} {line(pending.call.name)}", tone="heading")
+    """Yield what to know before reading what would run."""
     if pending.outcome_unknown:
         yield Row(text=UNKNOWN, tone="caution")
     match pending.reason:
@@ -83,21 +108,68 @@ def _head(pending: PendingCall) -> Iterator[Row]:
         yield Row(text=f"Read with repairs: {line(repair)}", tone="caution")
 
 
-def _command(facts: CallFacts) -> Iterator[Row]:
+def _command(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
+    """Yield the command in syntax colours, its risky parts marked. A line with one begins with ``!``."""
     if not facts.command:
         return
+    parts = facts.command.split("\n")
+    shown = [line(part) for part in parts]
+    colours = _coloured("\n".join(shown), language=_language(facts), theme=theme)
+    begin, risky = 0, deque(risky_parts(facts))
+    under = Style(bgcolor=theme.code.bgcolor)
     yield Row()
-    begin, risky = 0, risky_parts(facts)
-    for part in facts.command.split("\n"):
-        spans = ((max(0, first - begin), min(len(part), last - begin)) for first, last in risky)
-        shown = tuple((len(line(part[:first])), len(line(part[:last]))) for first, last in spans if first < last)
-        yield Row(text=line(part), tone="code", exact=True, risky=shown)
-        begin += len(part) + 1
+    for part, text, styled in zip(parts, shown, colours, strict=True):
+        end, marks = begin + len(part), list[Span]()
+        while risky and risky[0][0] < end:
+            first, last = risky[0]
+            marks.append(Span(_place(part, first - begin), _place(part, last - begin)))
+            if last > end:
+                break  # It goes on in the next line.
+            risky.popleft()
+        spans = [*styled, *marks] if len(marks) <= _MOST_MARKS else [Span(0, len(text))]
+        lead, strong = ("! ", _STRONG) if marks else ("  ", None)
+        yield Row(
+            text=text, tone="code", exact=True, spans=partial(tuple, spans), lead=lead, lead_style=strong, under=under
+        )
+        begin = end + 1
+
+
+def _place(part: str, at: int) -> int:
+    """Return where the character of a command's line at index `at` stands once the line is revealed."""
+    return len(line(part[: max(0, at)]))
+
+
+_MOST_MARKS = 100
+"""Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
+_STRONG = Style(bold=True)
+
+
+def _language(facts: CallFacts) -> str:
+    if not facts.interpreter:
+        return "bash"
+    return "python" if PurePath(facts.interpreter[0]).name.startswith("python") else ""
+
+
+def _coloured(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]]:
+    """Return the syntax colours of each line."""
+    warm_up()
+    lines = coloured(text, language=language, theme=theme).split("\n", allow_blank=True)
+    return [
+        [Span(one.start, one.end, one.style) for one in each.spans if isinstance(one.style, Style)] for each in lines
+    ]
+
+
+def _file(facts: CallFacts, change: Change) -> Iterator[Row]:
+    """Yield which file changes, and how many lines of it."""
+    yield Row()
+    path = next(iter(facts.paths), "")
+    new = any(entry.endswith(f" {ABSENT}") for entry in facts.hashes)
+    name = f"{show_path(_inside(path, facts.workspace))}  " if path else ""
+    yield Row(text=f"{name}{'new file  ' if new else ''}{change.counts}", tone="heading")
 
 
 def _labels(pending: PendingCall) -> Iterator[Row]:
     facts = pending.facts
-    yield Row()
     if pending.interruption is not None:
         yield Row(label="started", text=describe_start(pending.interruption, now=time.time()))
         if ended := describe_processes(pending.interruption, facts):
@@ -105,33 +177,46 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     for label, text in describe_server(facts.server):
         yield Row(label=label, text=line(text), exact=True)
     if facts.interpreter:
-        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True)
+        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True, weight="dim")
     if facts.cwd:
-        yield Row(label="runs in", text=show_path(facts.cwd), exact=True)
+        yield Row(label="runs in", text=show_path(facts.cwd), exact=True, weight="dim")
+    if seconds := _timeout(pending):
+        yield Row(label="timeout", text=f"{seconds} s", weight="dim")
     for index, path in enumerate(facts.paths):
         yield Row(label="" if index else "touches", text=show_path(path), exact=True)
     yield from _rows(describe_command(facts))
     for index, host in enumerate(facts.hosts):
-        yield Row(label="" if index else "contacts", text=line(host), exact=True)
-    yield Row(
-        label="sandbox", text=line(facts.sandbox) or ("none" if facts.command else "not needed: no program is run")
-    )
-    yield Row(label="network", text="yes" if facts.network or facts.hosts else "no")
+        yield Row(label="" if index else "contacts", text=line(host), exact=True, weight="caution")
+    unconfined = bool(facts.command) and not facts.sandbox
+    sandbox = line(facts.sandbox) or ("none" if unconfined else "not needed: no program is run")
+    yield Row(label="sandbox", text=sandbox, weight="caution" if unconfined else "dim")
+    reaches = facts.network or bool(facts.hosts)
+    yield Row(label="network", text="yes" if reaches else "no", weight="normal" if reaches else "dim")
     if not pending.outcome_unknown:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
         yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
+    model = f"({line(pending.model)})" if pending.model else "(workflow gate, no model)"
+    yield Row(label="asked by", text=f"{line(pending.role)} {model}", weight="dim")
     if pending.why:
         edited = pending.reason is AskReason.EDITED
-        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why))
+        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), weight="dim")
     if not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
+
+
+_CAUTIONS = frozenset({"careful", "not clear", "may fail", "contacts"})
+_DIM = frozenset({"runs", "bound to", "not bound"})
 
 
 def _rows(facts: Iterable[tuple[str, str]]) -> Iterator[Row]:
     """Yield labelled values; a label that repeats stands once."""
     before = ""
     for label, value in facts:
-        yield Row(label="" if label == before else label, text=line(value), exact=label == "contacts")
+        weight: Literal["normal", "dim", "caution"] = "normal"
+        if label in _CAUTIONS or label in _DIM:
+            weight = "caution" if label in _CAUTIONS else "dim"
+        shown = "" if label == before else label
+        yield Row(label=shown, text=line(value), exact=label == "contacts", weight=weight)
         before = label
 
 
@@ -141,7 +226,7 @@ def _grant(pending: PendingCall) -> Row:
     exactly = isinstance(pattern, ExactArguments)
     allowed = f"{tool} with exactly these arguments" if exactly else show_rule(tool, pattern)
     text = f"{line(allowed)}  (this session, as {line(pending.role)})"
-    return Row(label="s allows", text=text, exact=not exactly)
+    return Row(label="s allows", text=text, exact=not exactly, weight="dim")
 
 
 def _described(facts: CallFacts) -> Iterator[Row]:
@@ -166,31 +251,14 @@ def _output(pending: PendingCall) -> Iterator[Row]:
         yield from _exact(output)
 
 
-def _change(facts: CallFacts) -> Iterator[Row]:
-    if not facts.diff:
-        return
-    yield Row()
-    yield Row(text="Change", tone="heading")
-    for part in facts.diff.removesuffix("\n").split("\n"):
-        yield from _exact(part, _diff_tone(part))
-
-
-def _diff_tone(part: str) -> RowTone:
-    if part.startswith(("+++", "---", "@@")):
-        return "hunk"
-    if part.startswith("+"):
-        return "add"
-    return "remove" if part.startswith("-") else "code"
-
-
-def _arguments(facts: CallFacts) -> Iterator[Row]:
-    """Yield all arguments except a command or code that is shown above, character for character."""
+def _arguments(pending: PendingCall) -> Iterator[Row]:
+    """Yield the arguments that nothing else shows, character for character."""
+    facts = pending.facts
     values = json_or_text(facts.arguments)
     if not isinstance(values, dict):
         yield from (Row(), Row(text="Arguments", tone="heading"), *_exact(facts.arguments))
         return
-    above = ("command", "code") if facts.command else ()
-    shown = {key: value for key, value in values.items() if not (key in above and value == facts.command)}
+    shown = {key: value for key, value in values.items() if not _shown_elsewhere(pending, key, value)}
     if not shown:
         return
     yield Row()
@@ -205,32 +273,79 @@ def _arguments(facts: CallFacts) -> Iterator[Row]:
             yield from _exact(f"{key}: {json.dumps(value, ensure_ascii=False)}")
 
 
-def _said(pending: PendingCall, *, unfolded: bool) -> Iterator[Row]:
-    if not pending.said.strip():
-        return
+_IN_DIFF = MappingProxyType({"file_edit": ("old", "new"), "file_write": ("content",), "memory_write": ("text",)})
+"""Arguments of our tools that the diff shows, all of them."""
+
+
+def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
+    """Return True if the command, the diff or the path above shows this argument, character for character."""
+    facts, tool = pending.facts, tool_name(pending.call.name)
+    if facts.command and key in ("command", "code") and value == facts.command:
+        return True
+    if facts.diff and key in _IN_DIFF.get(tool, ()):
+        return True
+    if _timeout(pending) and key == "timeout_s":
+        return True
+    inside = [_inside(path, facts.workspace) for path in facts.paths]
+    return key == "path" and tool in _IN_DIFF and value in (*inside, *facts.paths)
+
+
+def _timeout(pending: PendingCall) -> int | None:
+    """Return the time limit that a call of our tools names, in seconds."""
+    values = json_or_text(pending.facts.arguments)
+    found = values.get("timeout_s") if isinstance(values, dict) and pending.facts.command else None
+    ours = tool_name(pending.call.name) in BUILT_IN_TOOLS
+    return found if ours and isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _inside(path: str, folder: str) -> str:
+    return path.removeprefix(folder.rstrip("/") + "/") if folder else path
+
+
+def _details(pending: PendingCall, *, shown: bool) -> Iterator[Row]:
+    """Yield the model's words and the raw values; folded, how much there is of them."""
+    said = pending.said.strip()
     yield Row()
-    count = len(pending.said)
-    hint = "w hides" if unfolded else f"{count} characters, w shows"
-    yield Row(text=f"The model says, in its own words ({hint})", tone="quiet")
-    if unfolded:
-        for part in pending.said.split("\n"):
-            yield Row(text=line(part), tone="quiet")
+    if not shown:
+        count = f"the model's words ({plural(len(pending.said), 'character')}), " if said else ""
+        yield Row(text=f"v details: {count}raw arguments, digests", tone="quiet")
+        return
+    facts = pending.facts
+    if said:
+        yield Row(text="The model says, in its own words", tone="quiet")
+        yield from (Row(text=line(part), tone="quiet") for part in pending.said.split("\n"))
+        yield Row()
+    yield Row(text="Raw arguments", tone="quiet")
+    yield from _exact(facts.arguments, "quiet")
+    yield Row()
+    yield Row(label="call", text=line(f"{pending.call.id}, {pending.call.name}"), exact=True, weight="dim")
+    yield Row(label="digest", text=line(pending.digest), exact=True, weight="dim")
+    if facts.definition:
+        yield Row(label="tool", text=line(facts.definition), exact=True, weight="dim")
+    for index, entry in enumerate(facts.hashes):
+        yield Row(label="" if index else "files", text=line(entry), exact=True, weight="dim")
 
 
 # Around the call
 
 
-def heading(approvals: ApprovalList, *, narrow: bool) -> str:
-    """Return the dialog's heading: which call is shown, of how many."""
+def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
+    """Return the dialog's heading: what is asked, and on the right who asks and which call is shown, of how many."""
     items, index = approvals.items, approvals.index
-    if len(items) == 1 and items[0].pending.outcome_unknown:
-        return "Outcome unknown" if narrow else "A call was interrupted, outcome unknown"
-    if len(items) == 1:
-        tool = line(items[0].pending.call.name)
-        return f"Approve {tool}?" if items[0].pending.denial is None else f"Not permitted now: {tool}"
-    if narrow:
-        return f"{index + 1}/{len(items)} {items[index].mark.value}"
-    return f"{index + 1} of {len(items)} calls, {len(approvals.undecided)} undecided"
+    item = items[index]
+    tool, several = verb(item.pending.call.name), len(items) > 1
+    if narrow and several:
+        return Content(f"{index + 1}/{len(items)} {item.mark.value}")
+    if item.pending.outcome_unknown:
+        asks = "Outcome unknown" if narrow else f"{tool} was interrupted, outcome unknown"
+    else:
+        asks = f"Approve {tool}?" if item.pending.denial is None else f"Not permitted now: {tool}"
+    place = f" · {index + 1} of {len(items)}, {len(approvals.undecided)} undecided" if several else ""
+    right = f"{line(item.pending.role)}{place}"
+    gap = width - cell_len(asks) - cell_len(right)
+    if gap < 2 or narrow:
+        return Content(asks)
+    return Content.assemble(asks, " " * gap, (right, "not bold $text-muted"))
 
 
 def calls(approvals: ApprovalList) -> Content:
@@ -259,22 +374,26 @@ def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) 
 
 def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     more = f"{plural(left, 'more line')} below"
-    deny = "d deny   D deny with a reason   Esc later"
-    if item.pending.outcome_unknown and item.pending.denial is not None:
-        return "u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
-    if item.pending.denial is not None:
-        rest = "   A approve the rest" if approvals.approvable() else ""
-        return f"e edit   {deny}{rest}"
-    if item.pending.outcome_unknown:
+    pending = item.pending
+    deny = "d deny   D deny with a reason"
+    edit = f"e edit{'   E in your editor' if main_text(pending.facts.arguments)[0] else ''}"
+    view = "v details   | side by side   f full screen" if pending.facts.diff else "v details   f full screen"
+    unknown = "u tell the model it is unknown   m mark done\nD unknown, with a note   v details   Esc later"
+    if pending.outcome_unknown:
         again = "R run it again" if item.seen else f"R scrolls, {more}"
-        return f"{again}   u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later"
+        return unknown if pending.denial is not None else f"{again}   {unknown}"
+    if pending.denial is not None:
+        rest = "   A approve the rest" if approvals.approvable() else ""
+        return f"{edit}   {deny}   Esc later{rest}\n{view}"
     if not item.seen:
-        return f"a scrolls, {more}   e edit\n{deny}"
+        return f"a scrolls, {more}   {edit}\n{deny}   Esc later\n{view}"
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
-    deny = f"c contain the turn   {deny}" if can_contain(item.pending) else deny
-    if item.pending.facts.extra != NARROWEST:
-        rest += f"\n+ approve once with {_extra(line(describe_extra(item.pending.facts.extra)))}"
-    return f"a approve once   s for this session   r make a rule   e edit\n{deny}{rest}"
+    contain = "   c contain the turn" if can_contain(pending) else ""
+    extra = ""
+    if pending.facts.extra != NARROWEST:
+        extra = f"\n+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
+    first = f"a approve once   s for this session   r make a rule{contain}{rest}{extra}"
+    return f"{first}\n{edit}   {deny}   Esc later\n{view}"
 
 
 def _extra(described: str) -> str:
@@ -291,7 +410,7 @@ def _short(item: ListedCall, left: int) -> str:
         return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
     with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
     contain = "c " if can_contain(item.pending) else ""
-    return f"a {with_extra}s r e {contain}d D Esc" if item.seen else f"a +{left} lines  e d Esc"
+    return f"a {with_extra}s r e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
 
 
 # Answers that need a text first

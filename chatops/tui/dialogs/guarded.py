@@ -85,7 +85,7 @@ class KeyGuard:
 class DialogFrame:
     """The texts of a dialog around its payload: title, list of calls and keys."""
 
-    title: str
+    title: str | Content
     keys: str
     """The key legend."""
     waits: bool = True
@@ -360,7 +360,12 @@ class GuardedDialog(Modal[None]):
         rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
         # The keys and some lines of the payload come first; the title tells which call is shown.
         room = self.size.height - toast_rows(self) - around - rows
-        listed = frame.calls is not None and not self.has_class("-narrow") and room >= LEAST_PAYLOAD
+        listed = (
+            frame.calls is not None
+            and not self.has_class("-full")
+            and not self.has_class("-narrow")
+            and room >= LEAST_PAYLOAD
+        )
         self._put("#approval-title", frame.title)
         self._put("#approval-calls", frame.calls or "", shown=listed)
         self._put("#approval-note", self._note, shown=bool(self._note))
@@ -372,18 +377,34 @@ class GuardedDialog(Modal[None]):
     def _legend(self, frame: DialogFrame) -> Content:
         if frame.waits and not self._guard.armed:
             return Content("Keys act after a short pause.")
-        return wrapped_legend("Esc later" if self.too_small else frame.keys, self._width)
+        return wrapped_legend("Esc later" if self.too_small else frame.keys, self.line_width)
 
     @property
-    def _width(self) -> int:
+    def line_width(self) -> int:
         """Cells in a line of the dialog."""
-        return max(1, self.size.width if self.has_class("-narrow") else min(self.size.width, _MAX_WIDTH) - _SIDES)
+        if self.has_class("-narrow"):
+            return max(1, self.size.width)
+        return max(1, min(self.size.width, self._most_width) - _SIDES)
+
+    @property
+    def _most_width(self) -> int:
+        """Columns that the dialog may have: all of them on the full screen or with two sides."""
+        return self.size.width if self.has_class("-full") or self.has_class("-wide") else _MAX_WIDTH
+
+    @property
+    def _payload_only(self) -> bool:
+        return self.has_class("-narrow") or self.has_class("-full")
+
+    def toggle_full(self) -> None:
+        """Give the payload the whole window, or back only what it needs."""
+        self.toggle_class("-full")
+        self.call_after_refresh(self.show_frame)
 
     def _fit_note(self, *, most: int) -> int:
         """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""
         if not self._note or self.has_class("-narrow"):
             return 0
-        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(self._note, self._width))))
+        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(self._note, self.line_width))))
         self.query_one("#approval-note").styles.max_height = rows
         return 1 + rows
 
@@ -393,7 +414,8 @@ class GuardedDialog(Modal[None]):
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
             return
-        view.styles.height = max(1, min(view.total_lines, self.size.height - self._fitted_below - around))
+        room = self.size.height - self._fitted_below - around
+        view.styles.height = max(1, room if self.has_class("-full") else min(view.total_lines, room))
 
     def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
         """Show a text in one of the frame's widgets."""

@@ -3,14 +3,20 @@
 The view knows if the end of the payload has been on screen. An approval requires that.
 """
 
+import io
 import textwrap
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import ClassVar, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, zip_longest
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from rich.cells import cell_len, chop_cells
+from rich.console import Console
 from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
 from textual import events
+from textual.app import App
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -19,12 +25,29 @@ from textual.strip import Strip
 
 from chatops.domain.charset import exact
 from chatops.domain.sanitize import reveal
+from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 
+_CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
+"""Rich needs one to render. It never writes."""
 LABEL_WIDTH = 13
 GUTTER = 2
 
 RowTone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
 _TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
+_BETWEEN = " │ "
+"""Stands between the two sides of a row."""
+
+
+class Span(NamedTuple):
+    """A part of a row's text, in characters, and its style. No style: it deserves a second look."""
+
+    begin: int
+    end: int
+    style: Style | None = None
+
+
+def _no_spans() -> Sequence[Span]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +58,17 @@ class Row:
     tone: RowTone = "plain"
     label: str = ""
     exact: bool = False
-    risky: tuple[tuple[int, int], ...] = ()
-    """Parts of the text of an exact row that are marked, in characters."""
+    weight: Literal["normal", "dim", "caution"] = "normal"
+    """Weight of a labelled value."""
+    lead: str = " " * GUTTER
+    """Stands before the first line of an exact row without a label."""
+    lead_style: Style | None = None
+    under: Style | None = None
+    """Background up to the end of each line."""
+    spans: Callable[[], Sequence[Span]] = field(default=_no_spans, compare=False)
+    """Returns the styled parts of the text. Called once the row is drawn."""
+    beside: "Row | None" = None
+    """An exact row right of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +79,32 @@ class Description:
     payload: int
 
 
+def _shown_in(row: Row, charset: str) -> Row:
+    """Return the row as a terminal with this character set shows it, with its spans in place."""
+    shown = replace(
+        row,
+        text=exact(row.text, charset),
+        lead=exact(row.lead, charset),
+        beside=_shown_in(row.beside, charset) if row.beside is not None else None,
+    )
+    if shown.text == row.text:
+        return shown
+
+    def spans() -> Sequence[Span]:
+        return [
+            Span(len(exact(row.text[:begin], charset)), len(exact(row.text[:end], charset)), style)
+            for begin, end, style in row.spans()
+        ]
+
+    return replace(shown, spans=spans)
+
+
+def dialog_theme(app: App[Any]) -> BlockTheme:
+    """Return the styles of code and diffs in a dialog."""
+    symbols = symbols_for(getattr(app, "charset", "utf-8"))
+    return theme_from(app.theme_variables, dark=app.current_theme.dark, symbols=symbols)
+
+
 def line(text: str) -> str:
     """Return untrusted text on one line with nothing hidden."""
     return reveal(text, newlines=False)
@@ -54,32 +112,43 @@ def line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of the screen: the prefix, the text, its tone."""
+    """One line of the screen: the text before it, its text, and where that begins in the text of its row."""
 
     left: str
     text: str
-    tone: RowTone
-    risky: tuple[tuple[int, int], ...] = ()
+    row: Row
+    start: int = 0
+    beside: "_Line | None" = None
 
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:
     """Return the screen lines of a row. Exact rows break at the last cell; continuation lines start with ``» ``."""
+    if row.beside is not None:
+        half = _half(width)
+        left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
+        # A side with fewer lines goes on empty, with its background.
+        rest = (_Line("", "", replace(row, lead="")), _Line("", "", replace(row.beside, lead="")))
+        return [
+            replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
+        ]
     if row.tone == "plain" and row.text:
         return _labelled(row, width=width)
     if row.exact:
-        parts = _chopped(row.text, max(1, width - GUTTER))
+        before = cell_len(row.lead)
+        parts = _chopped(row.text, max(1, width - before))
+        if len(parts) == 1:
+            return [_Line(row.lead, row.text, row)]
         starts = accumulate((len(part) for part in parts), initial=0)
+        further = "» ".rjust(before) if before else ""
         return [
-            _Line("» " if index else "  ", part, row.tone, _shifted(row.risky, start, len(part)))
+            _Line(further if index else row.lead, part, row, start)
             for index, (start, part) in enumerate(zip(starts, parts, strict=False))
         ]
-    return [_Line("", part, row.tone) for part in _by_words(row.text, max(1, width))]
+    return [_Line("", part, row) for part in _by_words(row.text, max(1, width))]
 
 
-def _shifted(spans: tuple[tuple[int, int], ...], start: int, length: int) -> tuple[tuple[int, int], ...]:
-    """Return the parts of `spans` that lie in the `length` characters from `start` on, counted from there."""
-    shifted = ((max(0, first - start), min(length, last - start)) for first, last in spans)
-    return tuple((first, last) for first, last in shifted if first < last)
+def _half(width: int) -> int:
+    return max(1, (width - len(_BETWEEN)) // 2)
 
 
 def _labelled(row: Row, *, width: int) -> list[_Line]:
@@ -87,9 +156,9 @@ def _labelled(row: Row, *, width: int) -> list[_Line]:
     broken = _chopped if row.exact else _by_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
-        return [_Line("", part, row.tone) for part in broken(text, max(1, width))]
+        return [_Line("", part, row) for part in broken(text, max(1, width))]
     parts = broken(row.text, width - LABEL_WIDTH)
-    return [_Line(("" if index else row.label).ljust(LABEL_WIDTH), part, row.tone) for index, part in enumerate(parts)]
+    return [_Line(("" if index else row.label).ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
 
 
 def _by_words(text: str, width: int) -> list[str]:
@@ -134,12 +203,16 @@ class PayloadView(ScrollView, can_focus=False):
         self._payload_lines = 0
         self._wrapped_at = 0
         self._key = ""
+        self._drawn: dict[int, Sequence[Span]] = {}
+        """The spans of rows drawn since `_wrap`, by the id of the row, which a line refers to."""
 
     def show(self, description: Description, *, key: str, seen: bool) -> None:
         """Show another payload, named `key`, from its top. The same key keeps the scroll position."""
         same = key == self._key
         charset = getattr(self.app, "charset", "utf-8")
-        rows = tuple(replace(row, text=exact(row.text, charset)) for row in description.rows)
+        rows = description.rows
+        if charset != "utf-8":
+            rows = tuple(_shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
         self._key = key
         self._wrap()
@@ -193,23 +266,42 @@ class PayloadView(ScrollView, can_focus=False):
         if index >= len(self._lines):
             return Strip.blank(width, base)
         line = self._lines[index]
-        style = self.get_component_rich_style(f"payload--{line.tone}")
-        segments = [Segment(line.left, self.get_component_rich_style("payload--label"))]
-        done = 0
-        for first, last in line.risky:
-            if last > done:
-                first = max(first, done)
-                risky = self.get_component_rich_style("payload--risky")
-                segments += [Segment(line.text[done:first], style), Segment(line.text[first:last], risky)]
-                done = last
-        segments.append(Segment(line.text[done:], style))
-        return Strip(segments, cell_len(line.left) + cell_len(line.text)).adjust_cell_length(width, base)
+        if line.beside is None:
+            return self._strip(line, width)
+        between = Strip([Segment(_BETWEEN, self.get_component_rich_style("payload--label"))], len(_BETWEEN))
+        half = _half(width)
+        sides = Strip.join([self._strip(line, half), between, self._strip(line.beside, half)])
+        return sides.adjust_cell_length(width, base)
+
+    def _strip(self, line: _Line, width: int) -> Strip:
+        """Return one side of a line, or all of it, filled up to `width`."""
+        row, base = line.row, self.rich_style
+        under = base + row.under if row.under is not None else base
+        tone = row.tone if row.weight == "normal" else "caution" if row.weight == "caution" else "quiet"
+        style = under + self.get_component_rich_style(f"payload--{tone}", partial=True)
+        lead = row.lead_style or self.get_component_rich_style("payload--label", partial=True)
+        text = Text(line.text, style, end="")
+        for begin, end, styled in self._spans(row):
+            if begin < line.start + len(line.text) and end > line.start:
+                marked = self.get_component_rich_style("payload--risky", partial=True) if styled is None else styled
+                text.stylize(marked, max(0, begin - line.start), end - line.start)
+        parts = text.render(_CONSOLE) if text.spans else [Segment(line.text, style)]
+        segments = [Segment(line.left, under + lead), *parts]
+        strip = Strip(segments, cell_len(line.left) + cell_len(line.text))
+        return strip.adjust_cell_length(width, under)
+
+    def _spans(self, row: Row) -> Sequence[Span]:
+        spans = self._drawn.get(id(row))
+        if spans is None:
+            spans = self._drawn[id(row)] = row.spans()
+        return spans
 
     def _wrap(self) -> None:
         width = self.scrollable_content_region.width
         if width <= 0:
             return
         self._lines = []
+        self._drawn.clear()
         for index, row in enumerate(self._description.rows):
             if index == self._description.payload:
                 self._payload_lines = len(self._lines)
@@ -223,6 +315,8 @@ class PayloadView(ScrollView, can_focus=False):
         region: Region = self.scrollable_content_region
         if not self._key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
             return
-        if self.screen.is_active and not self.end_seen and self.lines_below == 0:
+        # Details may follow: what counts is the last line of the payload itself.
+        in_view = self.lines_below == 0 and self._payload_lines > self.scroll_offset.y
+        if self.screen.is_active and not self.end_seen and in_view:
             self.end_seen = True
             self.post_message(self.EndSeen(self._key))

@@ -102,13 +102,15 @@ def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> 
 
 
 def _verb(card: ToolCardBlock) -> str:
-    """Return the name to show for the tool. Another tool cannot have the name that one of ours is shown by."""
-    if card.tool == CONTAINED_APPLY and is_undo(card.arguments):
-        return _UNDO
-    known = _VERBS.get(tool_name(card.tool))
+    return _UNDO if card.tool == CONTAINED_APPLY and is_undo(card.arguments) else verb(card.tool)
+
+
+def verb(tool: str) -> str:
+    """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
+    known = _VERBS.get(tool_name(tool))
     if known is not None:
         return known
-    name = one_line(card.tool) or "(no name)"
+    name = one_line(tool) or "(no name)"
     return f'"{name}"' if name.casefold() in {verb.casefold() for verb in (*_VERBS.values(), _UNDO)} else name
 
 

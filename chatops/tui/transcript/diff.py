@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
@@ -27,12 +27,15 @@ _LEAST = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class DiffRow:
     """A line of a diff. `sign` is a space, ``+`` or ``-`` for lines of the file, empty for what stands between them."""
 
     sign: str
     text: str
     number: int = 0
+    """The line's number in the new file; of a removed line, in the old one."""
+    old: int = 0
+    """The number of an unchanged line in the old file."""
     marks: tuple[tuple[int, int], ...] = field(default=())
     """Bounds of the words that differ from the line that it replaces, or is replaced by."""
 
@@ -44,11 +47,11 @@ def diff_lines(
 
     `name` is the path of the file, whose language decides the colours. With `whole`, long lines are broken, else cut.
     """
-    rows = list(islice(_rows(diff), most))
+    rows = list(islice(diff_rows(diff), most))
     while rows and not rows[-1].sign and not rows[-1].text:
         rows.pop()
     rows = _marked(rows)
-    code = _code(rows, language=PurePath(name).suffix.removeprefix("."), theme=theme)
+    code = _code(rows, name=name, theme=theme)
     digits = len(str(max((row.number for row in rows), default=0)))
     room = max(1, width - digits - 3)
     drawn = [
@@ -65,7 +68,8 @@ def diff_lines(
     return lines[:most], sum(row.sign in ("+", "-") for row in rows)
 
 
-def _rows(diff: str) -> Iterator[_Row]:
+def diff_rows(diff: str) -> Iterator[DiffRow]:
+    """Yield the rows of a unified diff of one file, without its header. An empty row stands between two hunks."""
     lines = diff.split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -75,45 +79,51 @@ def _rows(diff: str) -> Iterator[_Row]:
         sign, text = line[:1], line[1:]
         if found := _HUNK.match(line):
             if inside:
-                yield _Row(sign="", text="")
+                yield DiffRow(sign="", text="")
             inside, old, new = True, int(found[1]), int(found[2])
         elif not inside:
             if not line.startswith(("--- ", "+++ ")):
-                yield _Row(sign="", text=line)
+                yield DiffRow(sign="", text=line)
         elif sign == "-":
-            yield _Row(sign=sign, text=text, number=old)
+            yield DiffRow(sign=sign, text=text, number=old)
             old += 1
         elif sign == "+":
-            yield _Row(sign=sign, text=text, number=new)
+            yield DiffRow(sign=sign, text=text, number=new)
             new += 1
         elif sign == "\\":
-            yield _Row(sign="", text=text.strip())
+            yield DiffRow(sign="", text=text.strip())
         else:
-            yield _Row(sign=" ", text=text, number=new)
+            yield DiffRow(sign=" ", text=text, number=new, old=old)
             old, new = old + 1, new + 1
 
 
-def _marked(rows: list[_Row]) -> list[_Row]:
+def _marked(rows: list[DiffRow]) -> list[DiffRow]:
     """Return the rows with marks on the words in which removed lines differ from the lines in their place."""
     rows = [replace(row, text=sanitize(row.text, newlines=False)) for row in rows]
+    for old, new in replacements(rows):
+        rows[old], rows[new] = compared(rows[old], rows[new])
+    return rows
+
+
+def replacements(rows: Sequence[DiffRow]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of each removed row and of the added row in its place."""
     at = 0
     while at < len(rows):
         end = middle = _run(rows, at, "-")
         if middle > at:
             end = _run(rows, middle, "+")
-            for old, new in zip(range(at, middle), range(middle, end), strict=False):
-                rows[old], rows[new] = _compared(rows[old], rows[new])
+            yield from zip(range(at, middle), range(middle, end), strict=False)
         at = max(end, at + 1)
-    return rows
 
 
-def _run(rows: list[_Row], at: int, sign: str) -> int:
+def _run(rows: Sequence[DiffRow], at: int, sign: str) -> int:
     while at < len(rows) and rows[at].sign == sign:
         at += 1
     return at
 
 
-def _compared(old: _Row, new: _Row) -> tuple[_Row, _Row]:
+def compared(old: DiffRow, new: DiffRow) -> tuple[DiffRow, DiffRow]:
+    """Return both rows with marks on the words in which they differ; without, if they have little in common."""
     if max(len(old.text), len(new.text)) > _LONGEST:
         return old, new
     before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
@@ -128,14 +138,23 @@ def _compared(old: _Row, new: _Row) -> tuple[_Row, _Row]:
     return replace(old, marks=tuple(gone)), replace(new, marks=tuple(fresh))
 
 
-def _code(rows: list[_Row], *, language: str, theme: BlockTheme) -> list[Text]:
-    """Return the text of each row in syntax colours. Each side of the diff is read as one text."""
+def syntax(rows: Sequence[DiffRow], *, name: str, theme: BlockTheme) -> list[Text]:
+    """Return the text of each row in syntax colours, which the suffix of `name` decides.
+
+    Each side of the diff is read as one text.
+    """
+    language = PurePath(name).suffix.removeprefix(".")
     texts = [Text(row.text, theme.muted, end="") for row in rows]
     for side in ("-", "+"):
         places = [index for index, row in enumerate(rows) if row.sign in (side, " ")]
         joined = coloured("\n".join(rows[index].text for index in places), language=language, theme=theme)
         for index, part in zip(places, joined.split("\n", allow_blank=True), strict=False):
             texts[index] = part
+    return texts
+
+
+def _code(rows: list[DiffRow], *, name: str, theme: BlockTheme) -> list[Text]:
+    texts = syntax(rows, name=name, theme=theme)
     for row, text in zip(rows, texts, strict=True):
         style = theme.removed_words if row.sign == "-" else theme.added_words
         for begin, end in row.marks:
@@ -150,7 +169,7 @@ def _cut(text: Text, *, width: int, theme: BlockTheme) -> Text:
     return text.append(theme.symbols.ellipsis, theme.muted)
 
 
-def _line(row: _Row, part: Text, *, first: bool, digits: int, width: int, theme: BlockTheme) -> Text:
+def _line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int, theme: BlockTheme) -> Text:
     signs = theme.symbols
     sign, style, under = {
         "+": ("+", theme.good, theme.added),

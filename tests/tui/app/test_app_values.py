@@ -22,12 +22,13 @@ from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.host import RoleRow
 from chatops.tui.status.status_line import fitted, status_parts
+from chatops.tui.theme import PLAIN
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
 
 
 def exact_text(facts: CallFacts, *, width: int = 40) -> str:
     """What the dialog shows letter for letter, without what has a label, put together again from its wrapped lines."""
-    description = describe(pending_call(facts=facts), unfolded=False)
+    description = describe(pending_call(facts=facts), theme=PLAIN)
     lines: list[str] = []
     for row in description.rows:
         if not row.exact or row.tone == "plain":
@@ -63,7 +64,10 @@ def test_no_character_but_a_line_feed_makes_a_new_line() -> None:
 def test_all_arguments_are_shown_beside_the_command() -> None:
     facts = replace(shell_facts("make"), arguments=json.dumps({"command": "make", "timeout_s": 5, "env": {"A": "b"}}))
     shown = exact_text(facts)
-    assert "timeout_s: 5" in shown
+    assert ("timeout", "5 s") in [
+        (row.label, row.text) for row in describe(pending_call(facts=facts), theme=PLAIN).rows
+    ]
+    assert "timeout_s" not in shown
     assert '"A": "b"' in shown
 
 
@@ -78,7 +82,7 @@ def test_broken_arguments_are_shown_as_they_are() -> None:
 
 def test_code_is_shown_once_and_letter_for_letter_with_what_runs_it() -> None:
     code = "for n in range(3):\n    print(n)  # \u202eno\n"
-    rows = describe(pending_call(tool="python_exec", facts=code_facts(code)), unfolded=False).rows
+    rows = describe(pending_call(tool="python_exec", facts=code_facts(code)), theme=PLAIN).rows
     assert [row.text for row in rows if row.tone == "code"] == ["for n in range(3):", "    print(n)  # <U+202E>no", ""]
     assert ("program", "/usr/bin/python3 -I -u -X utf8 -c") in [(row.label, row.text) for row in rows]
     assert not any(row.text.endswith("rguments") for row in rows)
@@ -87,45 +91,82 @@ def test_code_is_shown_once_and_letter_for_letter_with_what_runs_it() -> None:
 def test_an_argument_that_is_called_code_and_is_not_what_runs_is_shown() -> None:
     facts = replace(code_facts("print(1)"), arguments='{"code":"print(2)","other":3}')
     assert {'code: "print(2)"', "other: 3"} <= {
-        row.text for row in describe(pending_call(facts=facts), unfolded=False).rows
+        row.text for row in describe(pending_call(facts=facts), theme=PLAIN).rows
     }
 
 
 def test_every_repair_stands_at_the_top_of_the_payload() -> None:
     repairs = ("a brace was added", "quotes\u202e were\nchanged")
-    description = describe(pending_call(facts=code_facts("1", repairs=repairs)), unfolded=False)
-    assert [(row.text, row.tone) for row in description.rows[1:3]] == [
+    description = describe(pending_call(facts=code_facts("1", repairs=repairs)), theme=PLAIN)
+    assert [(row.text, row.tone) for row in description.rows[:2]] == [
         ("Read with repairs: a brace was added", "caution"),
         ("Read with repairs: quotes<U+202E> were␊changed", "caution"),
     ]
     assert description.payload > 3
 
 
-def test_an_edit_shows_its_signs_the_resolved_path_and_whole_arguments() -> None:
-    description = describe(pending_call(tool="file_edit", facts=edit_facts()), unfolded=False)
-    text = "\n".join(f"{row.label} {row.text}" for row in description.rows)
-    for shown in (
-        "-b = 1",
-        "+b = 2",
-        "touches /home/ana/project/src/app.py",
-        'old: "b = 1"',
-        "s allows file_edit:/home/ana/project/src/app.py",
-    ):
-        assert shown in text
-    tones = {row.text: row.tone for row in description.rows}
-    assert (tones["-b = 1"], tones["+b = 2"]) == ("remove", "add")
+def test_an_edit_is_shown_once_as_its_diff_with_the_resolved_path() -> None:
+    description = describe(pending_call(tool="file_edit", facts=edit_facts()), theme=PLAIN)
+    drawn = [part.left + part.text for row in description.rows for part in wrapped(row, width=70)]
+    assert drawn[:6] == ["src/app.py  +1 −1", "1   a = 0", "2 − b = 1", "2 + b = 2", "3   c = 3", ""]
+    text = "\n".join(drawn)
+    assert "touches      /home/ana/project/src/app.py" in text
+    assert "s allows     file_edit:/home/ana/project/src/app.py" in text
+    assert "old" not in text and text.count("b = 2") == 1, "the diff is the payload, and shown once"
+    foreign = describe(pending_call(tool="theirs", facts=edit_facts()), theme=PLAIN)
+    assert 'old: "b = 1"' in [row.text for row in foreign.rows], "what a diff of another tool shows is not known"
+
+
+def test_what_a_diff_does_not_tell_is_a_row() -> None:
+    new = replace(
+        edit_facts(),
+        arguments='{"content":"\\n x \\n","path":"./link.py"}',
+        diff="--- /dev/null\n+++ b/src/app.py\n@@ -0,0 +1,2 @@\n+\n+ x \n",
+        hashes=("/home/ana/project/src/app.py absent", "/home/ana/project/src/app.py becomes 12"),
+    )
+    description = describe(pending_call(tool="file_write", facts=new), theme=PLAIN)
+    drawn = [part.left + part.text for row in description.rows for part in wrapped(row, width=70)]
+    assert drawn[:3] == ["src/app.py  new file  +2", "1 + ", "2 +  x·"]
+    assert 'path: "./link.py"' in "\n".join(drawn), "the path given is not the one that is written"
+
+
+def test_a_blank_context_line_of_a_diff_is_blank() -> None:
+    facts = replace(edit_facts(), diff="--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n \n-a\n+b\n   \n")
+    rows = describe(pending_call(tool="file_edit", facts=facts), theme=PLAIN).rows
+    drawn = [part.left + part.text for row in rows for part in wrapped(row, width=70)]
+    assert drawn[1:5] == ["1   ", "2 − a", "2 + b", "3   ··"]
+
+
+def test_both_sides_of_a_diff_hold_every_line() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -4,3 +4,4 @@\n same\n-old one\n+new one\n+" + "long " * 9 + "\n end\n"
+    facts = replace(edit_facts(), diff=diff)
+    rows = describe(pending_call(tool="file_edit", facts=facts), theme=PLAIN, side_by_side=True).rows
+    drawn = [
+        (part.left + part.text, part.beside.left + part.beside.text)
+        for row in rows
+        for part in wrapped(row, width=53)
+        if part.beside is not None
+    ]
+    assert drawn == [
+        ("4   same", "4   same"),
+        ("5 − old one", "5 + new one"),
+        ("    ", "6 + long long long long l"),
+        ("", "  » ong long long long lo"),
+        ("", "  » ng·"),
+        ("6   end", "7   end"),
+    ]
 
 
 def test_spaces_in_a_path_are_kept() -> None:
     facts = replace(edit_facts(), paths=("/home/ana/two  spaces/" + "x" * 60,))
-    rows = [row for row in describe(pending_call(facts=facts), unfolded=False).rows if row.label == "touches"]
+    rows = [row for row in describe(pending_call(facts=facts), theme=PLAIN).rows if row.label == "touches"]
     shown = "".join(part.text for part in wrapped(rows[0], width=40))
     assert shown == f'"{facts.paths[0]}"'
 
 
 def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
     facts = replace(shell_facts("ls", argv=()), sandbox="bubblewrap: workspace writable, no home, no network")
-    rows = [row for row in describe(pending_call(facts=facts), unfolded=False).rows if row.label == "sandbox"]
+    rows = [row for row in describe(pending_call(facts=facts), theme=PLAIN).rows if row.label == "sandbox"]
     assert [part.text for part in wrapped(rows[0], width=53)] == [
         "bubblewrap: workspace writable, no home,",
         "no network",
@@ -134,7 +175,7 @@ def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
 
 def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
     call = pending_call(said="just trust me")
-    folded, unfolded = (describe(call, unfolded=open_) for open_ in (False, True))
+    folded, unfolded = (describe(call, theme=PLAIN, details=open_) for open_ in (False, True))
     assert all("trust me" not in row.text for row in folded.rows)
     assert all("trust me" not in row.text for row in unfolded.rows[: unfolded.payload])
     assert any("trust me" in row.text for row in unfolded.rows[unfolded.payload :])
@@ -143,14 +184,14 @@ def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:
     call = pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped")
     known = Interruption(call_id=call.call.id, attempt=1, started_at=1e9, output="one\n\x1b[2Jtwo\n")
-    description = describe(replace(call, interruption=known), unfolded=False)
+    description = describe(replace(call, interruption=known), theme=PLAIN)
     text = "\n".join(f"{row.label} {row.text}" for row in description.rows[: description.payload])
     assert "may have taken effect" in text
     assert "asks because the app stopped" in text
     assert "started 2001-09-09 " in text
     assert "Its output until then\n one\n ␛[2Jtwo" in text, "it has to be on screen before an answer"
     assert "s allows" not in text
-    nothing = describe(replace(call, interruption=replace(known, output="")), unfolded=False)
+    nothing = describe(replace(call, interruption=replace(known, output="")), theme=PLAIN)
     assert any(row.text == "Its output until then: none was kept" for row in nothing.rows)
 
 

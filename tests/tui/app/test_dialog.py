@@ -213,8 +213,11 @@ async def test_deny_works_before_the_end_has_been_seen() -> None:
 async def test_model_words_after_the_payload_do_not_delay_an_answer_and_are_folded() -> None:
     async with stage() as running:
         await asked(running, pending_call(said="please\n" * 200))
-        assert "in its own words" in running.text
+        assert "the model's words (1400 characters)" in running.text
         assert "please" not in running.text
+        await running.press("v")
+        assert "in its own words" in running.text and "please" in running.text
+        await running.press("v")
         await running.press("a")
         assert len(running.session.taken) == 1
 
@@ -544,7 +547,7 @@ async def test_a_notice_covers_no_line_of_a_dialog(size: tuple[int, int]) -> Non
         await running.settle()
         lines = running.text.splitlines()
         assert "All is well." in lines[0]
-        for part in ("Approve shell_exec?", "Esc"):
+        for part in ("Approve Shell?", "Esc"):
             (was,), (now,) = ([line for line in text if part in line] for text in (before, lines))
             # How many lines of the call are below is another number now.
             assert re.sub(r"\d+", "", now) == re.sub(r"\d+", "", was)
@@ -615,8 +618,8 @@ async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest
         assert "A" not in bold(running, "Keys act"), "no key acts yet"
         running.clock.pass_(1.0)
         await running.press("down")
-        assert bold(running, "approve once") == ["a", "s", "r", "e"]
-        assert bold(running, "deny with a reason") == ["c", "d", "D", "Esc"]
+        assert bold(running, "approve once") == ["a", "s", "r", "c"]
+        assert bold(running, "deny with a reason") == ["e", "E", "d", "D", "Esc"]
         await running.press("D")
         assert bold(running, "Esc back") == ["Enter", "Esc"]
         await running.press("escape", "escape", "ctrl+r")
@@ -689,10 +692,39 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
         ):
             assert expected in running.text
         view = running.app.screen.query_one(PayloadView)
-        style = view.get_component_rich_style("payload--risky")
-        lines = (view.render_line(y) for y in range(view.size.height))
-        marked = [segment.text for line in lines for segment in line if segment.style == style]
-        assert marked == ["curl", "http://x.example/i", "sudo", "bash", "> out.log"]
+        lines = [[*view.render_line(y)] for y in range(3)]
+        marked = [one.text for line in lines for one in line if one.style and one.style.underline]
+        assert marked == ["curl", "http://x.example/i", "sudo", "bash", ">", "out.log"]
+        signs = [line[0].text for line in lines]
+        assert signs == ["! ", "  ", " " * 13], "a sign for those who see no colours"
+
+
+@pytest.mark.more
+async def test_only_the_end_of_the_call_itself_counts_as_seen() -> None:
+    """Neither details below it nor another layout of its diff make an end that was not on screen count."""
+    diff = "--- a/x\n+++ b/x\n@@ -0,0 +1,300 @@\n" + "".join(f"+line {number}\n" for number in range(300))
+    async with stage(size=(120, 30)) as running:
+        said = "words\n" * 200
+        await asked(running, pending_call(tool="file_edit", facts=replace(edit_facts(), diff=diff), said=said))
+        await running.press("v", "end", "home", "|", "f", "|", "f", "s", "r", "A")
+        assert running.session.taken == []
+        await running.press("v", "end", "a")
+        assert [taken.decision for taken in running.session.taken] == [Approved()]
+
+
+async def test_side_by_side_needs_room_and_a_diff() -> None:
+    async with stage(size=(80, 24)) as running:
+        await asked(running, pending_call(1), pending_call(2, tool="file_edit", facts=edit_facts()))
+        await running.press("|")
+        assert "This call has no diff" in running.text
+        await running.press("tab", "|")
+        assert "Side by side needs 90 columns; this window has 80." in running.text
+        await running.pilot.resize_terminal(100, 24)
+        await running.press("|")
+        assert next(row for row in running.text.splitlines() if "2 − b = 1" in row).rstrip(" │").endswith("2 + b = 2")
+        await running.pilot.resize_terminal(80, 24)
+        await running.settle()
+        assert "2 − b = 1" in running.text and "b = 2" in running.text
 
 
 def lacking(command: str = "git push") -> CallFacts:
