@@ -33,7 +33,7 @@ class TrustScreen(GuardedDialog):
         super().__init__(composer)
         self._question = question
         self._answer = answer
-        self._texts_shown = False
+        self._texts_shown = _has_code(question)
         self._sending = False
         self.answered = False
         """True once an answer is stored."""
@@ -73,7 +73,7 @@ class TrustScreen(GuardedDialog):
 
     def go_back(self) -> None:
         """Go back from the texts to the list, else leave without an answer."""
-        if self._texts_shown:
+        if self._texts_shown and not _has_code(self._question):
             self.answer("v", typed=True)
         else:
             super().go_back()
@@ -108,7 +108,7 @@ class TrustScreen(GuardedDialog):
         """Return title and keys."""
         left = 0 if self.payload.end_seen else self.payload.lines_below
         texts = "v hide the texts" if self._texts_shown else "v show the texts"
-        leave = "Esc back to the list" if self._texts_shown else "Esc not now"
+        leave = "Esc back to the list" if self._texts_shown and not _has_code(self._question) else "Esc not now"
         if not self._question.is_answerable:
             return DialogFrame(title="What this folder brings", keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
@@ -124,6 +124,11 @@ class TrustScreen(GuardedDialog):
         self.show_frame()
 
 
+def _has_code(question: TrustQuestion) -> bool:
+    """Return True if trusting it loads code. Its text is shown at once then."""
+    return any(one.item.kind is ItemKind.OWN_TOOL for one in question.listed)
+
+
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row(label="folder", text=line(question.path), exact=True)
     yield Row()
@@ -136,8 +141,8 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row()
     for remark in trust_remarks(question):
         yield Row(text=line(remark), tone="quiet")
-    if any(one.item.kind is ItemKind.OWN_TOOL for one in question.listed):
-        yield Row(text="Trust only what you have read: v shows the code. Esc leaves all of it ignored.", tone="caution")
+    if _has_code(question):
+        yield Row(text="Trust only code that you have read. Esc leaves all of it ignored.", tone="caution")
     else:
         yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
 

@@ -601,7 +601,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""
         self.composer.block_selected, self.composer.block_has_files = bool(message.block_id), message.has_files
-        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id))
+        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), has_files=message.has_files)
 
     def on_transcript_copied(self, message: "Transcript.Copied") -> None:
         """Copy the text of a block."""

@@ -17,15 +17,16 @@ class TranscriptHint(ErrorBoundary, Static):
         super().__init__("", id=id)
         self._unseen = 0
         self._selected = False
+        self._has_files = False
 
     def count_unseen(self, count: int) -> None:
         """Show how many blocks arrived or grew below the view."""
         self._unseen = count
         self._show()
 
-    def show_keys(self, *, selected: bool) -> None:
+    def show_keys(self, *, selected: bool, has_files: bool = False) -> None:
         """Show or hide the keys of the selected block."""
-        self._selected = selected
+        self._selected, self._has_files = selected, has_files
         self._show()
 
     def on_click(self) -> None:
@@ -36,6 +37,7 @@ class TranscriptHint(ErrorBoundary, Static):
     def _show(self) -> None:
         parts = [f"↓ {self._unseen} new   ctrl+End shows the end"] if self._unseen else []
         if self._selected:
-            parts.append("y copy   ctrl+o open   Esc back")
+            files = "   o open the file" if self._has_files else ""
+            parts.append(f"y copy   ctrl+o open{files}   Esc back")
         self.update(legend("   ".join(parts)))
         self.display = bool(parts)
