@@ -1,10 +1,11 @@
 """Search over the text of all sessions: SQLite's FTS5 with the trigram tokenizer, in a file of its own.
 
 The index is a cache beside the store, ``chatops.db.search``. It holds no text, only where each sequence of three
-characters occurs. Messages that are newer than the index are added before each search, and while the app is idle, so
-that nothing is indexed while a turn waits for the disk. It is deleted with any session, and whenever it does not belong
-to this store, and made again by the next search. Each hit is checked against the stored message, so a wrong index can
-miss something and never invents anything.
+characters occurs. Messages that are newer than the index are added while the app is idle, so that nothing is indexed
+while a turn waits for the disk, and for two seconds before each search. The search reads the messages that are missing
+then, because the first index of a store of gigabytes takes many minutes. The index is deleted with any session, and
+whenever it does not belong to this store, and made again by the next search. Each hit is checked against the stored
+message, so a wrong index can miss something and never invents anything.
 
 Texts of fewer than three characters, and every text where FTS5 is absent or the index cannot be written, are searched
 for in all messages one by one.
@@ -27,7 +28,7 @@ from chatops.store.identity import IDENTITY_KEY
 from chatops.store.opening import uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from chatops.store.base import SessionInfo
@@ -36,7 +37,10 @@ log = logging.getLogger(__name__)
 
 LEAST = 3
 """Characters of a text that the index can find."""
-_AT_ONCE = 2_000
+_AT_ONCE = 200
+"""Messages that are read in one transaction."""
+_MOST_INDEXED = 2_000_000
+"""Characters that are indexed in one transaction, about half a second. A single longer message is indexed whole."""
 _MOST_CHECKED = 20_000
 """Hits of the index that are compared with their messages; the newest come first."""
 _MOST_THREES = 60
@@ -76,12 +80,14 @@ def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -
     do, comes last.
     """
     folded = wanted.casefold()
-    listed = sessions.listed(rows, workspace=workspace, limit=_EVERYTHING)
+    with rows.read():
+        listed = sessions.listed(rows, workspace=workspace, limit=_EVERYTHING)
     places = _Places(rows, listed)
     hits: list[SearchHit] = []
     for message_id, session_id, text in _found(rows, wanted):
         if folded in text.casefold():
-            found_in = places.of(session_id, message_id)
+            with rows.read():
+                found_in = places.of(session_id, message_id)
             hits += (SearchHit(session=info, message_id=message_id, text=text) for info in found_in)
         if len(hits) >= most:
             return hits[:most]
@@ -108,23 +114,26 @@ def update_index(rows: Connection, *, go_on: Callable[[], bool] = lambda: True) 
 
 
 def _found(rows: Connection, wanted: str) -> Iterator[tuple[MessageId, SessionId, str]]:
-    """Yield messages that may contain `wanted`, newest first."""
-    numbers, last = _indexed(rows, wanted) if len(wanted) >= LEAST else ([], 0)
+    """Yield messages that may contain `wanted`, newest first. Between two steps the store is free for others."""
+    with rows.read():
+        numbers, last = _indexed(rows, wanted) if len(wanted) >= LEAST else ([], 0)
     # Messages that the index does not have: all without one, and the newest where it cannot be written.
     before: Value = None
     while True:
-        batch = rows.all(
-            f"SELECT seq FROM messages WHERE kind IN {_KINDS} AND seq > ?1 AND (?2 IS NULL OR seq < ?2) "
-            "ORDER BY seq DESC LIMIT ?3",
-            last,
-            before,
-            _AT_ONCE,
-        )
+        with rows.read():
+            batch = rows.all(
+                f"SELECT seq FROM messages WHERE kind IN {_KINDS} AND seq > ?1 AND (?2 IS NULL OR seq < ?2) "
+                "ORDER BY seq DESC LIMIT ?3",
+                last,
+                before,
+                _AT_ONCE,
+            )
         if not batch:
             break
         before = batch[-1][0]
-        yield from _read(rows, (int(str(row[0])) for row in batch))
-    yield from _read(rows, numbers)
+        yield from _read(rows, [int(str(row[0])) for row in batch])
+    for start in range(0, len(numbers), _AT_ONCE):
+        yield from _read(rows, numbers[start : start + _AT_ONCE])
 
 
 def _indexed(rows: Connection, wanted: str) -> tuple[list[int], int]:
@@ -152,9 +161,11 @@ def _query(wanted: str) -> str:
     return " AND ".join(f'"{three}"' for three in list(threes)[:_MOST_THREES])
 
 
-def _read(rows: Connection, numbers: Iterable[int]) -> Iterator[tuple[MessageId, SessionId, str]]:
-    for number in numbers:
-        row = rows.one(f"SELECT id, session_id, body FROM messages WHERE seq = ? AND kind IN {_KINDS}", number)
+def _read(rows: Connection, numbers: Sequence[int]) -> Iterator[tuple[MessageId, SessionId, str]]:
+    sql = f"SELECT id, session_id, body FROM messages WHERE seq = ? AND kind IN {_KINDS}"
+    with rows.read():
+        found = [rows.one(sql, number) for number in numbers]
+    for row in found:
         if row is not None and isinstance(row[0], str) and isinstance(row[1], str):
             yield MessageId(row[0]), SessionId(row[1]), _text_of(row[2])
 
@@ -209,17 +220,20 @@ def _add(rows: Connection, index: sqlite3.Connection) -> bool:
         batch = rows.all(
             f"SELECT seq, body, kind IN {_KINDS} FROM messages WHERE seq > ? ORDER BY seq LIMIT ?", last, _AT_ONCE
         )
+        size = 0
         for number, body, counts in batch:
             if counts and (text := _text_of(body)):
                 index.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (number, _plain(text)))
-        if batch:
-            index.execute("UPDATE belongs SET last = ?", (batch[-1][0],))
+                size += len(text)
+            index.execute("UPDATE belongs SET last = ?", (number,))
+            if size >= _MOST_INDEXED:
+                break
         index.execute("COMMIT")
     except BaseException:
         if index.in_transaction:
             index.execute("ROLLBACK")
         raise
-    return len(batch) == _AT_ONCE
+    return len(batch) == _AT_ONCE or size >= _MOST_INDEXED
 
 
 def _text_of(body: Value) -> str:

@@ -60,6 +60,10 @@ else:
     search, turns = map(_Late, ("search", "turns"))
 
 
+INDEXING_S = 2.0
+"""Seconds that a search spends on making its index."""
+
+
 class SqliteStore:
     """Implements `Store`, which documents the methods. It may be used from several threads, which take turns.
 
@@ -123,9 +127,9 @@ class SqliteStore:
             return sessions.listed(self._rows, workspace=workspace, limit=limit)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
-        search.update_index(self._rows)
-        with self._rows.read():
-            return list(search.search(self._rows, text, workspace=workspace, most=limit))
+        until = time.monotonic() + INDEXING_S
+        search.update_index(self._rows, go_on=lambda: time.monotonic() < until)
+        return search.search(self._rows, text, workspace=workspace, most=limit)
 
     def update_index(self, *, go_on: Callable[[], bool]) -> None:
         search.update_index(self._rows, go_on=go_on)
