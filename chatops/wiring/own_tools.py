@@ -7,18 +7,18 @@ can have the name of a built-in one, or one that reads like it.
 
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatops.config.packages import TOOLS, installed
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY
-from chatops.tools.base import Tool
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts
+from chatops.tools.base import Tool, ToolContext
 from chatops.tools.function import FunctionTool, SchemaTool
 
 if TYPE_CHECKING:
@@ -105,7 +105,17 @@ def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) 
         return OwnTools(notices=(f"{name} is not used: {_told(error)}",))
     if not tools:
         return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
-    return OwnTools(tuple(replace(tool, spec=replace(tool.spec, source=source)) for tool in tools))
+    return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
+
+
+def _shown_as_it_is(tool: FunctionTool | SchemaTool, source: str) -> FunctionTool | SchemaTool:
+    """Return a tool whose calls are shown as what they are: code that may do anything and reach anything."""
+
+    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+        found = facts if tool.inspector is None else tool.inspector(arguments, facts, context)
+        return replace(found, sandbox=found.sandbox or f"off ({source} runs in chatops itself)", network=True)
+
+    return replace(tool, spec=replace(tool.spec, source=source), inspector=inspect)
 
 
 def _own(given: object, *, module: str) -> Iterator[FunctionTool | SchemaTool]:

@@ -60,6 +60,9 @@ def test_the_example_is_a_tool_that_asks_and_returns_what_its_function_does(chat
         paused = chatops(*flags, "-p", "When is high tide?")
         assert paused.json["status"] == "paused"
         (waiting,) = paused.json["pending"]
+        shown = chatops(*flags[:2], "approvals", "show", waiting["id"]).out
+        assert "off (tools/tides.py" in shown
+        assert "runs in chatops itself)" in shown
         assert chatops(*flags[:2], "approvals", "approve", waiting["id"]).code == 0
         second = chatops(*flags[:2], "resume", paused.json["session_id"], "--output-format", "json")
         (waiting,) = second.json["pending"]
