@@ -67,6 +67,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
         themes=themes,
         keys=settings.keys,
         problem=settings.problem,
+        notifications=settings.notifications,
         traits=traits,
         charset=charset,
         keep_unsent=keep_unsent,

@@ -30,6 +30,8 @@ class UserSettings:
     """The keys that the user chose, by the id of what they do."""
     favourite_roles: tuple[str, ...] = ()
     """The roles that shift+Tab goes through; empty for all roles."""
+    notifications: bool = True
+    """False to write no notification, bell or window title while the terminal has not the focus."""
     problem: str = ""
     """Reason that something in the file is not used, as a sentence; empty if all is used."""
 
@@ -48,7 +50,17 @@ def load_settings(path: Path) -> UserSettings:
     roles = members.get("favourite_roles") or []
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         roles, problem = [], f"{path.name}: favourite_roles has to be a list of names. It is not used."
-    return UserSettings(theme=theme, keys=keys or {}, favourite_roles=tuple(map(str, roles)), problem=problem)
+    notifications = members.get("notifications", True)
+    if not isinstance(notifications, bool):
+        # Whoever wrote it has most likely meant to switch them off.
+        notifications, problem = False, f"{path.name}: notifications has to be true or false. They are off."
+    return UserSettings(
+        theme=theme,
+        keys=keys or {},
+        favourite_roles=tuple(map(str, roles)),
+        notifications=notifications,
+        problem=problem,
+    )
 
 
 def _keys(value: object) -> dict[str, tuple[str, ...]] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
@@ -30,6 +30,8 @@ from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.keymap import Keymap, use
 from chatops.tui.screens.chat import ChatScreen
+from chatops.tui.screens.messages import Waiting
+from chatops.tui.status.attention import Attention
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes
@@ -81,6 +83,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         themes: Path | None = None,
         keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
         problem: str = "",
+        notifications: bool = True,
         traits: TerminalTraits | None = None,
         charset: str = "utf-8",
         on_painted: Callable[[], None] | None = None,
@@ -88,10 +91,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     ) -> None:
         """Create the app.
 
-        `clock` returns monotonic seconds. `theme`, `keys` and `problem` come from the user's settings, `themes` is the
-        folder of the user's own themes. `traits` and `charset` say what the terminal can show. `on_painted` is called
-        once after the first paint. `keep_unsent` stores messages sent before there is a session, and returns False if
-        it cannot.
+        `clock` returns monotonic seconds. `theme`, `keys`, `notifications` and `problem` come from the user's settings,
+        `themes` is the folder of the user's own themes. `traits` and `charset` say what the terminal can show.
+        `on_painted` is called once after the first paint. `keep_unsent` stores messages sent before there is a session,
+        and returns False if it cannot.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -109,6 +112,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._on_painted = on_painted
         self._interrupted_at: float | None = None
         self._leaving = False
+        self._attention = Attention(self._write, enabled=notifications)
         self.failure: ChatopsError | None = None
         """The reason why no session could be opened."""
         self.themes = Themes(self, environ=os.environ, colours=self._traits.colours, folder=themes)
@@ -221,6 +225,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if self._leaving:
             return
         self._leaving = True
+        self._attention.close()
         try:
             await self._chat.close()
         except Exception as error:
@@ -269,7 +274,26 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 event = events.Key(meant, None)
         await super().on_event(event)
 
+    # A user who is elsewhere
+
+    @on(Waiting)
+    def waiting(self, message: Waiting) -> None:
+        """Call the user back if something new waits and the terminal has not the focus."""
+        self._attention.waits(message.waiting)
+
+    def on_app_blur(self) -> None:
+        """Take note that the terminal has lost the focus."""
+        self._attention.focus(False)
+
+    def on_app_focus(self) -> None:
+        """Take note that the terminal has the focus again."""
+        self._attention.focus(True)
+
     # Terminal
+
+    def _write(self, data: str) -> None:
+        if self._terminal is not None:
+            self._terminal.write(data)
 
     @property
     def terminal_unresponsive(self) -> bool:

@@ -77,3 +77,12 @@ def test_favourite_roles_are_a_list_of_names(tmp_path: Path) -> None:
     path.write_text("favourite_roles: coder\n")
     assert load_settings(path).favourite_roles == ()
     assert "favourite_roles" in load_settings(path).problem
+
+
+def test_notifications_are_switched_by_true_and_false(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    assert load_settings(path).notifications
+    for written, on, problem in (("true", True, ""), ("false", False, ""), ("sometimes", False, "They are off.")):
+        path.write_text(f"notifications: {written}\n")
+        found = load_settings(path)
+        assert found.notifications is on and found.problem.endswith(problem)

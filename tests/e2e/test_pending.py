@@ -1,6 +1,7 @@
 """Several sessions wait for the user after a kill: which one comes first, and which keys decide."""
 
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
@@ -79,3 +80,35 @@ def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(installation: Instal
             assert sum(text.count("a") for text in drafts(installation)) == 2 * (1 + bool(arguments))
         assert server.violations == []
     assert installation.count == 0
+
+
+@pytest.mark.parametrize("settings", ["", "notifications: false\n"])
+def test_an_approval_calls_a_user_back_whose_terminal_has_not_the_focus(
+    installation: Installation, settings: str
+) -> None:
+    (installation.home / "config").mkdir(exist_ok=True)
+    (installation.home / "config" / "settings.yaml").write_text(settings)
+    left = threading.Event()
+
+    def writes_later(request: SeenRequest) -> Completion:
+        left.wait()
+        return writes(request)
+
+    with FakeOpenAI(writes_later) as server:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            before = terminal.title
+            terminal.say("write it down")
+            terminal.send("\x1b[O")
+            left.set()
+            terminal.dialog()
+            if settings:
+                assert b"\x1b]9;" not in terminal.raw and terminal.title == before
+                return
+            terminal.wait_until(lambda _: terminal.title == "? Approve Shell? chatops", what="the title")
+            assert terminal.raw.count(b"\x1b]9;chatops: Approve Shell?\x1b\\") == 1
+            assert terminal.raw.count(b"\x1b]777;notify;chatops;Approve Shell?\x1b\\\x07") == 1
+            terminal.send("\x1b[I")
+            terminal.wait_until(lambda _: b"\x1b[23;2t" in terminal.raw, what="the title to be put back")
+            terminal.press("d")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.tui.composer.composer import Composer
-from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.messages import Changed, Waiting
 from chatops.tui.screens.shown import Shown
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class DecisionDialogs:
         """Digests of the calls that the user has postponed."""
         self._postponed_review: AwaitingReview | None = None
         self._settling = False
+        self._announced: dict[str, str] = {}
 
     def show(self, shown: Shown) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
@@ -84,6 +85,7 @@ class DecisionDialogs:
         """Open the dialog for new requests, unless the user is writing or has another screen open."""
         if self._shown is None or self._shown.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
+        self._announce(snapshot)
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
         fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
         if (
@@ -99,6 +101,19 @@ class DecisionDialogs:
         elif not self._composer.text and not self._settling:
             self._settling = True
             self._screen.set_timer(SETTLE_S, self._settled)
+
+    def _announce(self, snapshot: "Snapshot") -> None:
+        """Tell the app what waits, for a user who is elsewhere."""
+        waiting = {}
+        if snapshot.pending:
+            from chatops.tui.transcript.card import verb
+
+            waiting = {one.digest: f"Approve {verb(one.call.name)}?" for one in snapshot.pending}
+        if self._wanted is not None:
+            waiting[f"review {self._wanted}"] = "A step needs a review"
+        if waiting != self._announced:
+            self._announced = waiting
+            self._screen.post_message(Waiting(waiting))
 
     def _settled(self) -> None:
         self._settling = False

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chatops.domain.events import Published
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
@@ -12,6 +14,14 @@ if TYPE_CHECKING:
 
 class Changed(Message):
     """Posted when status line, banner or dialogs have to be updated."""
+
+
+class Waiting(Message):
+    """Posted when other things wait for the user: a text for each, by a key that lasts as long as the question."""
+
+    def __init__(self, waiting: "Mapping[str, str]") -> None:
+        super().__init__()
+        self.waiting = waiting
 
 
 class Batch(Message):
