@@ -9,6 +9,7 @@ from chatops.policy.sandbox import parse_change
 from chatops.tui.commands.replies import (
     Choose,
     Context,
+    FindText,
     Notify,
     Replies,
     ScreenAction,
@@ -175,7 +176,13 @@ async def sessions(context: Context, argument: str) -> Replies:
 
     session, host = context.session, context.host
     picker = SessionPicker("Sessions", await host.sessions(), session=session, host=host)
-    return (Choose(picker, resume, session.session_id),)
+
+    async def chosen(then: Context, session_id: str) -> Replies:
+        opened = await resume(then, session_id)
+        text = picker.found.get(session_id)
+        return opened if text is None else (*opened, FindText(picker.wanted, text))
+
+    return (Choose(picker, chosen, session.session_id),)
 
 
 async def resume(context: Context, argument: str) -> Replies:

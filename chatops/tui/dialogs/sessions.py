@@ -43,8 +43,10 @@ class SessionPicker(Picker):
         self._host = host
         self._said: dict[str, Sequence[str]] = {}
         """The last question and answer of sessions whose preview was shown."""
-        self._found: dict[str, str] = {}
-        """Text around the place that was found, by session."""
+        self.found: dict[str, str] = {}
+        """The newest message that has the text of the filter, by session."""
+        self.wanted = ""
+        """The text that was looked for in messages."""
         self._doomed = ""
         """The session that is deleted when ctrl+d is pressed again."""
         super().__init__(
@@ -79,8 +81,9 @@ class SessionPicker(Picker):
         lines += [f"copy of {row.copy_of}"] if row.copy_of else []
         waits = f"pending: {'; '.join(row.asks)}" if row.asks else row.state
         lines += [waits] if waits else []
-        found = self._found.get(choice.key)
-        return "\n".join([*lines, *([f"found: {found}"] if found else self._said[choice.key])])
+        if (text := self.found.get(choice.key)) is not None:
+            return "\n".join([*lines, f"found: {excerpt(text, self.wanted, around=_AROUND)}"])
+        return "\n".join([*lines, *self._said[choice.key]])
 
     async def _load(self, session_id: SessionId) -> None:
         try:
@@ -95,7 +98,7 @@ class SessionPicker(Picker):
     @on(Input.Changed)
     def look_into_texts(self, event: Input.Changed) -> None:
         """Also list the sessions in which the text was said."""
-        self._found = {}
+        self.found = {}
         self.run_worker(self._search_texts(event.value.strip()), group="search", exclusive=True)
 
     async def _search_texts(self, wanted: str) -> None:
@@ -109,7 +112,8 @@ class SessionPicker(Picker):
             return
         for hit in hits:
             if hit.session_id in self._rows:
-                self._found.setdefault(hit.session_id, excerpt(hit.text, wanted, around=_AROUND))
+                self.found.setdefault(hit.session_id, hit.text)
+        self.wanted = wanted
         self.refill()
 
     def matching(self, wanted: str) -> list[Choice]:
@@ -118,7 +122,7 @@ class SessionPicker(Picker):
         if not wanted:
             return alike
         exact = wanted.casefold()
-        first = [one for one in self.choices if exact in one.find.casefold() or one.key in self._found]
+        first = [one for one in self.choices if exact in one.find.casefold() or one.key in self.found]
         return [*first, *(one for one in alike if one not in first)]
 
     # Rename and delete
