@@ -16,8 +16,9 @@ TOOLS = "chatops.tools"
 def installed(group: str) -> "tuple[EntryPoint, ...]":
     """Return the entry points of a group. Looks only for its name first: reading all of them takes long."""
     mark = f"[{group}]".encode()
-    for folder in dict.fromkeys(sys.path):
-        for file in Path(folder or ".").glob("*.dist-info/entry_points.txt"):
+    # An empty entry is the current folder, where others may have put anything.
+    for folder in filter(None, dict.fromkeys(sys.path)):
+        for file in Path(folder).glob("*.dist-info/entry_points.txt"):
             try:
                 if mark in file.read_bytes():
                     from importlib.metadata import entry_points  # slow to import

@@ -25,7 +25,6 @@ import httpx2
 
 from chatops.dialects.writing import WRITABLE
 from chatops.domain.canonical import JsonValue
-from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
 from chatops.models.chat import OpenAIChat
@@ -366,12 +365,3 @@ def _usage(found: Mapping[str, object]) -> dict[str, JsonValue]:
         "completion_tokens": written,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
-
-
-def usable(spec: ModelSpec) -> str:
-    """Return why the command of a model is refused, as a sentence; empty if it is not."""
-    try:
-        program_of(spec)
-    except ConfigError as error:
-        return error.full
-    return ""

@@ -13,8 +13,9 @@ from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
+from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
-from chatops.policy.registry import Registry
+from chatops.policy.registry import ModelType, Registry
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow import Definition, WorkflowSpec
@@ -45,6 +46,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
             registries, specs=catalog.specs, absent=(*catalog.absent, *WORKFLOW_TOOLS), personas=personas
         ),
         *_of_unused_models(registry),
+        *_of_programs(registry),
         *_withheld(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
@@ -60,6 +62,16 @@ def _of_unused_models(registry: Registry) -> Iterator[str]:
     for name, why in unusable_models(registry).items():
         if name not in used:
             yield f"Model {name} {why}. No role uses it."
+
+
+def _of_programs(registry: Registry) -> Iterator[str]:
+    """Yield why the commands of models are refused."""
+    for model in registry.models:
+        if model.type is ModelType.CLI and not model_problem(model):
+            try:
+                program_of(model)
+            except ConfigError as error:
+                yield error.full
 
 
 def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:

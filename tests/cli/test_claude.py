@@ -92,7 +92,7 @@ def test_it_sees_its_own_login_and_nothing_else(claude: Claude, monkeypatch: pyt
 
 
 @needs_sandbox
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("behaviour", "said"),
     [
@@ -144,7 +144,7 @@ def test_whole_messages_count_where_nothing_was_streamed(claude: Claude) -> None
     assert claude.asked()["answer"] == "All at once."
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -169,6 +169,7 @@ def test_a_program_that_is_not_installed_says_where_to_get_it(claude: Claude, ch
     assert "claude is not installed" in chatops("models", "list").err
 
 
+@pytest.mark.more
 def test_without_bubblewrap_it_runs_only_where_the_user_permits_that(
     claude: Claude, chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,10 @@ def test_a_doubtful_registry_is_spoken_of_on_stderr_once(command: list[str], cha
         ({"roles": {"assistant": {"tools": ["file_reed"]}}}, "Did you mean file_read?"),
         ({"roles": {"assistant": {"persona": "concize"}}}, "Did you mean concise?"),
         ({"users": {"*": {"confirm_allow": ["shel_exec:git status"]}}}, "Did you mean shell_exec?"),
+        (
+            {"models": {"m": {"type": "cli", "command": ["gemini", "-p"]}}},
+            "how to switch off the tools of that program",
+        ),
         ({"models": {"m": {"type": "cli"}}, "roles": {"assistant": {"primary": "m"}}}, "m has no command; no other"),
         (rule("file_write", "src/"), "file_write:src/ of role assistant can never match: no path ends with a slash"),
         (rule("file_edit", "src//a"), "can never match: no path has two slashes"),

@@ -60,6 +60,7 @@ def test_the_engine_of_the_recipe_answers_and_its_calls_pass_the_gate(
     assert "engine parrot of package chatops-parrot 0.3" in chatops(*flags(chatops), "doctor").out
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -75,6 +75,7 @@ def test_an_image_that_a_tool_reads_is_sent_to_a_model_that_takes_images(chatops
         assert kept(home()) == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "data",
     [png(width=60_000, height=60_000), png() + b"\0" * 6_000_000, b"\x89PNG\r\n\x1a\n" + b"\0" * 20],
@@ -152,6 +153,7 @@ def test_export_and_import_keep_the_files(chatops: CommandLine) -> None:
         assert "image_url" in json.dumps(server.requests[-1].messages)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("name", "data", "ending"),
     [

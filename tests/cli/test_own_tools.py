@@ -112,7 +112,7 @@ def test_a_file_is_loaded_only_as_it_was_trusted(chatops: CommandLine, folder: P
         (PACKAGE.replace("moon", "github__merge"), "Two underscores"),
     ],
 )
-@pytest.mark.some(4)
+@pytest.mark.some(1)
 def test_a_broken_file_is_a_notice_and_costs_only_its_own_tools(
     chatops: CommandLine, folder: Path, source: str, said: str
 ) -> None:

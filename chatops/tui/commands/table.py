@@ -135,7 +135,10 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(
-        name="trust", args="[revoke]", help="trust what this folder brings: notes, workflows", run=handlers.trust
+        name="trust",
+        args="[revoke]",
+        help="trust your own tools, and what this folder brings: notes, workflows",
+        run=handlers.trust,
     ),
     SlashCommand(
         name="workflow",

@@ -273,3 +273,31 @@ async def test_the_memory_is_shown_edited_and_cleared_after_a_question(commands:
     assert commands.said == "The workspace memory is empty."
     await commands.type("/memory drop")
     assert commands.said.startswith("Usage")
+
+
+async def test_own_tools_are_asked_about_first_and_are_there_once_they_are_trusted(
+    tmp_path: Path, chatops_home: Path
+) -> None:
+    folder = chatops_home / "config" / "tools"
+    folder.mkdir(parents=True)
+    (folder / "moon.py").write_text(
+        'from chatops import tool\n\n@tool\ndef moon(day: int) -> str:\n    """Say its phase."""\n    return "full"\n'
+    )
+    workspace = tmp_path / "project"
+    workspace.mkdir()
+    (workspace / "AGENTS.md").write_text("Be brief.")
+    app = App(Options(workspace=workspace, role="coder", via="tui"))
+    app.prepare()
+    host = TuiHost(app)
+    first = await host.trust_question()
+    assert [one.item.path for one in first.listed] == ["moon.py"]
+    assert app.catalog.get("moon") is None
+    (folder / "moon.py").write_text("raise SystemExit\n")
+    (changed,) = await host.answer_trust(first, trusted=True)
+    assert "moon.py has changed meanwhile" in changed
+    assert app.catalog.get("moon") is None
+    second = await host.trust_question()
+    assert not await host.answer_trust(second, trusted=False)
+    third = await host.trust_question()
+    assert [one.item.path for one in third.listed] == ["AGENTS.md"]
+    await app.aclose()
