@@ -56,6 +56,11 @@ class Paths:
         return self.config / "personas"
 
     @property
+    def skills(self) -> Path:
+        """The user's own skills."""
+        return self.config / "skills"
+
+    @property
     def tools(self) -> Path:
         """The user's own tools."""
         return self.config / "tools"

@@ -75,7 +75,7 @@ def _read(file: Path) -> tuple[Persona | None, list[str]]:
         return None, [f"it cannot be read ({error.strerror or error})."]
     except UnicodeDecodeError:
         return None, ["it is not UTF-8 text and is not used."]
-    matter, body, problem = _front_matter(text.replace("\r\n", "\n"))
+    matter, body, problem = front_matter(text.replace("\r\n", "\n"))
     if problem:
         return None, [problem]
     return _checked(file, matter, body)
@@ -99,7 +99,7 @@ def _checked(file: Path, matter: dict[object, object], body: str) -> tuple[Perso
     return Persona(name=name, description=line, text=body.strip(), source=str(file)), problems
 
 
-def _front_matter(text: str) -> tuple[dict[object, object], str, str]:
+def front_matter(text: str) -> tuple[dict[object, object], str, str]:
     """Split a file into front matter and text; the third value says what is wrong, then the file is not used."""
     if not text.startswith(f"{_FENCE}\n"):
         return {}, text, ""

@@ -15,7 +15,7 @@ The registry is different in one way. It can only narrow rights, so ignoring it 
 files could change it and be free of it. Its trusted text is therefore kept in the record, and stays in force until the
 user trusts another one, accepts that it is gone, or revokes the trust.
 
-Trust never starts a program. Skills, tools and MCP servers are listed, and their digests noted as seen, not as trusted.
+Trust never starts a program. Tools and MCP servers are listed, and their digests noted as seen, not as trusted.
 """
 
 import hashlib
@@ -118,6 +118,7 @@ class TrustedWorkspace:
 
     notes: tuple[Item, ...] = ()
     workflows: tuple[Item, ...] = ()
+    skills: tuple[Item, ...] = ()
     registry: NarrowingRegistry | None = None
     own_tools: tuple[Item, ...] = ()
     """Of the config folder, see `config.own_tools`."""
@@ -277,6 +278,7 @@ class WorkspaceTrust:
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
                 registry=registry,
+                skills=tuple(item for item in trusted if item.kind is ItemKind.SKILL),
                 own_tools=tuple(item for item in trusted if item.kind is ItemKind.OWN_TOOL),
             ),
         )

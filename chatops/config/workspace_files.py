@@ -15,7 +15,8 @@ What is looked for:
 - ``AGENTS.md``, else ``CLAUDE.md``, in the workspace and in the folders above it, nearest first
 - ``model_registry.json``, unless it is the registry in use or a copy of the packaged one
 - the chatops workflows in ``workflows/``, unless that is the user's own folder of workflows
-- ``.chatops/skills/``, ``.chatops/tools/`` and ``.mcp.json``, which this version lists and does not use
+- the skills in ``.chatops/skills/``
+- ``.chatops/tools/`` and ``.mcp.json``, which this version lists and does not use
 """
 
 import hashlib
@@ -76,7 +77,13 @@ class ItemKind(StrEnum):
     @property
     def used(self) -> bool:
         """True if this version uses such files once they are trusted."""
-        return self in (ItemKind.NOTES, ItemKind.REGISTRY, ItemKind.WORKFLOW, ItemKind.OWN_TOOL)
+        return self in (
+            ItemKind.NOTES,
+            ItemKind.REGISTRY,
+            ItemKind.WORKFLOW,
+            ItemKind.SKILL,
+            ItemKind.OWN_TOOL,
+        )
 
     @property
     def effect(self) -> str:
@@ -88,6 +95,8 @@ class ItemKind(StrEnum):
                 return "takes rights away; sets nothing else"
             case ItemKind.WORKFLOW:
                 return "can be run, under your rights"
+            case ItemKind.SKILL:
+                return "can be read by the model; its name and description become part of the prompt"
             case ItemKind.OWN_TOOL:
                 return "is loaded at once and runs as you, in chatops itself and outside any sandbox"
             case _:
@@ -149,6 +158,16 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = (), packaged: Path 
     return WorkspaceFiles(folder=identity, path=str(workspace), items=tuple(items), left_out=tuple(reader.left_out))
 
 
+def read_skills(folder: Path) -> list[Item]:
+    """Read the user's own skills in `folder`, which is called ``skills``, as those of a workspace. Never raises."""
+    reader = _Reader(own=set())
+    try:
+        with _opened(str(folder.parent.resolve())) as parent:
+            return list(reader.folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
+    except OSError:
+        return []
+
+
 def is_workflow_name(name: str) -> bool:
     """Return True if a file of this name may hold a workflow."""
     return name.endswith(WORKFLOW_ENDINGS) and not name.startswith(".")
@@ -179,15 +198,15 @@ class _Reader:
         found = self._file(workspace, REGISTRY, ItemKind.REGISTRY)
         if found is not None:
             yield found
-        yield from self._folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, fits=is_workflow_name)
+        yield from self.folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, fits=is_workflow_name)
         with suppress(OSError), _opened(".chatops", within=workspace) as folder:
             for name, kind in (("skills", ItemKind.SKILL), ("tools", ItemKind.TOOL)):
-                yield from self._folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
+                yield from self.folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
         servers = self._file(workspace, ".mcp.json", ItemKind.SERVERS)
         if servers is not None:
             yield servers
 
-    def _folder(
+    def folder(
         self,
         parent: int,
         name: str,
@@ -210,7 +229,7 @@ class _Reader:
                 count = 0
                 for inner, is_folder in self._names(folder, path):
                     if is_folder and depth > 1:
-                        below: Iterator[Item] = self._folder(
+                        below: Iterator[Item] = self.folder(
                             folder, inner, kind, prefix=f"{path}/", depth=depth - 1, fits=fits
                         )
                     elif is_folder or not fits(inner):

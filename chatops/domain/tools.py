@@ -67,6 +67,7 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
         "scratch_write": Capabilities(),
         "scratch_read": Capabilities(),
         "knowledge_search": Capabilities(reads_workspace=True),
+        "skill_read": Capabilities(),
         "memory_read": Capabilities(),
         "memory_write": Capabilities(),
         "web_search": Capabilities(),
@@ -348,6 +349,16 @@ class ResultSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkillUse:
+    """Tools that a skill permits while it is in use. It permits nothing that the role does not."""
+
+    name: str
+    tools: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    """Tools that ask before each call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFacts:
     """Facts about a result, apart from its text, which is for the model."""
 
@@ -371,6 +382,9 @@ class ResultFacts:
     """``HOST:PORT`` that the command asked for and the sandbox refused; untrusted text, made visible."""
     files: tuple[FileRef, ...] = ()
     """Files that the call returned, kept by `ToolContext.keep_file`. The content of the result names them."""
+
+    skill: SkillUse | None = None
+    """The skill that the call put in use for the rest of the turn, if it restricts tools."""
 
 
 NO_FACTS = ResultFacts()

@@ -53,6 +53,7 @@ from chatops.engine.state import (
 )
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
 from chatops.policy.sandbox import limited_by, widened
+from chatops.policy.skills import skill_layer
 from chatops.policy.verdicts import Judgement
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
@@ -189,6 +190,8 @@ def settle_with(
     result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
+    if result.facts.skill is not None and result.outcome is Outcome.SUCCESS:
+        draft.set_grant(draft.state.grant.narrowed(skill_layer(result.facts.skill)))
     draft.events.append(
         ToolFinished(
             id=one.call.id,

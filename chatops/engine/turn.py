@@ -100,7 +100,7 @@ from chatops.engine.state import (
     Started,
     TurnState,
 )
-from chatops.engine.view import may_be_retried, pending_calls
+from chatops.engine.view import may_be_retried, pending_calls, skill_layers
 from chatops.policy.grant import Grant
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
@@ -288,7 +288,7 @@ def _contained(draft: Draft, *, on: bool) -> None:
 def _retried(draft: Draft, grant: Grant) -> None:
     if not may_be_retried(draft.state):
         return
-    draft.set_grant(grant)
+    draft.set_grant(grant.narrowed(*skill_layers(draft.state)))
     # A retry resets the backup, the repairs and the mistakes. It keeps the rounds used, and the request numbers, which
     # are part of ids.
     counters = draft.state.counters
@@ -302,7 +302,8 @@ def _role_switched(draft: Draft, event: SwitchRole) -> None:
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
     before = draft.state
-    draft.set_grant(event.grant)
+    # A role that the user switches to is restricted by the skills of the turn, too.
+    draft.set_grant(event.grant.narrowed(*skill_layers(draft.state)))
     draft.count(replace(draft.state.counters, backup=0))
     draft.say(event.switch)
     draft.events.append(RoleSwitched(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))

@@ -8,7 +8,7 @@ from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, ToolCall
 from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
@@ -31,7 +31,8 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.verdicts import Judgement
+from chatops.policy.skills import skill_layer
+from chatops.policy.verdicts import Judgement, Layer
 
 ALWAYS_ASKS = "the changes of a contained turn always ask"
 
@@ -139,6 +140,16 @@ def read_workspace(messages: Iterable[Message]) -> bool:
         (isinstance(message, ToolMessage) and message.facts.reads_workspace)
         or (isinstance(message, UserMessage) and any(not file.ref.problem for file in message.files))
         for message in messages
+    )
+
+
+def skill_layers(state: TurnState) -> tuple[Layer, ...]:
+    """Return the layers of the skills that calls of this turn have put in use."""
+    results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
+    return tuple(
+        skill_layer(one.facts.skill)
+        for one in results
+        if one.facts.skill is not None and one.outcome is Outcome.SUCCESS
     )
 
 

@@ -47,7 +47,8 @@ STATE_VERSIONS: dict[int, str] = {
     " the user can give or gave a single call beyond them;"
     " whether a notice gives why the turn ended; the copy that a contained turn works on.",
     8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart;"
-    " commands of the user, and the message that a turn goes on with after it was interrupted.",
+    " commands of the user, and the message that a turn goes on with after it was interrupted;"
+    " skills that calls put in use.",
 }
 """Contents of each version of a stored TurnState."""
 

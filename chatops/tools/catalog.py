@@ -6,9 +6,11 @@ from functools import cached_property
 from pathlib import Path
 
 from chatops.config.memory import Memories
+from chatops.config.skills import NONE, Skills
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KnowledgeSource
+from chatops.policy.skills import SKILL_TOOL
 from chatops.tools.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.knowledge import NAME, NO_FOLDERS, NO_FTS5, has_full_text_search, knowledge_tools
@@ -17,6 +19,7 @@ from chatops.tools.python import python_tools
 from chatops.tools.scratch import scratch_tools
 from chatops.tools.search import file_search
 from chatops.tools.shell import shell_tools
+from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
 from chatops.tools.web_search import NO_BACKEND, choose_backend, search_web_tools
 from chatops.tools.wolfram import KEY, NO_KEY, wolfram_tools
@@ -33,6 +36,7 @@ class CatalogSettings:
     memories: Memories | None = None
     """None: without the tools for memory."""
     knowledge: tuple[KnowledgeSource, ...] = ()
+    skills: Skills = NONE
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -114,6 +118,10 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         tools += wolfram_tools(key)
     else:
         absent["wolfram_alpha"] = NO_KEY
+    if settings.skills.found:
+        tools += skill_tools(lambda: settings.skills)
+    else:
+        absent[SKILL_TOOL] = NO_SKILLS
     if not settings.knowledge:
         absent[NAME] = NO_FOLDERS
     elif has_full_text_search():

@@ -14,6 +14,7 @@ from chatops.domain.sandbox import SandboxNote
 
 if TYPE_CHECKING:
     from chatops.config.memory import Memories
+    from chatops.config.skills import Skills
     from chatops.config.trust import TrustQuestion
     from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView
@@ -311,6 +312,14 @@ class Host(Protocol):
     @property
     def memories(self) -> "Memories":
         """The memories of the user and of this workspace."""
+        ...
+
+    def skills(self) -> "Skills":
+        """Return the skills of the user and of the trusted workspace."""
+        ...
+
+    def skills_folder(self) -> str:
+        """Return the folder of the user's own skills."""
         ...
 
     async def rules(self, session: "SessionView") -> Sequence[RuleItem]:

@@ -16,6 +16,7 @@ from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import SITE_REGISTRY, find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
+from chatops.config.skills import Skills, joined, load_skills, skills_of
 from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
@@ -99,6 +100,8 @@ class App:
         self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the user's own tools."""
         self._own_tools: tuple[tuple[Item, ...], OwnTools] | None = None
+        self._skills: tuple[tuple[Item, ...], Skills] | None = None
+        """The skills, for these files of the workspace."""
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
@@ -126,6 +129,7 @@ class App:
             workspace=self.workspace,
             trusted=lambda: self.trust.in_force,
             memories=lambda: self.memories.texts(),
+            skills=lambda: self.skills(),
             access_cap=self._access_cap,
             limits=Limits(
                 max_rounds=options.max_rounds,
@@ -251,6 +255,14 @@ class App:
     def _further_tools(self) -> tuple[Tool, ...]:
         return (*self._tools, *self.own_tools().tools)
 
+    def skills(self) -> Skills:
+        """Return the skills of the user and of the trusted workspace."""
+        items = self.trust.in_force.skills
+        if self._skills is None or self._skills[0] is not items:
+            workspace = skills_of(items, source=str(self.workspace / ".chatops" / "skills"))
+            self._skills = (items, joined(load_skills(self.paths.skills), workspace))
+        return self._skills[1]
+
     @cached_property
     def personas(self) -> Personas:
         """The personas that exist here."""
@@ -309,7 +321,12 @@ class App:
                 personas=self.rights.personas(),
             )
             self._registry_warnings = (registries, specs, found)
-        return (*self._registry_warnings[2], *self.rights.default_concern(), *self.personas.warnings)
+        return (
+            *self._registry_warnings[2],
+            *self.rights.default_concern(),
+            *self.personas.warnings,
+            *self.skills().warnings,
+        )
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
@@ -435,7 +452,7 @@ class App:
         """Return what the registry in force and a changed one both say about tools."""
         from chatops.wiring.toolbox import RegistryTools
 
-        now, coming = RegistryTools.of(self._registries()), self._coming()
+        now, coming = RegistryTools.of(self._registries(), self.skills()), self._coming()
         return now if coming is None else now.intersection(RegistryTools.of(coming))
 
     def sandbox_note(self) -> SandboxNote:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from chatops.config.folder_identity import folder_identity
 from chatops.config.memory import Memories
+from chatops.config.skills import Skills
 from chatops.config.trust import TrustQuestion
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
@@ -77,6 +78,14 @@ class HostTexts:
     def memories(self) -> Memories:
         """The memories of the user and of this workspace."""
         return self._app.memories
+
+    def skills(self) -> Skills:
+        """Return the skills of the user and of the trusted workspace."""
+        return self._app.skills()
+
+    def skills_folder(self) -> str:
+        """Return the folder of the user's own skills."""
+        return str(self._app.paths.skills)
 
     async def rules(self, session: SessionView) -> Sequence[RuleItem]:
         """Return the remembered rules as the picker shows them."""

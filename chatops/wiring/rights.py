@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
+from chatops.config.skills import Skills
 from chatops.config.trust import TrustedWorkspace
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
@@ -21,7 +22,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
-from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes
+from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
 from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
@@ -42,6 +43,7 @@ from chatops.policy.resolve import (
     workspace_layers,
 )
 from chatops.policy.sandbox import SandboxLayers
+from chatops.policy.skills import SKILL_TOOL
 from chatops.policy.verdicts import Layer, Rule
 from chatops.policy.workflow import GATE_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
@@ -94,6 +96,7 @@ class RegistryRights:
         workspace: Path,
         trusted: Callable[[], TrustedWorkspace],
         memories: Callable[[], Sequence[tuple[str, str]]],
+        skills: Callable[[], Skills],
         access_cap: Callable[[], AccessLevel | None],
         limits: Limits,
     ) -> None:
@@ -111,6 +114,7 @@ class RegistryRights:
         self._workspace = workspace
         self._trusted = trusted
         self._memories = memories
+        self._skills = skills
         self._access_cap = access_cap
         self._limits = limits
 
@@ -251,7 +255,7 @@ class RegistryRights:
             session=settings.sandbox,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
-        layers = self._layers(spec, settings, tools_on_offer=bool(grant.tools))
+        layers = self._layers(spec, settings, tools=grant.tools)
         return replace(
             grant,
             prompt=compose(layers),
@@ -263,7 +267,7 @@ class RegistryRights:
         """Return the layers of the system prompt, named, as `grant` composes them."""
         workflow = "" if settings.step is None else settings.step.workflow.name
         spec = find_role(settings.role, registries=with_workflow_role(self._registries(), workflow))
-        return self._layers(spec, settings, tools_on_offer=bool(self.grant(settings).tools))
+        return self._layers(spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, also_absent: bool = True) -> tuple[str, ...]:
         """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role.
@@ -346,11 +350,14 @@ class RegistryRights:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
-    def _layers(self, role: RoleSpec, settings: SessionSettings, *, tools_on_offer: bool) -> tuple[PromptLayer, ...]:
+    def _layers(
+        self, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
+    ) -> tuple[PromptLayer, ...]:
         step = settings.step
         # No persona for a run whose result is a summary, or for a step, whose answer is an object.
         voiceless = self._limits.summary or step is not None
         speaker = self._persona(settings.persona, role)
+        skills = self._skills().found if any(spec.name == SKILL_TOOL for spec in tools) else ()
         return layers_for(
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,
@@ -358,9 +365,10 @@ class RegistryRights:
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in self._trusted().notes]),
             environment=_environment(self._workspace),
             memory=memory_notes(self._memories()),
+            skills=skill_notes([(one.name, one.description) for one in skills]),
             role=role.name,
             system_append=role.system_append,
-            tools_on_offer=tools_on_offer,
+            tools_on_offer=bool(tools),
             step="" if step is None else step_prompt(step.workflow, step.step),
             step_source="" if step is None else f"{step.place} in {step.workflow.source}",
         )

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chatops.config.memory import Memories
+from chatops.config.skills import NONE, Skills
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.policy.registry import KnowledgeSource, server_of
@@ -20,21 +21,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryTools:
-    """What registries say about the tools that exist."""
+    """What decides which tools exist besides the environment: registries, and the skills."""
 
     ports: frozenset[int] = frozenset()
     """Ports that web_fetch may connect to besides the web's own."""
     knowledge: tuple[KnowledgeSource, ...] = ()
+    skills: Skills = NONE
 
     @classmethod
-    def of(cls, registries: Registries) -> "RegistryTools":
+    def of(cls, registries: Registries, skills: Skills = NONE) -> "RegistryTools":
         """Read `registries`."""
-        return cls(ports=web_ports(registries), knowledge=knowledge_sources(registries))
+        return cls(ports=web_ports(registries), knowledge=knowledge_sources(registries), skills=skills)
 
     def intersection(self, other: "RegistryTools") -> "RegistryTools":
         """Return what both say."""
-        return RegistryTools(
-            ports=self.ports & other.ports, knowledge=tuple(one for one in self.knowledge if one in other.knowledge)
+        return replace(
+            self,
+            ports=self.ports & other.ports,
+            knowledge=tuple(one for one in self.knowledge if one in other.knowledge),
         )
 
 
@@ -52,6 +56,7 @@ def catalog_settings(
         environ=environ,
         memories=memories,
         knowledge=tools.knowledge,
+        skills=tools.skills,
         knowledge_index=data / "knowledge" / "index.db",
     )
 

@@ -130,7 +130,8 @@ def assert_not_wider(now: App, before: App) -> None:
     assert now.rights.models() == before.rights.models()
     assert now.default_role() == before.default_role()
     assert now.sandbox() == before.sandbox()
-    assert now.registry_tools() == before.registry_tools()
+    assert now.registry_tools().ports == before.registry_tools().ports
+    assert now.registry_tools().knowledge == before.registry_tools().knowledge
     assert now.protected_paths() == before.protected_paths()
 
 
@@ -160,7 +161,7 @@ def test_trusting_everything_at_once_starts_nothing_and_permits_nothing(clone: C
     assert_not_wider(opened, empty)
     assert [tool.name for tool in opened.catalog.specs] == [tool.name for tool in empty.catalog.specs]
     states = {one.item.path: one.state for one in opened.trust.question.listed}
-    for unused in (".mcp.json", ".chatops/tools/x.py", ".chatops/skills/x/SKILL.md"):
+    for unused in (".mcp.json", ".chatops/tools/x.py"):
         assert states[unused] is ItemState.SEEN
     assert "CLAUDE.md" not in states and ".env" not in states
     names = {one.name: one.spec.source for one in opened.workflows().found}

@@ -117,7 +117,7 @@ def test_the_built_in_tools_and_their_rights(tmp_path: Path) -> None:
     assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit", "memory_write"}
     assert not any(spec.read_only or spec.idempotent for spec in catalog.specs if spec.min_access.word == "operator")
     assert all(spec.description for spec in catalog.specs)
-    assert list(catalog.absent) == ["knowledge_search"]
+    assert list(catalog.absent) == ["skill_read", "knowledge_search"]
 
 
 def test_a_search_without_a_backend_is_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

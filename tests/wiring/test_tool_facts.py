@@ -12,6 +12,7 @@ import pytest
 
 from chatops.config.memory import Memories
 from chatops.config.registry_read import KNOWN_TOOLS
+from chatops.config.skills import Skill, Skills
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
@@ -41,7 +42,10 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     settings = catalog_settings(
         data=tmp_path_factory.mktemp("data"),
         environ={"BRAVE_API_KEY": "k", "WOLFRAM_APP_ID": "k"},
-        tools=RegistryTools(knowledge=(KnowledgeSource(name=PAPERS, paths=("/nonexistent",)),)),
+        tools=RegistryTools(
+            knowledge=(KnowledgeSource(name=PAPERS, paths=("/nonexistent",)),),
+            skills=Skills(found=(Skill(name="made", description="x", text="x", source="/nonexistent"),)),
+        ),
         memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools)

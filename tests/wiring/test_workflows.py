@@ -102,7 +102,12 @@ def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a
         " Role researcher does not get web_search",
     ]
     app = bench.app()
-    assert set(app.catalog.absent) == {"web_search", "wolfram_alpha", "knowledge_search"}
+    assert set(app.catalog.absent) == {
+        "web_search",
+        "wolfram_alpha",
+        "knowledge_search",
+        "skill_read",
+    }
     (warning,) = check_here(app, app.workflows().get("research"), role="assistant").warnings
     assert "the tool 'web_search' is not offered here" in warning
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memory, revision, search
+from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memory, revision, search, skills
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -109,6 +109,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=compaction.compact,
     ),
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
+    SlashCommand(name="skills", help="the skills that the model may read", run=skills.skills),
     SlashCommand(
         name="memory",
         args="[edit|clear [workspace|user]]",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chatops.config.memory import Memories
+from chatops.config.skills import Skills
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.domain.decisions import Decision, Principal, RuleScope
@@ -459,6 +460,12 @@ class FakeHost:
     @property
     def memories(self) -> Memories:
         return Memories(self.folder, workspace=self.folder)
+
+    def skills(self) -> Skills:
+        return Skills()
+
+    def skills_folder(self) -> str:
+        return str(self.folder)
 
     async def revoke_trust(self) -> bool:
         return bool(self.trusted)
