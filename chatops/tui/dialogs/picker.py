@@ -157,12 +157,16 @@ class Picker(Modal[str | None]):
         return [choice for score, choice in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
     def refill(self) -> None:
-        """List the choices again after they have changed. The same one stays highlighted if it is still there."""
-        before, wanted = self.highlighted_choice, self.query_one(Input).value.strip()
-        self._fill(wanted)
+        """List the choices again after they have changed.
+
+        The same one stays highlighted, or the one in its place if it is gone.
+        """
+        options, before = self.query_one(OptionList), self.highlighted_choice
+        place = options.highlighted or 0
+        self._fill(self.query_one(Input).value.strip())
         kept = (at for at, choice in enumerate(self._shown) if before is not None and choice.key == before.key)
-        if (at := next(kept, None)) is not None:
-            self.query_one(OptionList).highlighted = at
+        if self._shown:
+            options.highlighted = next(kept, min(place, len(self._shown) - 1))
 
     def describe(self, choice: Choice) -> str:
         """Return what is shown of a choice while it is highlighted."""
