@@ -132,7 +132,9 @@ class Conversation:
         turns.check_owned()
         async with turns.submitting:
             state = turns.runner.state
-            if turns.workflow or (state is not None and in_flight(state)):
+            if turns.workflow:
+                raise SessionBusyError(f"Nothing was undone: this session is a run of workflow {turns.workflow}.")
+            if state is not None and in_flight(state):
                 raise SessionBusyError("Nothing was undone: a turn is running.", advice="Stop it first with Esc.")
             info = await turns.stored()
             await turns.runner.catch_up()

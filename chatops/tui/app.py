@@ -371,9 +371,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield the slash commands, for the palette."""
-        from chatops.tui.commands.table import visible_commands
+        from chatops.tui.commands.table import COMMANDS
 
-        for command in visible_commands():
+        for command in COMMANDS:
             if command.name not in ("rename", "export"):
                 yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name))
 

@@ -140,7 +140,7 @@ def test_a_marked_message_is_removed_and_stays_in_the_history(installation: Inst
     with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as terminal:
         terminal.press("shift+up", "shift+up")
         terminal.wait_for("Delete removes the marked message")
-        terminal.wait_for("▶ second\n")
+        terminal.wait_for("✗ second\n")
         terminal.press("delete")
         terminal.wait_for("1 queued")
         assert "second" not in terminal.text()

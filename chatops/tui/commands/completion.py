@@ -11,7 +11,7 @@ from textual.fuzzy import FuzzySearch
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
-from chatops.tui.commands.table import Offers, find_command, visible_commands
+from chatops.tui.commands.table import COMMANDS, Offers, find_command
 from chatops.tui.composer.completions import MAX_SHOWN, Completion, Completions
 from chatops.tui.composer.composer import Composer
 
@@ -46,7 +46,7 @@ def query_at(line: str, *, row: int, column: int) -> CompletionQuery | None:
 
 def complete_command(word: str) -> list[Completion]:
     """Return the commands that start with `word`, then those that contain its letters in order."""
-    commands = visible_commands()
+    commands = COMMANDS
     first = [command for command in commands if command.name.startswith(word)]
     rest = [command for command in commands if command not in first and _in_order(word, command.name)]
     return [

@@ -18,8 +18,6 @@ async def run_command(context: Context, text: str) -> Replies:
     command = find_command(name.strip())
     if command is None:
         return _refused(unknown_command(name.strip()))
-    if command.run is None:
-        return _refused(f"/{command.name} ({command.help}) is not in this version.")
     try:
         return await command.run(context, argument.strip())
     except ChatopsError as error:

@@ -18,12 +18,12 @@ Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlashCommand:
-    """One command. If `run` is None, it is planned; typing it says so."""
+    """One command."""
 
     name: str
     help: str
     args: str = ""
-    run: Handler | None = None
+    run: Handler
     offers: Offers | None = None
 
 
@@ -152,24 +152,19 @@ COMMANDS: tuple[SlashCommand, ...] = (
 )
 
 
-def visible_commands() -> tuple[SlashCommand, ...]:
-    """Return the commands that are implemented."""
-    return tuple(command for command in COMMANDS if command.run is not None)
-
-
 ALIASES = {"clear": "new", "exit": "quit", "q": "quit"}
 """Names of the same commands in other programs."""
 
 
 def find_command(name: str) -> SlashCommand | None:
-    """Return the command of that name, including planned ones, or None."""
+    """Return the command of that name, or None."""
     name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)
 
 
 def unknown_command(name: str) -> str:
     """Return the message for an unknown name: the nearest names, and how to send the text anyway."""
-    names = [command.name for command in visible_commands()]
+    names = [command.name for command in COMMANDS]
     alike = [other for other in names if name and other.startswith(name[0])]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or alike[:3]
     hint = f" Did you mean {', '.join('/' + other for other in near)}?" if near else " /help lists them."
@@ -185,7 +180,7 @@ def help_text(*, first: KeyGroup = "message") -> str:
     chosen = [f"{key}: {worded(shown(default), every=True)}" for key, default in DEFAULTS.items()]
     lines += ["Ids of keys, to change them in settings.yaml, as in  keys: {role: ctrl+e}", f"  {', '.join(chosen)}", ""]
     lines.append("Commands")
-    lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in visible_commands()])
+    lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     return "\n".join(lines)
 
 

@@ -15,7 +15,6 @@ from chatops.domain.tools import CallFacts, Interruption
 from chatops.tui.commands.completion import complete_command, complete_file, offers_of, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
-from chatops.tui.commands.table import COMMANDS, help_text
 from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
@@ -223,14 +222,6 @@ def test_completion_knows_commands_and_files() -> None:
     assert found[0].insert == "@src/app.py "
     assert all("zebra" not in completion.text for completion in found)
     assert complete_file("", ["a b"])[0].insert == '@"a b" '
-
-
-def test_planned_commands_are_not_offered() -> None:
-    planned = {command.name for command in COMMANDS if command.run is None}
-    assert planned == {"undo"}
-    for name in planned:
-        assert f"/{name}" not in help_text()
-        assert all(completion.insert != f"/{name} " for completion in complete_command(name))
 
 
 def test_files_leaves_out_hidden_ignored_and_linked_ones(tmp_path: Path) -> None:
