@@ -177,10 +177,10 @@ def help_text(*, first: KeyGroup = "message") -> str:
     for group in (first, *(one for one in KEY_GROUPS if one != first)):
         rows = [(worded(one.keys, every=True), worded(one.does)) for one in KEYS if one.group == group]
         lines += [KEY_GROUPS[group], *_table(rows), ""]
-    chosen = [f"{key}: {worded(shown(default), every=True)}" for key, default in DEFAULTS.items()]
-    lines += ["Ids of keys, to change them in settings.yaml, as in  keys: {role: ctrl+e}", f"  {', '.join(chosen)}", ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
+    lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
+    lines += _table([(name, worded(shown(default), every=True)) for name, default in DEFAULTS.items()])
     return "\n".join(lines)
 
 

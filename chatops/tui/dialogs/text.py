@@ -75,8 +75,6 @@ class TextScreen(Modal[None]):
     def search(self, event: LineField.Changed) -> None:
         """Show the lines that contain what is typed."""
         body = self.query_one("#text-body", VerticalScroll)
-        # The window keeps its size while one types.
-        body.styles.min_height = body.styles.min_height or body.size.height
         found = found_in(sanitize(self._text), event.value.strip())
         self.query_one(HangingText).show(found or "Nothing matches. Esc ends the search.")
         body.scroll_home(animate=False)
@@ -88,6 +86,8 @@ class TextScreen(Modal[None]):
             case "escape" if search.display:
                 search.value = ""
                 search.display = False
+                body.styles.min_height = None
+                self.on_resize()
                 body.focus()
             case "enter" if search.has_focus:
                 body.focus()
@@ -98,6 +98,8 @@ class TextScreen(Modal[None]):
             case "escape" | "q" | "enter":
                 self.dismiss(None)
             case "slash":
+                # The window keeps its size while one types, and the field takes a line of the text.
+                body.styles.max_height = body.styles.min_height = max(1, body.size.height - 1)
                 search.display = True
                 search.focus()
             case "c":

@@ -75,7 +75,7 @@ def status_parts(
         full = min(1.0, snapshot.context_used / snapshot.context_window)
         meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
         scarce = full >= _SCARCE
-        parts.append(_Part(f"ctx {meter}{round(100 * full)} %", _ATTENTION if scarce else "", stays=scarce))
+        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce))
     if spending := _spending(snapshot, running=progress is not None):
         parts.append(_Part(spending))
     if snapshot.pending:

@@ -158,7 +158,8 @@ def _divider(block: RoleDividerBlock, *, width: int, theme: BlockTheme) -> list[
             text.append(f" {signs.dot} ", theme.muted).append(one_line(content), style)
     if block.model and text.cell_len + len(block.model) + 12 <= width:
         text.append(f" {signs.dot} model {one_line(block.model)}", theme.muted)
-    lines = wrap(text, width=width)
+    indent = Text(" " * (GUTTER + 1), end="")
+    lines = prefixed(wrap(text, width=width - GUTTER - 1), first=Text(end=""), rest=indent)
     last = lines[-1]
     if last.cell_len + 1 < width:
         last.append(" " + signs.rule * (width - last.cell_len - 1), theme.muted)

@@ -1,63 +1,196 @@
-"""The transcript and the first screen as pictures: three sizes, dark and light. WRITE_GOLDEN=1 stores them.
+"""Every screen and state as a picture: three sizes, dark and light. WRITE_GOLDEN=1 stores them.
 
-A picture is an SVG without its fonts. Written pictures are to be looked at before they are committed.
+A picture is a compressed SVG without its fonts: `rsvg-convert NAME.svgz -o NAME.png`. Written pictures are to be looked
+at before they are committed.
 """
 
+import gzip
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import CallProposed, TextDelta, ToolOutput, ToolStarted, TurnStatus
+from chatops.domain.ids import CallId, MessageId
+from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.domain.tools import ToolCall
+from chatops.domain.usage import Usage
 from chatops.tui.host import SessionRow
 from chatops.tui.status.first_screen import FirstFacts, first_lines
-from tests.tui.app.fakes import FakeHost, FakeSession
+from tests.tui.app.fake_run import FakeRun
+from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
 from tests.tui.app.looks import messages
+from tests.tui.app.scenes import assembly, on_stage
 from tests.tui.app.support_app import Stage, stage
+from tests.tui.app.test_golden import SCENES, command
+from tests.tui.app.test_run_golden import SCENES as RUN_SCENES
 
-GOLDEN = Path(__file__).parent / "golden"
-SIZES = [(120, 40), (80, 24), (40, 16)]
+PICTURES = Path(__file__).parent / "pictures"
+SIZES = [(80, 24), (120, 40), (40, 12)]
+THEMES = ("chatops-dark", "chatops-light")
 HOSTILE = "\x1b[2J\u202etxt[b]x[/b]"
+MARKDOWN = """# Release notes
+Two things changed, and **one** is `urgent`.
+## Tasks
+- [x] write the parser
+- [ ] tell everyone, in a line that is so long that it has to be wrapped in most windows
+
+### Numbers
+| part | lines | share |
+|:-----|------:|:-----:|
+| engine | 1400 | 61 % |
+| domain | 900 | 39 % |
+
+```diff
+--- a/hello.py
++++ b/hello.py
+-print("hello")
++print("hello, world", "with a line of code that is far too long for a window of eighty columns")
+```
+
+> Formulas such as $a_1*b*c$ and keys such as <kbd>Ctrl</kbd> stay as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How a screen comes about: a session as it is opened, then what happens in it."""
+
+    opened: Callable[[FakeSession], None] = lambda session: None
+    then: Callable[[Stage], Awaitable[None]] = lambda running: running.settle()
+
+
+def answered(session: FakeSession) -> None:
+    session.change(messages=messages(), status=TurnStatus.ANSWERED)
+
+
+def marked_down(session: FakeSession) -> None:
+    asked = UserMessage(id=MessageId(f"{TURN}.m1"), text="\n".join(f"line {n} of a log" for n in range(1, 30)))
+    session.change(
+        messages=(asked, AssistantMessage(id=MessageId(f"{TURN}.m2"), text=MARKDOWN)), status=TurnStatus.ANSWERED
+    )
+
+
+async def unseen(running: Stage) -> None:
+    await running.press("pageup")
+    running.session.publish(TextDelta(id=f"{ROUND}.later", parent_id=ROUND, text="And there is more. " * 40))
+    await running.settle()
+
+
+async def found(running: Stage) -> None:
+    await running.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+f")
+    await running.type_fast(*"test")
+
+
+async def picking(running: Stage) -> None:
+    running.app.chat.open_sessions()
+    await running.settle()
+    await running.press("down")
+
+
+async def working(running: Stage) -> None:
+    running.session.start_turn("run the tests")
+    running.session.say("I run them.")
+    call = ToolCall(id=CallId(f"{ROUND}.1"), name="shell_exec", arguments='{"command":"npm test"}')
+    proposed = CallProposed(id=call.id, parent_id=ROUND, tool=call.name, arguments=call.arguments)
+    started = ToolStarted(
+        id=call.id, parent_id=ROUND, tool=call.name, arguments=call.arguments, attempt=1, decided_by="policy"
+    )
+    running.session.publish(proposed, started)
+    running.session.publish(ToolOutput(id=call.id, parent_id=ROUND, text="PASS  src/a.test.ts\nPASS  src/b.test.ts\n"))
+    await running.settle()
+    running.clock.pass_(12)
+    running.app.chat.update_now()
+    await running.settle()
+
+
+async def queued(running: Stage) -> None:
+    running.session.start_turn("run the tests")
+    running.session.change(queued=("then explain what changed in one paragraph", "and commit it"))
+    running.app.chat.update_now()
+    await running.settle()
+
+
+async def nearly_full(running: Stage) -> None:
+    usage = Usage(input_tokens=31_000, output_tokens=900, cost=0.1234)
+    running.session.change(context_used=31_000, contained=True, usage=usage)
+    running.app.chat.update_now()
+    await running.settle()
+
+
+async def long_draft(running: Stage) -> None:
+    running.app.chat.composer.insert("\n".join(f"line {number}" for number in range(1, 10)))
+    await running.settle()
+
+
+async def noticed(running: Stage) -> None:
+    running.app.chat.show_notice("Written to notes.md.")
+    await running.settle()
+
+
+LOOKS: dict[str, Look] = {
+    "transcript": Look(opened=answered),
+    "first": Look(),
+    "markdown": Look(opened=marked_down),
+    "unseen": Look(opened=answered, then=unseen),
+    "selected": Look(opened=answered, then=lambda running: running.press("ctrl+up", "ctrl+up")),
+    "found": Look(opened=answered, then=found),
+    "picker": Look(then=picking),
+    "working": Look(then=working),
+    "queued": Look(then=queued),
+    "nearly-full": Look(opened=answered, then=nearly_full),
+    "long-draft": Look(then=long_draft),
+    "notice": Look(then=noticed),
+    "themes": Look(then=lambda running: command(running, "/theme")),
+    "help-search": Look(then=lambda running: running.press("f1", "slash", *"role")),
+    "palette": Look(then=lambda running: running.press("ctrl+p")),
+    **{name: Look(then=scene) for name, scene in SCENES.items() if name != "chat"},
+}
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", LOOKS)
+async def test_a_screen_looks_as_in_its_picture(name: str, size: tuple[int, int]) -> None:
+    session = FakeSession()
+    LOOKS[name].opened(session)
+    async with stage(session, size=size) as running:
+        await LOOKS[name].then(running)
+        await compare(running, name)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", RUN_SCENES)
+async def test_a_run_looks_as_in_its_picture(name: str, size: tuple[int, int]) -> None:
+    scene, act = RUN_SCENES[name]
+    async with on_stage(FakeRun(assembly()), scene, size=size) as running:
+        await act(running)
+        await compare(running, name)
+
+
+async def compare(running: Stage, name: str) -> None:
+    """Compare the screen in our two themes with its stored pictures."""
+    for theme in THEMES:
+        running.app.themes.use(theme)
+        await running.settle()
+        size = running.app.size
+        file = PICTURES / f"{name}-{size.width}x{size.height}-{theme.removeprefix('chatops-')}.svgz"
+        if os.environ.get("WRITE_GOLDEN"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(gzip.compress(picture(running).encode(), mtime=0))
+        assert picture(running) == gzip.decompress(file.read_bytes()).decode(), f"differs from {file.name}"
 
 
 def picture(running: Stage) -> str:
     """Return the screen as SVG, without fonts to fetch and with stable names."""
     drawn = running.app.export_screenshot(title="chatops")
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r'<clipPath id="[^"]*line-\d+">.*?</clipPath>\s*', "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r' clip-path="[^"]*line-\d+\)"', "", drawn)
     return re.sub(r"terminal-\d+", "terminal", drawn) + "\n"
-
-
-def compare(running: Stage, name: str) -> None:
-    file = GOLDEN / f"{name}.svg"
-    if os.environ.get("WRITE_GOLDEN"):
-        file.write_text(picture(running), encoding="utf-8")
-    assert picture(running) == file.read_text(encoding="utf-8")
-
-
-@pytest.mark.some(2)
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-async def test_the_transcript_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
-    session = FakeSession(status=TurnStatus.ANSWERED)
-    session.change(messages=messages())
-    async with stage(session, size=(width, height)) as running:
-        running.app.themes.use(f"chatops-{theme}")
-        await running.app.workers.wait_for_complete()
-        await running.settle()
-        compare(running, f"transcript-{theme}-{width}x{height}")
-
-
-@pytest.mark.some(2)
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-async def test_the_first_screen_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
-    async with stage(size=(width, height)) as running:
-        running.app.themes.use(f"chatops-{theme}")
-        await running.settle()
-        compare(running, f"first-{theme}-{width}x{height}")
 
 
 async def test_a_tip_is_offered_as_the_message_and_the_first_screen_leaves_with_it() -> None:
@@ -111,29 +244,3 @@ def test_the_first_screen_suggests_what_the_role_can_do_here(tmp_path: Path) -> 
     assert tips("file_list", "file_read") == ["list .", "read README.rst"]
     assert tips("shell_exec") == ["run `git status`"]
     assert tips() == ["what can you help me with?"]
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-async def test_a_search_and_the_selected_block_look_as_in_their_picture(width: int, height: int, theme: str) -> None:
-    session = FakeSession(status=TurnStatus.ANSWERED)
-    session.change(messages=messages())
-    async with stage(session, size=(width, height)) as running:
-        running.app.themes.use(f"chatops-{theme}")
-        await running.app.workers.wait_for_complete()
-        await running.press("ctrl+up", "ctrl+up", "ctrl+up", "ctrl+f")
-        await running.type_fast(*"test")
-        compare(running, f"found-{theme}-{width}x{height}")
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-async def test_the_session_picker_looks_as_in_its_picture(width: int, height: int, theme: str) -> None:
-    async with stage(size=(width, height)) as running:
-        running.app.themes.use(f"chatops-{theme}")
-        running.app.chat.open_sessions()
-        await running.settle()
-        await running.press("down")
-        compare(running, f"picker-{theme}-{width}x{height}")
