@@ -32,6 +32,8 @@ class UserSettings:
     """The roles that shift+Tab goes through; empty for all roles."""
     notifications: bool = True
     """False to write no notification, bell or window title while the terminal has not the focus."""
+    turn_cost: bool = False
+    """True to tell tokens and money after each turn."""
     problem: str = ""
     """Reason that something in the file is not used, as a sentence; empty if all is used."""
 
@@ -59,6 +61,7 @@ def load_settings(path: Path) -> UserSettings:
         keys=keys or {},
         favourite_roles=tuple(map(str, roles)),
         notifications=notifications,
+        turn_cost=members.get("turn_cost") is True,
         problem=problem,
     )
 

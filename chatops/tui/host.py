@@ -158,6 +158,10 @@ class Host(Protocol):
         """Return the roles that the user's settings name as favourites, in their order."""
         ...
 
+    def tells_turn_cost(self) -> bool:
+        """Return True if the user's settings want tokens and money told after each turn."""
+        ...
+
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
         ...

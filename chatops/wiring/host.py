@@ -152,6 +152,10 @@ class TuiHost(HostSessions, HostTexts):
         """Return the favourite roles of the settings file as it is now."""
         return load_settings(self._app.paths.settings).favourite_roles
 
+    def tells_turn_cost(self) -> bool:
+        """Return the choice of the settings file as it is now."""
+        return load_settings(self._app.paths.settings).turn_cost
+
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return each role with its colour."""
         return self._app.rights.role_colours()

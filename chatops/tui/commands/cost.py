@@ -43,6 +43,12 @@ def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
     return "\n".join(lines)
 
 
+def turn_cost(usage: Usage) -> str:
+    """Return tokens and cost of one turn in a line."""
+    price = "" if usage.cost is None else f", cost {money(usage.cost)}"
+    return f"This turn: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
+
+
 def per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
     """Return the beginning of each message of the user with the usage until the next one; None if it is unknown."""
     turns: list[tuple[str, Usage | None]] = []

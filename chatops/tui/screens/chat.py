@@ -295,6 +295,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if not events:
             return
         self._dialogs.feed(events)
+        self._status.feed(events, self._shown.host)
         if self._shown.own_run is not None:
             self._shown.own_run.feed(events)
         self.refresh_soon()

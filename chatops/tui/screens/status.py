@@ -16,6 +16,7 @@ from chatops.tui.status.status_line import StatusLine
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
+    from chatops.domain.events import Event
     from chatops.tui.host import Host, SessionRow
 
 _FRAMED_FROM = 18
@@ -55,6 +56,16 @@ class StatusPresenter:
         offer = self._offer.text(snapshot, idle=idle)
         text = text or offer
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
+
+    def feed(self, events: "Sequence[Event]", host: "Host") -> None:
+        """Tell what a turn cost once it is over, if the user wants that."""
+        from chatops.domain.events import TurnFinished
+
+        for event in events:
+            if isinstance(event, TurnFinished) and event.usage is not None and host.tells_turn_cost():
+                from chatops.tui.commands.cost import turn_cost
+
+                self._screen.app.notify(turn_cost(event.usage), markup=False)
 
     def fit(self, shown: Shown | None) -> None:
         """Frame the message field, and show the first screen, only where there is room."""

@@ -35,6 +35,8 @@ def copied_text(block: Block) -> str:
 
 def searched_text(block: Block) -> str:
     """Return everything of a block that can be read on the screen once it is open."""
+    if isinstance(block, RoleDividerBlock):
+        return " ".join([block.before, block.after, block.model, *block.added, *block.removed])
     if not isinstance(block, ToolCardBlock):
         return copied_text(block)
     values = _strings(block.arguments) or [block.arguments]

@@ -391,6 +391,7 @@ class FakeHost:
     )
     trusted: list[bool] = field(default_factory=list)
     favourites: tuple[str, ...] = ()
+    turn_cost: bool = False
     renamed: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     hits: list[HitRow] = field(default_factory=list)
@@ -429,6 +430,9 @@ class FakeHost:
 
     def favourite_roles(self) -> Sequence[str]:
         return self.favourites
+
+    def tells_turn_cost(self) -> bool:
+        return self.turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         return [("assistant", ""), ("coder", ""), ("researcher", "")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import Status, TurnFinished, TurnStatus
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.tools import Outcome
@@ -15,7 +15,7 @@ from chatops.tui.commands.cost import cost_text
 from chatops.tui.host import HitRow
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
-from tests.tui.app.fakes import FakeHost, FakeSession
+from tests.tui.app.fakes import SESSION, TURN, FakeHost, FakeSession
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.transcript.test_transcript_widget import Host, screen, users
 
@@ -271,3 +271,20 @@ async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
         session.end_turn(TurnStatus.ANSWERED)
         await running.settle()
         assert "/compact" not in running.text, "once"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_cost_of_a_turn_is_told_if_the_user_wants_that(wanted: bool) -> None:
+    end = TurnFinished(
+        id=TURN,
+        parent_id=SESSION,
+        status=Status.SUCCESS,
+        result=TurnStatus.ANSWERED,
+        answer="",
+        usage=Usage(input_tokens=1_200, output_tokens=30, cost=0.5),
+    )
+    async with stage(host=FakeHost(turn_cost=wanted)) as running:
+        running.session.start_turn("one")
+        running.session.publish(end)
+        await running.settle()
+        assert ("1,200 tokens in, 30 out, cost 0.5000" in running.text) is wanted
