@@ -18,7 +18,7 @@ from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.rights import AccessLevel
-from chatops.domain.tools import Problem, ToolCall
+from chatops.domain.tools import CONTAINED_APPLY, Problem, ToolCall, is_undo
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
@@ -249,6 +249,7 @@ class SessionView(ABC):
         state, info, rights = self.state, self._info, self._services.rights
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None
         grant = self._next_grant() if state is None or ended is not None else state.grant
+        undoes = any(one.call.name == CONTAINED_APPLY and is_undo(one.call.arguments) for one in self.pending)
         model = grant.models[min(state.counters.backup if state is not None else 0, len(grant.models) - 1)]
         return Snapshot(
             session_id=self.session_id,
@@ -269,7 +270,7 @@ class SessionView(ABC):
             pending=self.pending,
             correction=correction_of(state),
             permitted=permitted_calls(state) if state is not None else {},
-            contained=state is not None and ended is None and state.containment is not None,
+            contained=state is not None and ended is None and state.containment is not None and not undoes,
             usage=self._history.usage(state),
             context_used=self._history.context_used(state, grant),
             context_window=model.context_window,

@@ -108,6 +108,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "Tab, shift+Tab": "next or previous file",
             "d": "discard all changes",
             "D": "send them back with a reason; the model goes on in the same copy",
+            "|, f": "show the diffs side by side; full screen",
             "Esc": "decide later: they stay pending",
         },
     ),

@@ -21,7 +21,7 @@ from chatops.tools.contained.changes import Ran
 from chatops.tools.contained.copying import make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import freeze, frozen
-from chatops.tools.contained.text import head
+from chatops.tools.contained.text import describe, head, review
 from chatops.tools.contained.turns import ContainedTurns
 from tests.tools.toolkit import context_for
 
@@ -106,6 +106,21 @@ def test_changes_are_listed_and_applied_and_undone(workspace: Path, turn: TurnFo
     assert apply(turn, changes, None) == done
     apply(turn, changes, None, undo=True)
     assert content(workspace) == before
+
+
+def test_a_moved_file_is_shown_as_one_and_what_is_new_in_it_as_its_diff(workspace: Path, turn: TurnFolder) -> None:
+    (turn.copy / "src/b.py").rename(turn.copy / "src/deep/renamed.py")
+    (turn.copy / "README.md").unlink()
+    (turn.copy / "run.sh").unlink()
+    (turn.copy / "tools.sh").write_text("#!/bin/sh\necho hi\necho there\n")
+    for name in ("one.bin", "src/two.bin"):
+        (turn.copy / name).write_bytes(b"\x00\xff")
+    text = describe(review(freeze(turn), {}, turn))
+    assert "move src/b.py to src/deep/renamed.py\n  content unchanged: 6 bytes, sha256 " in text
+    assert "remove src/b.py  [moved to src/deep/renamed.py]" in text
+    moved = text.partition("move run.sh to tools.sh")[2].partition("\n\n")[0]
+    assert "mode 755 becomes 644" in moved and "+echo there" in moved and "+echo hi" not in moved
+    assert "remove README.md\n" in text and "add one.bin" in text, "other files are not taken for moved ones"
 
 
 def test_secrets_repository_and_caches_are_not_copied(workspace: Path, turn: TurnFolder) -> None:

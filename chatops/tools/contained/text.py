@@ -1,7 +1,8 @@
 """The change list of a contained turn as text for the user: everything that an approval covers, complete."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
@@ -13,6 +14,8 @@ from chatops.tools.output import is_binary, visible
 
 _MOST_TEXT = 4_000_000
 """Most bytes of a file that is shown as a text diff."""
+_ALIKE, _MOST_COMPARED, _MOST_PAIRS = 0.6, 200_000, 100
+"""Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
 _SHORT = 12
 _COMMAND = 300
 
@@ -37,11 +40,12 @@ def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change for the user: its title and all lines of it."""
+    """One change for the user: its title, what its diff does not tell, and its unified diff."""
 
     path: str
     title: str
     lines: tuple[str, ...]
+    diff: str = ""
     conflict: str = ""
     """Why it will not be applied; empty: it will."""
 
@@ -77,14 +81,17 @@ def review(
     if changes.ran:
         notes += ["Ran in the copy:"]
         notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
+    moves = _moves(changes.entries, folder)
+    gone = {old.path: new for new, old in moves.items()}
     return ContainedReview(
         head=f"{'Undoes: ' if undo else ''}{head(changes, conflicts)}",
         notes=tuple(notes),
         changes=tuple(
             Change(
                 path=entry.path,
-                title=title(entry),
-                lines=tuple(change_lines(entry, folder)),
+                title=title(entry, moved_from=moves.get(entry.path), moved_to=gone.get(entry.path, "")),
+                lines=tuple(_facts(entry, folder, moved_from=moves.get(entry.path))),
+                diff=_diff(entry, folder, moved_from=moves.get(entry.path)),
                 conflict=conflicts.get(entry.path, ""),
             )
             for entry in with_order(changes.entries)
@@ -97,22 +104,63 @@ def describe(seen: ContainedReview) -> str:
     lines = [seen.head, "", *seen.notes]
     for one in seen.changes:
         conflict = "  (in conflict, left)" if one.conflict else ""
-        lines += [f"{one.title}{conflict}", *one.lines, ""]
+        lines += [f"{one.title}{conflict}", *one.lines, *one.diff.splitlines(), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def title(entry: Entry) -> str:
-    """Return one line about a change: what happens, to which path, and its marks."""
-    marks = "; ".join((*(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
-    return f"{entry.verb} {shown(entry.path)}{f'  [{marks}]' if marks else ''}"
+def title(entry: Entry, *, moved_from: Entry | None = None, moved_to: str = "") -> str:
+    """Return one line about a change: what happens, to which path, and its marks.
+
+    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got.
+    """
+    gone = (f"moved to {shown(moved_to)}",) if moved_to else ()
+    marks = "; ".join((*gone, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
+    what = f"{entry.verb} {shown(entry.path)}"
+    if moved_from is not None:
+        what = f"move {shown(moved_from.path)} to {shown(entry.path)}"
+    return f"{what}{f'  [{marks}]' if marks else ''}"
+
+
+def _moves(entries: Sequence[Entry], folder: TurnFolder) -> dict[str, Entry]:
+    """Return, by the path of each added file that was a removed one before, that removed file.
+
+    A file counts as moved if its content is the same, or for few and small texts if most of its lines are.
+    """
+    removed = [
+        entry for entry in entries if entry.verb == "remove" and entry.base.kind is Kind.FILE and entry.base.size
+    ]
+    added = [entry for entry in entries if entry.verb == "add" and entry.new.kind is Kind.FILE]
+    found: dict[str, Entry] = {}
+    for new in added:
+        same = next((old for old in removed if old.base.sha == new.new.sha), None)
+        if same is not None:
+            removed.remove(same)
+            found[new.path] = same
+    rest = [new for new in added if new.path not in found and new.new.size <= _MOST_COMPARED]
+    removed = [old for old in removed if old.base.size <= _MOST_COMPARED]
+    if len(rest) * len(removed) > _MOST_PAIRS:
+        return found
+    texts = {old.path: (_text(old.base, folder) or "").splitlines() for old in removed}
+    for new in rest:
+        lines = (_text(new.new, folder) or "").splitlines()
+        ratios = {old.path: SequenceMatcher(None, texts[old.path], lines).quick_ratio() for old in removed}
+        best = max(removed, key=lambda old: ratios[old.path], default=None)
+        if lines and best is not None and ratios[best.path] >= _ALIKE:
+            removed.remove(best)
+            found[new.path] = best
+    return found
 
 
 def _ended(one: Ran) -> str:
     return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
 
 
-def change_lines(entry: Entry, folder: TurnFolder) -> Iterator[str]:
-    """Yield the lines of a change: modes and kinds where they differ, then the diff, or sizes and digests."""
+def _facts(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> Iterator[str]:
+    """Yield what the diff of a change does not tell: modes and kinds where they differ, sizes and digests."""
+    if moved_from is not None and moved_from.base.sha == entry.new.sha:
+        yield f"  content unchanged: {entry.new.size:,} bytes, sha256 {entry.new.sha}"
+    if moved_from is not None and moved_from.base.mode != entry.new.mode:
+        yield f"  mode {moved_from.base.mode:o} becomes {entry.new.mode:o}"
     if entry.base.kind is not entry.new.kind and Kind.ABSENT not in (entry.base.kind, entry.new.kind):
         yield f"  {entry.base.kind} becomes {entry.new.kind}"
     if entry.base.kind is entry.new.kind is Kind.FILE and entry.base.mode != entry.new.mode:
@@ -122,7 +170,7 @@ def change_lines(entry: Entry, folder: TurnFolder) -> Iterator[str]:
             yield f"  {sign} link to {shown(state.target)}"
         if state.kind is Kind.FOLDER:
             yield f"  {sign} folder"
-    before, after = _text(entry.base, folder), _text(entry.new, folder)
+    before, after = _texts(entry, folder, moved_from)
     if before is None or after is None:
         for state, sign in ((entry.base, "-"), (entry.new, "+")):
             if state.kind is Kind.FILE:
@@ -130,7 +178,16 @@ def change_lines(entry: Entry, folder: TurnFolder) -> Iterator[str]:
         return
     if _spaces_only(before, after):
         yield "  (only white space differs)"
-    yield from unified(before, after, name=entry.path).splitlines()
+
+
+def _diff(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> str:
+    before, after = _texts(entry, folder, moved_from)
+    return "" if before is None or after is None else unified(before, after, name=entry.path)
+
+
+def _texts(entry: Entry, folder: TurnFolder, moved_from: Entry | None) -> tuple[str | None, str | None]:
+    """Return the texts before and after a change; of a moved file, before it was moved."""
+    return _text((moved_from or entry).base, folder), _text(entry.new, folder)
 
 
 def _spaces_only(before: str, after: str) -> bool:

@@ -42,6 +42,7 @@ from chatops.tui.dialogs.approval_text import (
 )
 from chatops.tui.dialogs.argument_fields import main_text, with_values
 from chatops.tui.dialogs.arguments import arguments_form
+from chatops.tui.dialogs.change import missing_columns
 from chatops.tui.dialogs.external_editor import edit_text, suffix_of
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line
@@ -50,8 +51,6 @@ from chatops.tui.dialogs.rule import RuleDialog
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-LEAST_SIDES = 90
-"""Columns of the window from which on a diff can be shown side by side."""
 _APPROVING = frozenset("as+rRA")
 _RUNNING = frozenset("as+rcR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
@@ -208,8 +207,8 @@ class ApprovalScreen(GuardedDialog):
         item = self._calls.current
         if item is None or not item.pending.facts.diff:
             self.show_note("This call has no diff to show side by side.")
-        elif not self._side_by_side and self.size.width < LEAST_SIDES:
-            self.show_note(f"Side by side needs {LEAST_SIDES} columns; this window has {self.size.width}.")
+        elif not self._side_by_side and (missing := missing_columns(self.size.width)):
+            self.show_note(missing)
         else:
             self._side_by_side = not self._side_by_side
             self._note = ""
@@ -404,7 +403,7 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not self.can_draw:
             return
         pending = item.pending
-        sides = self._side_by_side and self.size.width >= LEAST_SIDES
+        sides = self._side_by_side and not missing_columns(self.size.width)
         self.set_class(sides and bool(pending.facts.diff), "-wide")
         made_from = (pending, self._details, sides, self.app.theme)
         if self._described is None or self._described[0] != made_from:

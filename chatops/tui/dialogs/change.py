@@ -17,8 +17,15 @@ from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.diff import DiffRow, compared, diff_rows, replacements, syntax
 
+LEAST_SIDES = 90
+"""Columns of the window from which on a diff can be shown side by side."""
 _MOST_COLOURED = 40_000
 """Characters of a diff up to which it gets syntax colours."""
+
+
+def missing_columns(width: int) -> str:
+    """Return why a diff cannot be shown side by side in a window of that width; empty if it can."""
+    return f"Side by side needs {LEAST_SIDES} columns; this window has {width}." if width < LEAST_SIDES else ""
 
 
 class Change:

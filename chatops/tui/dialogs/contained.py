@@ -18,8 +18,9 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.change import Change, missing_columns
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, RowTone, line
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyGroup
 
@@ -39,6 +40,7 @@ class ContainedScreen(GuardedDialog):
     """Asks about the changes of a contained turn until they are decided or postponed with Esc."""
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("adDRum")
+    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("f|")
     KEY_GROUP: ClassVar[KeyGroup] = "contained"
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
@@ -47,6 +49,8 @@ class ContainedScreen(GuardedDialog):
         self._pending: PendingCall | None = None
         self._changes: ContainedReview | None = None
         self._ticked: set[str] = set()
+        self._diffs: dict[str, Change] = {}
+        self._side_by_side = False
         self._index = 0
         self._seen = False
         self._sending = False
@@ -97,6 +101,8 @@ class ContainedScreen(GuardedDialog):
         if self._pending is pending and self.can_draw:
             self._changes = found
             self._ticked = {one.path for one in found.changes if not one.conflict}
+            theme = dialog_theme(self.app)
+            self._diffs = {one.path: Change(one.diff, name=one.path, theme=theme) for one in found.changes}
             self._index = 0
             self.arm()
             self._show()
@@ -115,6 +121,10 @@ class ContainedScreen(GuardedDialog):
                 self._step(-1)
             case " ":
                 self._tick()
+            case "f":
+                self.toggle_full()
+            case "|":
+                self._toggle_sides()
             case _ if key in self.DECIDING:
                 self._decide_by(key)
             case _ if typed:
@@ -130,6 +140,21 @@ class ContainedScreen(GuardedDialog):
             starts = [at for at, row in enumerate(self._rows()) if row.label == _FILE]
             self.payload.show_row(starts[self._index])
             self.call_after_refresh(self.show_frame)
+
+    def _toggle_sides(self) -> None:
+        if not self._side_by_side and (missing := missing_columns(self.size.width)):
+            self.show_note(missing)
+            return
+        self._side_by_side = not self._side_by_side
+        self.set_class(self._side_by_side, "-wide")
+        self._note = ""
+        self._show()
+
+    def on_resize(self) -> None:
+        """Leave side by side where there is no room for it."""
+        super().on_resize()
+        if self._side_by_side and missing_columns(self.size.width):
+            self._toggle_sides()
 
     def _tick(self) -> None:
         if self._changes is None or not self._changes.changes or self._undoes:
@@ -164,7 +189,7 @@ class ContainedScreen(GuardedDialog):
             self.payload.page(1)
             self.call_after_refresh(self.show_frame)
         elif not self._ticked:
-            undo = "Nothing can be taken back. d leaves the changes applied."
+            undo = "Nothing can be undone. d leaves the changes applied."
             self.show_note(undo if self._undoes else "Nothing is ticked. d discards all changes.")
         else:
             able = tuple(one.path for one in self._changes.changes if not one.conflict)
@@ -256,7 +281,8 @@ class ContainedScreen(GuardedDialog):
             if one.conflict:
                 yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
             for text in one.lines:
-                yield Row(text=line(text), tone=_tone(text), exact=True)
+                yield Row(text=line(text), tone="code", exact=True)
+            yield from self._diffs[one.path].rows(side_by_side=self._side_by_side)
             yield Row()
 
     def frame(self) -> DialogFrame | None:
@@ -282,13 +308,13 @@ class ContainedScreen(GuardedDialog):
         able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
         apply = f"a apply {len(self._ticked)} of {able}"
         if self._undoes:
-            apply = "a take back"
+            apply = "a undo"
         if self.has_class("-narrow"):
             first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{below} lines"
             return f"{first}  {'d Esc' if self._undoes else 'Space Tab d D Esc'}"
         first = apply if self._seen else f"a scrolls, {plural(below, 'more line')} below"
         ticks = "" if self._undoes else "   Space ticks   Tab next file"
-        return f"{first}{ticks}\n{rest}"
+        return f"{first}{ticks}\n{rest}\n| side by side   f full screen"
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
@@ -302,11 +328,3 @@ class ContainedScreen(GuardedDialog):
 
 _FILE = "file"
 """Label of the rows that begin a file; headings show no label."""
-
-
-def _tone(text: str) -> RowTone:
-    if text.startswith(("+++", "---", "@@")):
-        return "hunk"
-    if text.startswith("+"):
-        return "add"
-    return "remove" if text.startswith("-") else "code"

@@ -15,10 +15,16 @@ from chatops.tui.dialogs.contained import ContainedScreen
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import Stage, stage
 
+
+def added(text: str) -> str:
+    return f"--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+{text}\n"
+
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n \n-a = 1\n+a = 2 \u202e\n"
 CHANGES = (
-    Change(path="Makefile", title="add Makefile  [runs later: make]", lines=("+all:",)),
-    Change(path="a.py", title="change a.py", lines=("-a = 1", "+a = 2 \u202e")),
-    Change(path="b.py", title="change b.py", lines=("+b",), conflict="changed in the workspace"),
+    Change(path="Makefile", title="add Makefile  [runs later: make]", lines=(), diff=added("all:")),
+    Change(path="a.py", title="change a.py", lines=("  mode 644 becomes 755",), diff=DIFF),
+    Change(path="b.py", title="change b.py", lines=(), diff=added("b"), conflict="changed in the workspace"),
 )
 
 
@@ -58,7 +64,8 @@ def taken(running: Stage) -> list[object]:
 
 async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> None:
     async with asked() as running:
-        assert "shell_exec make: success" in running.text and "+a = 2 <U+202E>" in running.text
+        assert "shell_exec make: success" in running.text and "2 + a = 2 <U+202E>" in running.text
+        assert "2 − a = 1" in running.text and "mode 644 becomes 755" in running.text
         assert "[!] change b.py" in running.text and "runs later: make" in running.text
         await running.press("a")
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
