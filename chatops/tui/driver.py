@@ -65,6 +65,7 @@ from textual.geometry import Size
 
 from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
 from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji
+from chatops.tui.style_codes import with_short_styles
 from chatops.tui.textual_internals import KeyParser
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class TerminalDriver(Driver):
     def write(self, data: str) -> None:
         """Queue text for the terminal without waiting. Nothing is written while another program has the terminal."""
         if self._writer is not None:
-            self._writer.write(with_anchored_emoji(data))
+            self._writer.write(with_anchored_emoji(with_short_styles(data)))
 
     def skips_frame(self) -> bool:
         """Return True if the terminal lags so far behind that a frame is left out. `redraw` follows later."""
