@@ -6,6 +6,7 @@ so that a folder that takes its place has none. A missing file is an empty memor
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -39,7 +40,9 @@ class Memories:
     def __init__(self, folder: Path, *, workspace: Path) -> None:
         """Locate the files in `folder`, which is made when the first one is written."""
         identity = folder_identity(workspace) or f"0:0:{workspace}"
-        name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        digest = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        # The folder's name is for the user, who sees the path before a change.
+        name = f"{re.sub('[^A-Za-z0-9_-]+', '-', workspace.name)[:40] or 'root'}-{digest}"
         self._files = {
             MemoryScope.USER: folder / "user.md",
             MemoryScope.WORKSPACE: folder / "workspaces" / f"{name}.md",

