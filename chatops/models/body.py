@@ -28,7 +28,7 @@ from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, results_of
 from chatops.models.hosts import HostProfile
-from chatops.models.images import ReadFile, takes_images
+from chatops.models.images import IMAGES, ReadFile, takes_images
 from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
     NO_REPLAY,
@@ -156,12 +156,17 @@ class BodyBuilder:
         self._spec = spec
         self._host = host
         self._family: Family = family_of(spec.model_name)
-        self._messages = MessageEncoder(
-            short_ids=host.short_ids,
-            model=spec.name,
-            absent_signature=host.absent_signature,
-            read_file=read_file if takes_images(spec) else None,
+        self._without_images = MessageEncoder(
+            short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
         )
+        self._messages = self._without_images
+        if takes_images(spec) and read_file is not None:
+            self._messages = MessageEncoder(
+                short_ids=host.short_ids,
+                model=spec.name,
+                absent_signature=host.absent_signature,
+                read_file=read_file,
+            )
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)
 
@@ -176,7 +181,7 @@ class BodyBuilder:
         """Return the body, without the fields that this server has refused before (`without`)."""
         if replay.field in without:
             replay = NO_REPLAY
-        messages = self._message_array(request, delivery=delivery, replay=replay)
+        messages = self._message_array(request, delivery=delivery, replay=replay, images=IMAGES not in without)
         fields = {"model": encode(self._spec.model_name), "messages": messages}
         if isinstance(delivery, InField):
             fields |= self._tool_fields(request, without=without)
@@ -189,11 +194,15 @@ class BodyBuilder:
         data = join_body({name: value for name, value in fields.items() if name not in without})
         return Body(data=data, messages=len(messages), tools=tools)
 
-    def _message_array(self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay) -> bytes:
+    def _message_array(
+        self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay, images: bool
+    ) -> bytes:
         if not isinstance(delivery, InPrompt):
-            return self._messages.array(request.messages, system=request.system, replay=replay)
-        encoder = PromptedEncoder(delivery.format, family=self._family)
-        return encoder.array(request.messages, system=request.system, tools=request.tools, choice=request.tool_choice)
+            return (self._messages if images else self._without_images).array(
+                request.messages, system=request.system, replay=replay
+            )
+        prompted = PromptedEncoder(delivery.format, family=self._family)
+        return prompted.array(request.messages, system=request.system, tools=request.tools, choice=request.tool_choice)
 
     def _tool_fields(self, request: ModelRequest, *, without: Collection[str]) -> dict[str, bytes]:
         """Return the tool fields only if there are tools: an empty list is an error for strict servers."""

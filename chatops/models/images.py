@@ -12,6 +12,8 @@ from chatops.policy.registry import ModelSpec, ModelType
 
 ReadFile = Callable[[FileRef], bytes | None]
 """Returns the bytes of a kept file; None if they are gone."""
+IMAGES = "images"
+"""Name of the images of a request among the fields that a server may refuse."""
 MOST_BYTES = 5_000_000
 """Largest image that all common servers accept."""
 MOST_PIXELS = 8_000

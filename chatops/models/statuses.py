@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.error_text import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import host_and_port, without_secrets
+from chatops.models.images import IMAGES
 from chatops.models.retry import (
     LONGEST_WAIT_S,
     AttemptFailure,
@@ -34,6 +35,7 @@ DROPPABLE = (
     "max_tokens",
     "max_completion_tokens",
     *FIELDS,
+    IMAGES,
 )
 """Fields of requests and messages that can be left out if a server does not know them."""
 
@@ -62,6 +64,11 @@ _NO_TOOLS = re.compile(
             r"does not support parameters: [\[{(][^\])]{0,200}?['\"]tools['\"]",
         )
     )
+)
+_NO_IMAGES = re.compile(
+    # OpenAI; DeepSeek; vLLM; llama.cpp; Ollama and others; OpenRouter.
+    r"image_url is only supported|unknown variant `image_url`|is not a multimodal model|at most 0 image"
+    r"|image input is not supported|(?:does not|doesn't|do not|cannot) support (?:image|vision)|that support image"
 )
 _WANTS_REASONING = re.compile(
     r"missing .{0,20}reasoning_content|"
@@ -98,6 +105,8 @@ def remedy_for(status: int, error: ServerError) -> Remedy | None:
         return None
     if _NO_TOOLS.search(error.all):
         return DescribeTools()
+    if _NO_IMAGES.search(error.all):
+        return LeaveOut(field=IMAGES)
     if _WANTS_REASONING.search(error.all):
         return ReplayReasoning()
     if status in {404, 500} or not _REFUSES_FIELD.search(error.all):

@@ -15,7 +15,7 @@ from chatops.domain.ids import SessionId
 from chatops.store.files import MOST_BYTES, SessionFiles, can_be_opened
 from chatops.wiring.opener import open_file
 from tests.support.command_line import CommandLine
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, says
 from tests.support.waiting import until
 
 
@@ -89,6 +89,33 @@ def test_an_image_that_no_server_would_take_is_only_named(chatops: CommandLine, 
         sent = json.dumps(server.requests[-1].messages)
         assert "image_url" not in sent
         assert "bomb.png (image/png" in sent
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid content type. image_url is only supported by certain models.",
+        "m is not a multimodal model",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "No endpoints found that support image input",
+    ],
+)
+def test_a_server_that_refuses_images_is_asked_without_them_from_then_on(chatops: CommandLine, message: str) -> None:
+    (chatops.workspace / "chart.png").write_bytes(png())
+    body = json.dumps({"error": {"message": message}}).encode()
+    refusal = Raw(steps=(body,), status=400, content_type="application/json")
+    replies: list[Reply] = [
+        calls(call("file_read", path="chart.png")),
+        refusal,
+        says("I cannot see it."),
+        says("Still not."),
+    ]
+    with FakeOpenAI(replies) as server:
+        ran = chatops(*flags(chatops, server, images=True), "-p", "What is in chart.png?")
+        assert ran.json["answer"] == "I cannot see it."
+        chatops(*flags(chatops, server, images=True), "-p", "Sure?", "-c")
+        assert [("image_url" in json.dumps(seen.messages)) for seen in server.requests] == [False, True, False, False]
 
 
 def test_bytes_decide_on_the_type_and_the_name_is_only_shown(tmp_path: Path) -> None:

@@ -293,7 +293,8 @@ def violations_of(body: Mapping[str, Any]) -> list[str]:
 def _is_empty(content: Any, *, role: Any) -> bool:
     if isinstance(content, str):
         return not content.strip()
-    parts = {part.get("type") for part in content} if isinstance(content, list) else set()
+    listed = content if isinstance(content, list) else []
+    parts = {part.get("type") if isinstance(part, dict) else None for part in listed}
     return role != "user" or not parts or not parts <= {"text", "image_url"}
 
 
