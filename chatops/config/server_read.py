@@ -190,6 +190,8 @@ def _doubts(entry: ServerEntry, path: Path) -> Iterator[tuple[Path, str]]:
     for tool in entry.tools:
         if entry.tool_names is not None and tool not in entry.tool_names:
             yield (*path, "tools", tool), "tool_names does not list this tool, so it is not used"
+    if entry.auth:
+        yield (*path, "auth"), "OAuth is not in this version, so only headers are sent"
     parts = urlsplit(entry.url)
     if entry.headers and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         yield (*path, "headers"), "http sends these unencrypted; use https"

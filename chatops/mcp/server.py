@@ -176,13 +176,15 @@ class Server:
         """Leave the connection and end the server's process."""
         owner, self._owner = self._owner, None
         self._set(ServerState.CLOSED)
+        self._woken.set()
         if owner is not None:
             owner.cancel()
             await asyncio.gather(owner, return_exceptions=True)
 
     async def _own(self) -> None:
         failures = 0
-        while True:
+        # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
+        while not self._closed():
             self._woken.clear()
             try:
                 await self._serve()
@@ -194,6 +196,8 @@ class Server:
                 log.warning("the connection to %s failed: %s", self.spec.name, reason)
             finally:
                 self._connection = None
+            if self._closed():
+                return
             if not self._woken.is_set():
                 self._set(ServerState.FAILED, reason=reason)
                 pause = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None
@@ -271,10 +275,15 @@ class Server:
             await in_thread(self._record.keep_tools, [one for one in described if one.name in used])
             self._changed()
 
+    def _closed(self) -> bool:
+        return self.status.state is ServerState.CLOSED
+
     def _names(self) -> tuple[str, ...]:
         return tuple(one.spec.name for one in self.tools)
 
     def _set(self, state: ServerState, *, reason: str = "") -> None:
+        if self.status.state is ServerState.CLOSED:
+            return
         if state is ServerState.STARTING:
             self._settled.clear()
         else:

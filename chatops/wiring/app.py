@@ -390,6 +390,8 @@ class App:
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
         role, model = role or self.options.role or default, model or self.options.model or ""
+        if not attended:
+            await self.servers.settle()
         workflow = workflow.without(self.catalog.absent)
         self._check_demo(workflow, query, role=role, model=model)
         run = await new_run(self._services(attended=attended), workflow, query=query, role=role, model=model)
@@ -412,6 +414,8 @@ class App:
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
+        if not attended:
+            await self.servers.settle()
         default = self.loaded.registry.default_role
         return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
 

@@ -1,5 +1,6 @@
 """MCP servers according to the registries in force, loaded only where a registry names one."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,6 +90,8 @@ class McpServers:
         self._tools_changed = changed
         self._notify = notify
         self._made: Servers | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop in which servers that a reloaded registry names are started; None: nothing was started yet."""
         self._told: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
 
@@ -104,6 +107,8 @@ class McpServers:
                 changed=self._news,
             )
             self._listed = {status.name: status.tools for status in self._made.statuses()}
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._made.start)
         return self._made
 
     def _news(self, status: "ServerStatus") -> None:
@@ -131,7 +136,8 @@ class McpServers:
         return tuple(status.failure for status in self.statuses() if status.failure)
 
     def start(self) -> None:
-        """Connect to all servers in the background."""
+        """Connect to all servers in the background, also to those that the registry names later."""
+        self._loop = asyncio.get_running_loop()
         if (servers := self._servers()) is not None:
             servers.start()
 
