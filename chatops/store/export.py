@@ -26,6 +26,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.pairing import LOST, after_no_reply, results_of
+from chatops.engine.transcript import shared
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
@@ -150,8 +151,9 @@ def to_openai(history: Sequence[Message]) -> str:
     """Return a JSON array of Chat Completions messages that a strict server accepts.
 
     Ids are unique. Each call has exactly one result right after its message. Arguments are JSON objects. Between two
-    user messages there is one of the model. Dividers and notices are left out.
+    user messages there is one of the model. Dividers, notices and private commands are left out.
     """
+    history = shared(tuple(history))
     results, unanswered = results_of(history), after_no_reply(history)
     ids = (f"call_{number}" for number in count(1))
     out: list[Mapping[str, object]] = []

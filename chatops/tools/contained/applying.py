@@ -45,7 +45,7 @@ from chatops.tools.contained.folder import FILE, NEW, TurnFolder
 from chatops.tools.contained.freezing import shown
 from chatops.tools.contained.workspace import Below, exchange, move, same, state_of
 
-CHANGED = "changed in the workspace since the copy was made"
+CHANGED = "changed in the workspace since"
 NOT_EMPTY = "the folder is not empty"
 NO_SWAP = "the file system of the workspace cannot swap two files atomically (NFS and some FUSE mounts cannot)"
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")

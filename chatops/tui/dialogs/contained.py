@@ -290,7 +290,7 @@ class ContainedScreen(GuardedDialog):
         pending, found = self._pending, self._changes
         if pending is None:
             return None
-        asks = "Undo the changes applied last?" if self._undoes else "Apply the changes of this turn?"
+        asks = "Undo these changes?" if self._undoes else "Apply the changes of this turn?"
         title = asks if pending.denial is None else "Not permitted now: these changes"
         return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
 

@@ -124,7 +124,7 @@ async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
 
 async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
     async with asked(turn="t.c0", undo=True) as running:
-        assert "Undo the changes applied last?" in running.text and "? Undo  a.py, src/b.py" in running.text
+        assert "Undo these changes?" in running.text and "? Undo  a.py, src/b.py" in running.text
         await running.press("D")
         assert "cannot be sent back" in running.text and isinstance(running.app.screen, ContainedScreen)
         await running.press("d")

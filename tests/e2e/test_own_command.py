@@ -1,0 +1,50 @@
+"""A command that the user types in the chat: shown, run once, and part of the next request or left out of it."""
+
+import pytest
+
+from tests.e2e.installation import Installation, registry
+from tests.support.fake_openai import FakeOpenAI, SeenRequest, says
+
+
+def roles(request: SeenRequest) -> list[str]:
+    return [message["role"] for message in request.body["messages"]]
+
+
+def test_its_result_goes_with_the_next_message_unless_it_is_private(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("!echo shown-$((40+2))")
+            terminal.wait_for("shown-42")
+            terminal.say("!!echo hidden-$((40+3))")
+            terminal.wait_for("hidden-43")
+            terminal.say("what did it print")
+            terminal.wait_for("You said: what did it print")
+        (request,) = server.requests
+        assert roles(request)[-5:] == ["user", "assistant", "tool", "assistant", "user"]
+        assert "shown-42" in str(request.body)
+        assert "hidden" not in str(request.body)
+        assert server.violations == []
+
+
+@pytest.mark.more
+def test_undo_asks_before_it_puts_a_file_back_and_keeps_the_original_session(installation: Installation) -> None:
+    with installation.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        terminal.say("write two to a.txt")
+        terminal.dialog()
+        terminal.decide("a")
+        terminal.wait_for("Wrote a.txt")
+        terminal.say("/undo")
+        terminal.wait_for("Undo these changes?")
+        terminal.wait_for("remove a.txt")
+        terminal.kill9()
+    with installation.open() as terminal:
+        terminal.press("ctrl+g")
+        terminal.wait_for("remove a.txt")
+        terminal.wait_quiet(0.6)
+        terminal.press("a")
+        terminal.wait_gone("Undo these changes?")
+        terminal.wait_for("Took back 1 change: a.txt.")
+    assert not (installation.workspace / "a.txt").exists()
