@@ -28,7 +28,7 @@ FLOOR = Path(__file__).parent / "floor"
 CHATOPS = Path(sys.executable).with_name("chatops")
 LENGTHS = (2_000, 10_000)
 QUIET_S = 4.0
-SMALL, EXCHANGES = 30, 6
+SMALL, EXCHANGES = 30, 10
 FULL_RATE, STREAM_S = 500, 10
 KEYS = "zqjxkv"
 
@@ -273,7 +273,7 @@ def streaming(bench: Bench) -> Iterator[Figure]:
 
 
 def history(bench: Bench) -> Iterator[Figure]:
-    """Long sessions: opening one, resting in it, paging, a round in it, its size in the store."""
+    """Long sessions: opening one, keys and rest in it, paging, a round in it, its size in the store."""
 
     def sessions(*arguments: str, name: str) -> float:
         command = [sys.executable, "-m", "tests.benchmarks.sessions", arguments[0], str(bench.registry(name))]
@@ -289,9 +289,11 @@ def history(bench: Bench) -> Iterator[Figure]:
         try:
             shown = chat.until(f"ENDS{count // 2 - 1:05d}" if count else "assistant")
             cpu, written = chat.cpu(), chat.bytes
+            keys = sorted(_key(chat, letter) for letter in KEYS * 2)
             chat.rest(QUIET_S)
             figures = {
                 "shown": (shown - chat.started) * 1e3,
+                "key": keys[int(len(keys) * 0.95)] * 1e3,
                 "cpu": (chat.cpu() - cpu) * 1e3,
                 "bytes": (chat.bytes - written) / 1e3,
             }
@@ -314,6 +316,7 @@ def history(bench: Bench) -> Iterator[Figure]:
         yield Figure(name=f"{named}: start to tail", ours=ours["shown"], floor=empty["shown"], target=times)
         yield Figure(name=f"{named}: CPU at rest, beyond an empty one", ours=ours["cpu"] - empty["cpu"], target=cpu)
         yield Figure(name=f"{named}: to the terminal at rest", ours=ours["bytes"], target=100, unit="kB")
+        yield Figure(name=f"{named}: key meanwhile, p95", ours=ours["key"], floor=empty["key"], target=1.25)
         yield Figure(name=f"{named}: page up", ours=ours["page"], target=20)
         yield Figure(name=f"{named}: exit", ours=ours["exit"], target=100)
     short, long = (sessions("rounds", name=f"history{count}") for count in (100, LENGTHS[-1]))
