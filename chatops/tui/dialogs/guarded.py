@@ -39,7 +39,8 @@ NOTE_ROWS = 4
 """Maximum lines of a note, as in ``dialogs.tcss``."""
 LEAST_PAYLOAD = 4
 """Lines of the payload that are worth more than the list of calls."""
-_MAX_WIDTH = 110
+_LEAST_WIDTH, _MAX_WIDTH = 80, 110
+"""Columns between which a dialog is as wide as its text."""
 _SIDES = 4
 """Cells taken by a dialog's border and padding."""
 
@@ -354,6 +355,8 @@ class GuardedDialog(Modal[None]):
         frame = self.frame() if self.can_draw else None
         if frame is None:
             return
+        width = self.size.width if self.has_class("-narrow") else min(self.size.width, self._most_width)
+        self.query_one("#approval").styles.width = width
         keys = self._legend(frame)
         around = 6 + keys.plain.count("\n")
         around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
@@ -388,8 +391,10 @@ class GuardedDialog(Modal[None]):
 
     @property
     def _most_width(self) -> int:
-        """Columns that the dialog may have: all of them on the full screen or with two sides."""
-        return self.size.width if self.has_class("-full") or self.has_class("-wide") else _MAX_WIDTH
+        """Columns that the dialog may have: what its text needs; all on the full screen or with two sides."""
+        if self.has_class("-full") or self.has_class("-wide"):
+            return self.size.width
+        return max(_LEAST_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _SIDES))
 
     @property
     def _payload_only(self) -> bool:

@@ -34,6 +34,7 @@ GUTTER = 2
 
 RowTone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
 _TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
+_LONG = 500
 _BETWEEN = " │ "
 """Stands between the two sides of a row."""
 
@@ -147,6 +148,12 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
     return [_Line("", part, row) for part in _by_words(row.text, max(1, width))]
 
 
+def _cells(row: Row) -> int:
+    """Return the cells that a row needs to stand on one line; more than any dialog has for a very long one."""
+    before = LABEL_WIDTH if row.label else len(row.lead)
+    return before + (cell_len(row.text) if len(row.text) < _LONG else _LONG)
+
+
 def _half(width: int) -> int:
     return max(1, (width - len(_BETWEEN)) // 2)
 
@@ -202,6 +209,7 @@ class PayloadView(ScrollView, can_focus=False):
         self._lines: list[_Line] = []
         self._payload_lines = 0
         self._wrapped_at = 0
+        self._widest = 0
         self._key = ""
         self._drawn: dict[int, Sequence[Span]] = {}
         """The spans of rows drawn since `_wrap`, by the id of the row, which a line refers to."""
@@ -214,6 +222,7 @@ class PayloadView(ScrollView, can_focus=False):
         if charset != "utf-8":
             rows = tuple(_shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
+        self._widest = max((_cells(row) for row in rows), default=0)
         self._key = key
         self._wrap()
         if not same or not seen:
@@ -234,6 +243,11 @@ class PayloadView(ScrollView, can_focus=False):
     def total_lines(self) -> int:
         """Lines at this width, including the model's words."""
         return len(self._lines)
+
+    @property
+    def widest(self) -> int:
+        """Cells of the longest row, as far as a dialog can be so wide."""
+        return self._widest
 
     def show_row(self, index: int) -> None:
         """Scroll so that a row of the description is at the top."""

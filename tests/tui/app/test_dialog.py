@@ -694,9 +694,9 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
         view = running.app.screen.query_one(PayloadView)
         lines = [[*view.render_line(y)] for y in range(3)]
         marked = [one.text for line in lines for one in line if one.style and one.style.underline]
-        assert marked == ["curl", "http://x.example/i", "sudo", "bash", ">", "out.log"]
-        signs = [line[0].text for line in lines]
-        assert signs == ["! ", "  ", " " * 13], "a sign for those who see no colours"
+        assert "".join(marked) == "curlhttp://x.example/isudobash> out.log"
+        signs = [line[0].text.strip() for line in lines]
+        assert signs == ["!", "", ""], "a sign for those who see no colours"
 
 
 @pytest.mark.more
@@ -820,3 +820,18 @@ async def test_an_old_notice_is_not_shown_over_a_dialog_and_a_new_one_looks_unli
         await running.settle()
         shown = next(row for row in running.text.splitlines() if "A new notice." in row)
         assert "▌" not in shown and shown.startswith("║")
+
+
+@pytest.mark.more
+async def test_a_diff_of_ten_thousand_lines_opens_like_any_other_and_hides_nothing() -> None:
+    """Colours and marks of words are found for the drawn rows only: all of them would take many seconds."""
+    hostile = "x = '\x1b]0;owned\x07 \u202e \u200b'"
+    removed = "".join(f"-value_{number} = compute({number}, other)\n" for number in range(9_999))
+    added = "".join(f"+value_{number} = compute({number}, another)\n" for number in range(9_999))
+    diff = f"--- a/x.py\n+++ b/x.py\n@@ -1,9999 +1,10000 @@\n{removed}{added}+{hostile}\n"
+    async with stage(size=(100, 40)) as running:
+        await asked(running, pending_call(tool="file_edit", facts=replace(edit_facts(), diff=diff)))
+        await running.press("pagedown", "|", "end", "home", "|", "end")
+        assert "x = '␛]0;owned␇ <U+202E> <U+200B>'" in running.text
+        await running.press("end", "a")
+        assert [taken.decision for taken in running.session.taken] == [Approved()]
