@@ -195,7 +195,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     if not pending.outcome_unknown:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
         yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
-    model = f"({line(pending.model)})" if pending.model else "(workflow gate, no model)"
+    model = f"({line(pending.model)})" if pending.model else "(no model)"
     yield Row(label="asked by", text=f"{line(pending.role)} {model}", weight="dim")
     if pending.why:
         edited = pending.reason is AskReason.EDITED
