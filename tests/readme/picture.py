@@ -23,6 +23,8 @@ def draw() -> None:
         (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
         environment = {
             "CHATOPS_HOME": f"{place}/home",
+            # The dialog names folders of programs; those of this machine are nobody's business.
+            "PATH": "/usr/bin:/bin",
             "PYTHONPATH": os.getcwd(),
             "TEXTUAL_SCREENSHOT": str(_SECONDS),
             "TEXTUAL_SCREENSHOT_LOCATION": place,
