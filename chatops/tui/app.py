@@ -115,7 +115,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._attention = Attention(self._write, enabled=notifications)
         self.failure: ChatopsError | None = None
         """The reason why no session could be opened."""
-        self.themes = Themes(self, environ=os.environ, colours=self._traits.colours, folder=themes)
+        # Tests give no traits: what they show must not depend on their terminal.
+        sixteen = traits is not None and self.console.color_system == "standard"
+        self.themes = Themes(self, environ=os.environ, colours=self._traits.colours, sixteen=sixteen, folder=themes)
         """The theme in use and the colours of roles."""
         self._user_keys = Keymap()
         try:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,23 @@ PALETTE: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """The colours of roles by name, on a dark and on a light background. None of them means success or failure."""
+SIXTEEN: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "primary": ("#3b78ff", "#0037da"),
+        "accent": ("#3b78ff", "#0037da"),
+        "secondary": ("#b4009e", "#881798"),
+        "warning": ("#f9f1a5", "#c19c00"),
+        "error": ("#e74856", "#c50f1f"),
+        "success": ("#16c60c", "#13a10e"),
+        "blue": ("#3b78ff", "#0037da"),
+        "cyan": ("#61d6d6", "#3a96dd"),
+        "purple": ("#b4009e", "#881798"),
+        "teal": ("#3a96dd", "#3a96dd"),
+        "orange": ("#c19c00", "#c19c00"),
+        "pink": ("#b4009e", "#b4009e"),
+    }
+)
+"""Our colours on a terminal with sixteen: the nearest to the usual ones would all be grey. On dark and on light."""
 _USUAL: Mapping[str, str] = MappingProxyType(
     {"assistant": "blue", "coder": "cyan", "researcher": "purple", "reviewer": "teal", "operator": "orange"}
 )
@@ -109,15 +127,23 @@ class Themes:
     """The choice of a theme, which may be `AUTO`, and the colours of roles in it."""
 
     def __init__(
-        self, app: "App[Any]", *, environ: Mapping[str, str], colours: bool, folder: Path | None = None
+        self,
+        app: "App[Any]",
+        *,
+        environ: Mapping[str, str],
+        colours: bool,
+        sixteen: bool = False,
+        folder: Path | None = None,
     ) -> None:
         """Register our themes. COLORFGBG of `environ` counts until the terminal answers; without it, AUTO is dark.
 
-        Without `colours`, roles have none either. `folder` holds the user's own themes.
+        Without `colours`, roles have none either; `sixteen` says that the terminal has no more. `folder` holds the
+        user's own themes.
         """
         self._folder = folder
+        self._sixteen = sixteen
         for theme in (DARK, LIGHT):
-            app.register_theme(theme)
+            app.register_theme(_in_sixteen(theme) if self._sixteen else theme)
         self._app = app
         self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
         """True if the terminal's background is dark, as far as it is known."""
@@ -181,7 +207,8 @@ class Themes:
         if self._found[0] != known:
             behind = self._app.theme_variables.get("background", "")
             roles = self._roles if self._colours else ()
-            self._found = (known, role_colours(roles, dark=self._app.current_theme.dark, behind=behind))
+            dark = self._app.current_theme.dark
+            self._found = (known, role_colours(roles, dark=dark, behind=behind, sixteen=self._sixteen))
         return self._found[1]
 
 
@@ -194,7 +221,24 @@ def _reported_as_dark(answer: str) -> bool | None:
     return bool(0.299 * red + 0.587 * green + 0.114 * blue < 0.5)
 
 
-def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str) -> dict[str, str]:
+def _in_sixteen(theme: Theme) -> Theme:
+    """Return one of our themes in colours that a terminal with sixteen has."""
+    names = ("primary", "secondary", "accent", "warning", "error", "success")
+    colours = {name: SIXTEEN[name][0 if theme.dark else 1] for name in names}
+    texts = {f"text-{name}": colour for name, colour in colours.items()}
+    return replace(
+        theme,
+        primary=colours["primary"],
+        secondary=colours["secondary"],
+        accent=colours["accent"],
+        warning=colours["warning"],
+        error=colours["error"],
+        success=colours["success"],
+        variables={**theme.variables, **texts},
+    )
+
+
+def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str, sixteen: bool = False) -> dict[str, str]:
     """Return a colour for each role, readable on the background `behind`.
 
     `roles` are names with the colour that the registry gives them: a name of `PALETTE`, ``#rrggbb``, or nothing. A role
@@ -207,6 +251,9 @@ def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str) -
         if not colour:
             colour = free[0]
             free.append(free.pop(0))
+        if sixteen and colour in PALETTE:
+            found[name] = SIXTEEN[colour][0 if dark else 1]
+            continue
         shades = PALETTE.get(colour)
         found[name] = _readable(shades[0 if dark else 1] if shades is not None else colour, behind=behind)
     return found

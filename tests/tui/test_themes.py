@@ -4,11 +4,12 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from rich.color import ColorSystem
 from textual.color import Color
 from textual.theme import Theme
 
 from chatops.policy.registry import ROLE_COLOURS
-from chatops.tui.themes import AUTO, DARK, LIGHT, PALETTE, contrast, role_colours
+from chatops.tui.themes import AUTO, DARK, LIGHT, PALETTE, SIXTEEN, contrast, role_colours
 from tests.tui.app.support_app import stage
 
 BACKGROUNDS = ("raised", "diff-added", "diff-removed", "warning-muted", "error-muted")
@@ -24,6 +25,15 @@ def backgrounds(theme: Theme) -> Iterator[str]:
 
 def ratio(one: str, other: str) -> float:
     return contrast(Color.parse(one), Color.parse(other))
+
+
+def test_sixteen_colours_keep_their_meanings_apart() -> None:
+    for at, meanings in enumerate(((12, 11, 9, 2), (4, 3, 1, 2))):
+        names = ("primary", "warning", "error", "success")
+        shown = [Color.parse(SIXTEEN[name][at]).rich_color.downgrade(ColorSystem.STANDARD).number for name in names]
+        assert tuple(shown) == meanings
+        roles = [SIXTEEN[name][at] for name in ("blue", "cyan", "purple", "orange")]
+        assert len({Color.parse(one).rich_color.downgrade(ColorSystem.STANDARD).number for one in roles}) == 4
 
 
 def test_the_contrast_is_that_of_wcag() -> None:
