@@ -214,6 +214,10 @@ def server_of(tool: str) -> str:
     return server if mark and name else ""
 
 
+KNOWLEDGE_TOOL = "knowledge_search"
+"""The tool that searches all sources."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeSource:
     """Folders of documents that a tool of this name searches."""

@@ -18,6 +18,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import (
+    KNOWLEDGE_TOOL,
     SERVER_MARK,
     KnowledgeSource,
     Registry,
@@ -450,6 +451,6 @@ def knowledge_sources(registries: Registries) -> tuple[KnowledgeSource, ...]:
     site, own = registries
     found = {source.name: source for source in own.knowledge}
     if site is not None:
-        denied = any(name == "knowledge_search" and one.verdict is Verdict.DENY for name, one in site.tools)
+        denied = any(name == KNOWLEDGE_TOOL and one.verdict is Verdict.DENY for name, one in site.tools)
         found = {**({} if denied else found), **{source.name: source for source in site.knowledge}}
     return tuple(found.values())

@@ -9,11 +9,10 @@ from chatops.config.memory import Memories
 from chatops.config.skills import NONE, Skills
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
-from chatops.policy.registry import KnowledgeSource
+from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.policy.skills import SKILL_TOOL
 from chatops.tools.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
-from chatops.tools.knowledge import NAME, NO_FOLDERS, NO_FTS5, has_full_text_search, knowledge_tools
 from chatops.tools.memory import memory_tools
 from chatops.tools.python import python_tools
 from chatops.tools.scratch import scratch_tools
@@ -23,6 +22,9 @@ from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
 from chatops.tools.web_search import NO_BACKEND, choose_backend, search_web_tools
 from chatops.tools.wolfram import KEY, NO_KEY, wolfram_tools
+
+NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"paths": ["~/papers"]}}'
+"""Reason why knowledge_search is not offered, and the way to enable it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +124,19 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         tools += skill_tools(lambda: settings.skills)
     else:
         absent[SKILL_TOOL] = NO_SKILLS
-    if not settings.knowledge:
-        absent[NAME] = NO_FOLDERS
-    elif has_full_text_search():
-        tools += knowledge_tools(settings.knowledge, index=settings.knowledge_index)
+    if settings.knowledge:
+        tools += _of_documents(settings, absent)
     else:
-        absent |= dict.fromkeys([NAME, *(source.name for source in settings.knowledge)], NO_FTS5)
+        absent[KNOWLEDGE_TOOL] = NO_FOLDERS
     return Catalog(tools, absent=absent, workflow_tools=workflow_tools)
+
+
+def _of_documents(settings: CatalogSettings, absent: dict[str, str]) -> Sequence[Tool]:
+    """Return the tools that search the user's documents, or add to `absent` why there are none."""
+    # Few users have such folders, and SQLite and the readers of documents take time to import.
+    from chatops.tools.knowledge import NO_FTS5, has_full_text_search, knowledge_tools
+
+    if has_full_text_search():
+        return knowledge_tools(settings.knowledge, index=settings.knowledge_index)
+    absent |= dict.fromkeys([KNOWLEDGE_TOOL, *(source.name for source in settings.knowledge)], NO_FTS5)
+    return ()

@@ -20,7 +20,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Problem
 from chatops.domain.wording import plural
-from chatops.policy.registry import KnowledgeSource
+from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, protected_paths
 from chatops.tools.function import FunctionTool, tool
@@ -29,11 +29,8 @@ from chatops.tools.knowledge_index import search_documents
 from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
 
-NAME = "knowledge_search"
 SOURCE = "knowledge"
 """Source of these tools in their specs."""
-NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"paths": ["~/papers"]}}'
-"""Reason why knowledge_search is not offered, and the way to enable it."""
 NO_FTS5 = "the SQLite of this Python has no full-text search (FTS5). Use a Python whose SQLite has it"
 MAX_QUERY = 400
 """Characters."""
@@ -62,7 +59,7 @@ def knowledge_tools(sources: Sequence[KnowledgeSource], *, index: Path) -> tuple
     """Return one tool for each source, and one over all of them. `index` is the file of the index."""
     names = ", ".join(source.name for source in sources)
     every = tuple(dict.fromkeys(path for source in sources for path in source.paths))
-    both = KnowledgeSource(name=NAME, paths=every, description=f"Everything of: {names}.")
+    both = KnowledgeSource(name=KNOWLEDGE_TOOL, paths=every, description=f"Everything of: {names}.")
     return tuple(_search_tool(source, index=index) for source in (*sources, both))
 
 
@@ -79,7 +76,7 @@ def _search_tool(source: KnowledgeSource, *, index: Path) -> FunctionTool:
         min_access=AccessLevel.USER,
         verdict=Verdict.ALLOW,
         read_only=True,
-        capabilities=BUILT_IN_TOOLS[NAME],
+        capabilities=BUILT_IN_TOOLS[KNOWLEDGE_TOOL],
         source=SOURCE,
         timeout_s=_TIMEOUT_S,
         inspect=inspect,
