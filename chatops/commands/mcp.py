@@ -129,7 +129,7 @@ def _check(arguments: Namespace) -> int:
         names = [status.name for status in opened.servers.statuses()]
         if arguments.name not in names:
             raise unknown("MCP server", arguments.name, names)
-        await opened.servers.settle(only=arguments.name)
+        await opened.servers.settle(only=(arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         if arguments.output_format == "json":
             view.json(_json(status))

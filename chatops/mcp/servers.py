@@ -1,7 +1,7 @@
 """All servers of the registry in force, and their tools."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -76,10 +76,10 @@ class Servers:
         for server in self._current():
             server.start()
 
-    async def settle(self, *, only: str = "") -> None:
-        """Connect to all servers, or to `only` one, and wait until each is ready or has failed. Never raises."""
-        wanted = [server for server in self._current() if only in ("", server.spec.name)]
-        if not only:
+    async def settle(self, *, only: Collection[str] | None = None) -> None:
+        """Connect to all servers, or to `only` these, and wait until each is ready or has failed. Never raises."""
+        wanted = [server for server in self._current() if only is None or server.spec.name in only]
+        if only is None:
             self.start()
         await asyncio.gather(*(server.ready(attempts=1) for server in wanted), return_exceptions=True)
 

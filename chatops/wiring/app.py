@@ -358,7 +358,8 @@ class App:
         default = self.default_role() if attended else self.loaded.registry.default_role
         if not attended:
             # The first turn is offered only the tools that are known when it starts.
-            await self.servers.settle()
+            stored = session_id is not None
+            await (self.servers.settle() if stored else self.servers.settle_for(self.options.role or default))
         if attended and self.options.role in self.rights.roles():
             self.settings.set(f"role:{self.workspace}", str(self.options.role))
         session = await open_session(

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.policy.registry import server_of
 from chatops.policy.resolve import Registries
 from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.tools.base import Tool
@@ -141,8 +142,15 @@ class McpServers:
         if (servers := self._servers()) is not None:
             servers.start()
 
-    async def settle(self, *, only: str = "") -> None:
-        """Connect to all servers, or to one, and wait until each is ready or has failed."""
+    async def settle_for(self, role: str) -> None:
+        """Connect to the servers whose tools `role` lists, and wait; to all if it lists no tools, or is unknown."""
+        site, own = self._registries()[0]
+        found = own.role(role) or (site.role(role) if site is not None else None)
+        listed = found.tools if found is not None else None
+        await self.settle(only=None if listed is None else {server_of(tool) for tool in listed})
+
+    async def settle(self, *, only: Collection[str] | None = None) -> None:
+        """Connect to all servers, or to `only` these, and wait until each is ready or has failed."""
         if (servers := self._servers()) is not None:
             await servers.settle(only=only)
 

@@ -107,6 +107,15 @@ def test_a_server_that_does_not_start_is_named_and_the_turn_goes_on(chatops: Com
 
 
 @pytest.mark.more
+def test_a_role_that_lists_no_tool_of_a_server_does_not_wait_for_it(chatops: CommandLine, world: World) -> None:
+    world.lists(tool("echo"))
+    with FakeOpenAI([says("Hello."), says("Hello.")]) as server:
+        file = registry(world, server.url, tools=["file_read"])
+        assert chatops("--registry", file, "-p", "go").out.strip() == "Hello."
+        assert "h__echo" not in chatops("--registry", file, "tools", "list").out, "it was not started"
+
+
+@pytest.mark.more
 def test_lists_do_not_connect_to_servers(chatops: CommandLine, world: World) -> None:
     file = registry(world, "http://127.0.0.1:9/v1", tools=["h__echo"])
     shown = chatops("--registry", file, "roles", "show", "assistant")
