@@ -151,6 +151,7 @@ def test_a_marked_message_is_removed_and_stays_in_the_history(installation: Inst
         assert asked(server) == ["go", "third"]
 
 
+@pytest.mark.more
 def test_a_correction_goes_on_in_the_same_turn_and_survives_a_kill(installation: Installation) -> None:
     with FakeOpenAI(tells_a_story) as server:
         with telling(installation, server, "second") as terminal:

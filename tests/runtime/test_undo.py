@@ -134,7 +134,7 @@ _POINTS = (
 )
 
 
-@pytest.mark.some(1)
+@pytest.mark.more
 @pytest.mark.parametrize(("phase", "point"), _POINTS)
 def test_a_kill_at_each_step_leaves_one_of_the_two_states(tmp_path: Path, phase: str, point: str) -> None:
     """After the kill the same steps are done again, and in the end the file is as it was before the turn."""
