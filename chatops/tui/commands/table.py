@@ -73,7 +73,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
-    SlashCommand(name="sessions", help="choose another session", run=handlers.sessions),
+    SlashCommand(name="sessions", help="choose, rename or delete a session", run=handlers.sessions),
     SlashCommand(name="search", args="TEXT", help="find a text in all sessions here", run=search.search),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
     SlashCommand(name="reload", help="apply a changed registry", run=handlers.reload),

@@ -469,8 +469,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def action_next_role(self) -> None:
         """Switch to the next favourite role (shift+Tab)."""
-        if self.opened:
-            self._start(self._switch_to_next_role, group="picker", exclusive=True)
+        self._start(self._switch_to_next_role, group="picker", exclusive=True)
 
     async def _switch_to_next_role(self) -> None:
         from chatops.tui.commands.handlers import next_role
@@ -620,6 +619,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Find a text in the transcript (ctrl+f)."""
         if self.opened:
             self._start(self._finding.open, group="find bar", exclusive=True)
+        else:
+            self.show_notice("The session is still being opened. Try again in a moment.")
 
     def on_find_bar_changed(self, message: "FindBar.Changed") -> None:
         """Find what is typed."""
