@@ -37,7 +37,7 @@ def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) 
     "arguments",
     [
         ["policy", "replay", "s1"],
-        ["tools", "check", "f.py"],
+        ["policy", "replay", "s1", "--registry", "r.json"],
     ],
 )
 def test_a_planned_command_is_unknown(arguments: list[str], chatops: CommandLine) -> None:
