@@ -82,6 +82,8 @@ def budget(model: ModelTarget) -> int:
 
 def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the last summary in the place of those before it, if there is one in force."""
+    if not _has(SummaryMessage, messages):
+        return messages
     places = (place for place in range(len(messages) - 1, -1, -1) if isinstance(messages[place], SummaryMessage))
     at = next(places, -1)
     summary = messages[at] if at >= 0 else None
@@ -92,14 +94,21 @@ def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (told, taken, *messages[at + 1 :])
 
 
+def _has(kind: type[Message], messages: Sequence[Message]) -> bool:
+    """Return True if one of `messages` is of this kind. There may be ten thousand, and each request asks."""
+    return kind in set(map(type, messages))
+
+
 def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` without the private commands of the user, their calls and results."""
-    private = {one.id.rpartition(".m")[0] for one in messages if isinstance(one, UserMessage) and one.private}
+    private = {one.id.rpartition(".m")[0] for one in messages if type(one) is UserMessage and one.private}
     return tuple(one for one in messages if one.id.rpartition(".m")[0] not in private) if private else messages
 
 
 def with_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
+    if not _has(NoticeMessage, messages):
+        return tuple(messages)
     told: list[Message] = []
     notes: list[NoticeMessage] = []
     for message in messages:
