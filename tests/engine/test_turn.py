@@ -21,7 +21,8 @@ from chatops.domain.ids import CallId
 from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelTarget, ToolChoice
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ResultFacts, SkillUse, ToolResult
+from chatops.engine.effects import CallModel
 from chatops.engine.inputs import (
     CancelTurn,
     DecideCall,
@@ -35,7 +36,7 @@ from chatops.engine.state import AwaitingModel, Finished, InRound, Stopping
 from chatops.engine.view import failure_of, pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
-from tests.engine.world import ANA, READ, RUN, TOOLS, WRITE, World, grant, raw, reply, switch
+from tests.engine.world import ANA, FREE, READ, RUN, TOOLS, WRITE, World, grant, raw, reply, switch
 
 
 def failure(kind: FailureKind = FailureKind.UNREACHABLE, *, partial: str = "") -> ModelFailure:
@@ -321,6 +322,24 @@ def test_a_call_is_judged_by_the_role_it_was_proposed_under_met_with_the_one_in_
     narrow.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
     narrow.drain(reply(raw("run")))
     assert narrow.results()[0].outcome is Outcome.DENIED
+
+
+def test_a_skill_in_use_narrows_the_rest_of_the_turn_and_the_role_that_is_switched_to() -> None:
+    used = ResultFacts(skill=SkillUse(name="look", tools=("free", "hidden")))
+    says = ToolResult(outcome=Outcome.SUCCESS, content="Look.", facts=used)
+    world = World.begin(grant("researcher", (READ, FREE)), tool_says=lambda call: says if call.name == "read" else None)
+    world.perform(0, model=reply(raw("read")))
+    while not isinstance(world.flying[0], CallModel):
+        world.perform(0)
+    world.feed(SwitchRole(grant=grant("coder", TOOLS), switch=switch("researcher", "coder")))
+    world.drain(reply(raw("write"), raw("free")))
+    offered = [[tool.name for tool in request.tools] for request in world.requests]
+    assert offered == [
+        ["read", "free"],
+        ["free"],
+        ["free"],
+    ]
+    assert [one.outcome for one in world.results()[1:]] == [Outcome.DENIED, Outcome.SUCCESS]
 
 
 def test_a_pending_call_survives_a_switch_to_a_role_that_permits_it() -> None:
