@@ -80,10 +80,14 @@ def to_review(run: FakeRun) -> None:
 
 @asynccontextmanager
 async def on_stage(
-    run: FakeRun, scene: Callable[[FakeRun], None] = lambda run: None, *, size: tuple[int, int] = (80, 24)
+    run: FakeRun,
+    scene: Callable[[FakeRun], None] = lambda run: None,
+    *,
+    size: tuple[int, int] = (80, 24),
+    theme: str = "",
 ) -> AsyncIterator[Stage]:
     """The app with a run open that has got as far as `scene`; twelve seconds went into the first step."""
-    async with stage(run.session, host=FakeHost(led=[run]), size=size) as running:
+    async with stage(run.session, host=FakeHost(led=[run]), size=size, theme=theme) as running:
         await running.settle()
         await worked(running, 12)
         scene(run)
