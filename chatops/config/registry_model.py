@@ -87,17 +87,24 @@ class PriceEntry(Lenient):
     """Per million tokens."""
 
     input: Annotated[float, Field(ge=0)] = 0.0
+    """Input tokens."""
     output: Annotated[float, Field(ge=0)] = 0.0
+    """Output tokens."""
     cached_input: Annotated[float, Field(ge=0)] | None = None
+    """Input tokens that come from the prompt cache; left out: as `input`."""
 
 
 class TimeoutEntry(Lenient):
     """Seconds."""
 
     connect: Seconds = 5.0
+    """Until the connection stands."""
     first_token: Seconds = 120.0
+    """Until the first token of a reply."""
     idle: Seconds = 60.0
+    """Between two tokens."""
     total: Seconds = 3_600.0
+    """For a whole reply."""
 
 
 def _known_type(word: str) -> str:
@@ -119,38 +126,65 @@ class ModelEntry(Lenient):
     """A model and how to talk to it."""
 
     type: ModelTypeWord = "openai"
+    """The engine: ``openai`` (any OpenAI-compatible server), ``gemini``, ``cli``, ``demo``, or one of a package."""
     host_type: Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"] = (
         "openai"
     )
+    """Kind of the server: its base path and quirks."""
     api_url: str = ""
+    """Address of the server."""
     model_name: str = ""
+    """Name of the model at the server."""
     label: str = ""
+    """Name of the model on the screen; left out: the name of the entry."""
     api_key: str = Field(default="", repr=False)
+    """The key itself. Prefer one of the next four."""
     api_key_env: str = ""
+    """Environment variable that holds the key."""
     api_key_file: str = ""
+    """File that holds the key, with mode 0600."""
     api_key_command: list[str] = Field(default_factory=list)
+    """Command that prints the key."""
     api_key_keyring: str = ""
+    """Entry of the system's keyring, as ``SERVICE/NAME``."""
     command: list[str] = Field(default_factory=list)
+    """For type cli: the program and its options."""
     hosts: Hosts = Field(default_factory=list)
     """For type cli: hosts that the program reaches besides its own."""
     unsandboxed: bool = False
     """For type cli: run the program where there is no sandbox, with your files and your network."""
     tool_format: str = "auto"
+    """``auto``, ``native`` (only the calls of the API), or the text format to ask the model for, such as ``hermes``."""
     context_window: Tokens = 32_768
+    """Tokens that the server takes in all."""
     max_output_tokens: Tokens | None = None
+    """Most tokens of a reply; left out: the server's own limit."""
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Left out: the server's own."""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Left out: the server's own."""
     stop: str | list[str] = Field(default_factory=list)
+    """Texts that end a reply."""
     reasoning_effort: str = ""
+    """Sent as it is, to servers that know it."""
     max_rounds: Rounds | None = None
+    """Most model calls of a turn. The strictest of registry, model and role counts."""
     price: PriceEntry | None = None
+    """What tokens cost; left out: as known for public providers."""
     timeout_s: TimeoutEntry = Field(default_factory=TimeoutEntry)
+    """Time limits in seconds."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further keys of each request."""
     headers: dict[str, str] = Field(default_factory=dict)
+    """Further headers of each request."""
     user: str = ""
+    """Name of the user for the server."""
     stream: bool = True
+    """False: ask for whole replies."""
     ca_file: str = ""
+    """File with the certificates to trust instead of the usual ones."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
+    """Most requests at the same time."""
     images: bool | None = None
     """True if the model takes images; left out: known for common families."""
 
@@ -159,8 +193,13 @@ class RuleEntry(Strict):
     """A verdict on the calls of one tool that match."""
 
     tool: Name
+    """Name of the tool."""
     verdict: VerdictWord
+    """What matching calls get. ``allow`` needs a `match`."""
     match: list[str] = Field(default_factory=list)
+    """For shell_exec: the words of the command, the last of which may be ``*``. For files: one path glob. For the web:
+    one host pattern. Left out: all calls.
+    """
     workspace: Literal["read"] | None = None
     """``read``: a command that the rule allows gets the workspace read-only in the sandbox."""
 
@@ -169,6 +208,7 @@ class RoleSandboxEntry(Strict):
     """The sandbox level that a role needs. It can only raise what the registry requires."""
 
     require: RequiredLevel = "none"
+    """As in `sandbox`."""
 
 
 def _colour(text: str) -> str:
@@ -190,19 +230,30 @@ class RoleEntry(Lenient):
     rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox", "contain"})
 
     primary: Name = "default"
+    """The model that answers; ``default`` is the user's own choice."""
     backup_1: Name | None = None
+    """Tried when the models before it cannot be reached, and only before the first token."""
     backup_2: Name | None = None
     backup_3: Name | None = None
     backup_4: Name | None = None
     system_append: str = ""
+    """Added to the prompt, closest to the turn."""
     persona: str = ""
+    """Name of a file in `personas`, without ``.md``."""
     color: RoleColour = ""
     """Colour of the role on the screen: a name, or ``#rrggbb``."""
     tools: list[str] | None = None
+    """Tools of the role, of those that the user may have; ``[]`` for none, left out for all. ``SERVER__*`` means all
+    tools of an MCP server.
+    """
     max_rounds: Rounds | None = None
+    """Most model calls of a turn."""
     rules: list[RuleEntry] = Field(default_factory=list)
+    """Verdicts on calls by their arguments."""
     responder: str = ""
+    """The model that writes the final answer from what the first one gathered."""
     sandbox: RoleSandboxEntry = Field(default_factory=RoleSandboxEntry)
+    """The sandbox level that the role needs."""
     contain: bool = False
     """True if the role's turns work on a copy of the workspace, and ask once about all changes at the end."""
 
@@ -211,16 +262,22 @@ class UserEntry(Strict):
     """Rights of a user or a group."""
 
     access_level: LevelWord = "user"
+    """The most that the user may have."""
     confirm_allow: list[str] = Field(default_factory=list)
+    """Rules that answer calls which would ask, such as ``file_edit:src/**``."""
     confirm_deny: list[str] = Field(default_factory=list)
+    """Tools that never run."""
 
 
 class ToolEntry(Strict):
     """Settings of a tool."""
 
     verdict: VerdictWord | None = None
+    """Default verdict on the calls of the tool. Only the site registry can make it milder."""
     min_access: LevelWord | None = None
+    """The lowest access level that has the tool. Only the site registry can lower it."""
     timeout_s: Seconds | None = None
+    """Most seconds of a call."""
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] | None = None
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 
@@ -229,13 +286,19 @@ class SandboxEntry(Strict):
     """Limits of what commands may see, write and reach."""
 
     require: RequiredLevel = "none"
+    """The lowest level at which commands run."""
     network: bool = False
+    """True: commands reach the whole network."""
     hosts: Hosts = Field(default_factory=list)
     """Hosts that commands reach through the proxy: ``NAME``, ``*.NAME`` or ``NAME:PORT``."""
     read: list[str] = Field(default_factory=list)
+    """Absolute paths that commands may read besides the usual ones."""
     write: list[str] = Field(default_factory=list)
+    """Absolute paths that commands may write besides the workspace."""
     git: GitAccess = "protect"
+    """What commands may do in `.git`: nothing, what a commit changes, or anything."""
     env: list[Name] = Field(default_factory=list)
+    """Names of environment variables that commands get."""
     contain: bool = True
     """False: no turn can be contained."""
 
@@ -264,25 +327,37 @@ class RegistryFile(Lenient):
     )
 
     version: Literal[3] = 3
+    """Version of the format."""
     default_role: Name = "assistant"
+    """The role of a new session."""
     models: dict[Name, ModelEntry] = Field(default_factory=dict)
+    """Models by name. `env`, `demo` and `claude_cli` always exist."""
     roles: dict[Name, RoleEntry] = Field(default_factory=dict)
+    """Roles by name."""
     users: dict[Name, UserEntry] | None = None
+    """Login names and ``@unixgroup`` with their rights; ``*`` is everyone else."""
     tools: dict[Name, ToolEntry] = Field(default_factory=dict)
+    """Settings of tools by name."""
     sandbox: SandboxEntry = Field(default_factory=SandboxEntry)
+    """Limits of commands."""
     rules: RulesEntry = Field(default_factory=RulesEntry)
+    """Limits of remembered rules."""
     mcp_servers: dict[str, JsonValue] = Field(default_factory=dict)
-    """Validated by `config.server_read`."""
+    """MCP servers by name. `config.server_read` reads them."""
     mcpServers: dict[str, JsonValue] = Field(default_factory=dict)
     """The same, as other programs write it."""
     knowledge: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")], KnowledgeEntry] = Field(
         default_factory=dict
     )
+    """Folders of documents, each a tool of its own."""
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
-    """Validated one by one by `config.workflow_read`."""
+    """Workflows by name. `config.workflow_read` reads them."""
     max_rounds: Rounds | None = None
+    """Most model calls of any turn; left out: 10."""
     respond_with_final: bool = True
+    """False: a short result without the persona, as `--summary`."""
     approve_any_shell: bool = False
+    """For the site registry: let `--approve` name shell_exec and python_exec without a pattern."""
 
     @field_validator(
         "models", "roles", "users", "tools", "knowledge", "workflows", "mcp_servers", "mcpServers", mode="before"

@@ -58,7 +58,11 @@ class Workflows:
                 raise unusable.error
         names = [definition.name for definition in self.found]
         near = get_close_matches(name, names, n=3)
-        known = f"Workflows here: {', '.join(names)}." if names else "There are no workflows here; README.md shows one."
+        known = (
+            f"Workflows here: {', '.join(names)}."
+            if names
+            else "There are no workflows here; `chatops workflow schema` describes one."
+        )
         raise ConfigError(
             f"There is no workflow {name!r}.", advice=f"Did you mean {' or '.join(near)}?" if near else known
         )

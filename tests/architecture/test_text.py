@@ -83,6 +83,7 @@ def test_the_top_level_stays_small() -> None:
         "LICENSE",
         "README.md",
         "chatops",
+        "docs",
         "model_registry.json",
         "personas",
         "pyproject.toml",

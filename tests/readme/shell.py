@@ -1,6 +1,7 @@
-"""The README's console blocks, line by line in a shell."""
+"""Console blocks of the README and docs/, line by line in a shell."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support import document
@@ -41,18 +42,35 @@ class Shell:
         self._bash.communicate(timeout=PATIENCE)
 
 
-def follow(block: str, folder: Path) -> None:
-    """Type each line of a block; what is printed has to be what the README shows."""
+def follow(
+    block: str,
+    folder: Path,
+    *,
+    page: Path | None = None,
+    known: Mapping[str, str] | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Type each line of a block; what is printed has to be what the page shows.
+
+    `known` are ids from an earlier block, and `replaced` texts of the page that stand for others here, such as the
+    address of a server. Returns the ids.
+    """
     shell = Shell(folder)
-    known: dict[str, str] = {}
+    ids, texts = dict(known or {}), dict(replaced or {})
     try:
-        for command in document.commands(block):
-            line = command.line
-            for name, value in known.items():
-                line = line.replace(name, value)
+        for command in document.commands(block, page=page):
+            line = _with(command.line, texts | ids)
+            shown = tuple(_with(one, texts) for one in command.shown)
             printed = shell.run(line)
-            found = document.expected(command.shown, known).fullmatch(printed)
-            assert found, f"$ {line}\nprinted\n{printed}\nand the README says\n" + "\n".join(command.shown)
-            known |= found.groupdict()
+            found = document.expected(shown, ids).fullmatch(printed)
+            assert found, f"$ {line}\nprinted\n{printed}\nand the page says\n" + "\n".join(shown)
+            ids |= found.groupdict()
     finally:
         shell.close()
+    return ids
+
+
+def _with(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text

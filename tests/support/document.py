@@ -1,10 +1,11 @@
-"""README.md as data: the blocks that tests execute, found by the comment in front of each."""
+"""README.md and the pages in docs/ as data: the blocks that tests execute, found by the comment in front of each."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+DOCS = README.parent / "docs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +32,24 @@ class Row:
     shown: tuple[str, ...]
 
 
-def block(name: str) -> list[str]:
-    """The lines of the fenced block, or of the table, after ``<!-- name -->``; AssertionError if there is none."""
-    _, found, rest = README.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
-    assert found, f"README.md has no block {name!r}"
-    lines = rest.split("\n")
+def block(name: str, *, page: Path | None = None) -> list[str]:
+    """The lines of the fenced block, or of the table, after ``<!-- name -->`` on a page.
+
+    Without `page`, the only block of that name on any of them. AssertionError if there is none, or several.
+    """
+    pages = [page] if page is not None else [README, *sorted(DOCS.glob("*.md"))]
+    found = [rest for one in pages if (rest := one.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")[2])]
+    assert len(found) == 1, f"{len(found)} pages have a block {name!r}"
+    lines = found[0].split("\n")
     if lines[0].startswith("```"):
         return lines[1 : lines.index("```")]
     return lines[: lines.index("")]
 
 
-def commands(name: str) -> list[Command]:
+def commands(name: str, *, page: Path | None = None) -> list[Command]:
     """The commands of a console block with what is shown below each."""
     found: list[tuple[str, list[str]]] = []
-    for line in block(name):
+    for line in block(name, page=page):
         if line.startswith("$ "):
             found.append((line[2:], []))
         else:
@@ -68,14 +73,14 @@ def rows(name: str) -> list[Row]:
     return found
 
 
-def links() -> list[str]:
+def links(*, page: Path = README) -> list[str]:
     """Targets of the links and pictures that point into the repository."""
-    targets = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     return [target for target in targets if "://" not in target]
 
 
 def expected(shown: tuple[str, ...], known: dict[str, str]) -> re.Pattern[str]:
-    """The pattern of an output: `…` is any text, a lone `…` any lines, CALL and SESSION are ids.
+    """The pattern of an output: `…` is any text, a lone `…` any lines, CALL, SESSION and DIGEST are ids.
 
     An id that is not in `known` is a named group where it stands first.
     """
@@ -86,7 +91,7 @@ def expected(shown: tuple[str, ...], known: dict[str, str]) -> re.Pattern[str]:
             parts.append(r"(?:.*\n)*?")
             continue
         pattern = re.escape(line.rstrip()).replace("…", ".*?")
-        for name in ("CALL", "SESSION"):
+        for name in ("CALL", "SESSION", "DIGEST"):
             if name in known:
                 pattern = pattern.replace(name, re.escape(known[name]))
             elif name in pattern:

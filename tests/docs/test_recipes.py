@@ -1,0 +1,84 @@
+"""The recipes in docs/, line by line in a shell, against servers on loopback."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.readme.shell import follow
+from tests.support import document
+from tests.support.command_line import program
+from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
+
+DOCS = document.DOCS
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def a_model(name: str, *, model: str) -> FakeOpenAI:
+    """A server that greets, and calls whatever tool it is offered when `doctor` asks."""
+
+    def reply(request: SeenRequest) -> Completion:
+        if request.tool_names and not request.tool_results and "hello" not in request.last_user:
+            return calls(call(request.tool_names[0]))
+        return says(f"Hello from {name}.")
+
+    return FakeOpenAI(reply, strict=False, models=(model,))
+
+
+@pytest.fixture
+def home(folder: Path, path_with_chatops: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for what chatops stores, beside the workspace."""
+    home = folder.parent / "home"
+    monkeypatch.setenv("CHATOPS_HOME", str(home))
+    return home
+
+
+def test_local_models(folder: Path, home: Path) -> None:
+    with a_model("qwen3", model="qwen3") as server:
+        replaced = {"http://127.0.0.1:11434": server.root}
+        for block in ("connect", "doctor"):
+            follow(block, folder, page=DOCS / "local-models.md", replaced=replaced)
+
+
+def test_a_gateway(folder: Path, home: Path) -> None:
+    (folder / "site.json").write_text("\n".join(document.block("site", page=DOCS / "gateway.md")))
+    with a_model("the gateway", model="team") as server:
+        replaced = {"https://gateway.example.org": server.root}
+        for block in ("connect", "check", "audit"):
+            follow(block, folder, page=DOCS / "gateway.md", replaced=replaced)
+        assert server.requests[-1].headers["authorization"] == "Bearer key-of-ana"
+    assert "key-of-ana" not in (home / "config" / "model_registry.json").read_text()
+
+
+def test_a_ci_job_that_pauses(folder: Path, path_with_chatops: str) -> None:
+    page = DOCS / "ci-approval.md"
+    known = follow("ask", folder, page=page)
+    follow("decide", folder, page=page, known=known)
+
+
+def test_approvals_over_ssh(folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ssh build COMMAND` runs the command in a shell, in the other account's home folder."""
+    programs = tmp_path / "ssh-bin"
+    programs.mkdir()
+    (programs / "ssh").write_text(f'#!/bin/sh\nshift\ncd {folder} && exec sh -c "$*"\n')
+    (programs / "ssh").chmod(0o755)
+    (folder / "project").mkdir()
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    page = DOCS / "approvals-over-ssh.md"
+    known = follow("start", folder, page=page)
+    follow("decide", folder, page=page, known=known)
+
+
+@pytest.mark.parametrize(("page", "block"), [("local-models.md", "registry"), ("gateway.md", "site")])
+def test_registries_can_be_used(page: str, block: str, folder: Path, home: Path) -> None:
+    text = "\n".join(document.block(block, page=DOCS / page))
+    (folder / "registry.json").write_text(text)
+    ran = program("registry", "check", "registry.json", cwd=folder)
+    assert ran.code == 0, ran.err
+    assert page == "gateway.md" or "0 warnings" in ran.out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in document.links(page=page):
+        assert (page.parent / target).exists(), target

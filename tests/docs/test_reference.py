@@ -1,0 +1,15 @@
+"""docs/configuration.md says what the code says, and says it of every key."""
+
+from chatops.config import registry_model
+from tests.docs.reference import PAGE, page
+
+
+def test_the_page_is_as_the_code_says() -> None:
+    """After a change: ``python -m tests.docs.reference``."""
+    assert PAGE.read_text() == page()
+
+
+def test_every_key_of_the_registry_is_on_it() -> None:
+    text = PAGE.read_text()
+    for name in registry_model.RegistryFile.model_fields:
+        assert f"| `{name}` |" in text
