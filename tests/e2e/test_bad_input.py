@@ -26,7 +26,7 @@ def test_a_broken_registry_is_told_with_its_place_and_leaves_a_viewer(installati
     installation.use('{\n  "roles": {,}\n}')
     with installation.open() as terminal:
         shows(terminal, "registry.json, line 2, column 13", "built-in registry is used, at level viewer")
-        terminal.ready("viewer")
+        terminal.wait_for("assistant · viewer")
         terminal.say("run `printf x >> count.txt`")
         shows(terminal, "(demo)")
     assert installation.count == 0

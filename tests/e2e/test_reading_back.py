@@ -88,16 +88,18 @@ def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text
         assert "abc" in terminal.wait_for("Line 59"), "with a text too"
 
 
-def test_choosing_a_card_starts_from_the_newest_one(installation: Installation) -> None:
+def test_selecting_starts_from_the_newest_block(installation: Installation) -> None:
     with opened(installation, Server()) as terminal:
         terminal.say("read one")
         terminal.wait_for("You said: read one.")
         terminal.send(CTRL_UP)
-        terminal.wait_for("▌ ✓ Read")
+        terminal.wait_for("❯ You said: read one.")
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.say("read two")
         shown = terminal.wait_for("You said: read two.")
         assert "read one" not in shown
         terminal.send(CTRL_UP)
-        assert "You said: read two." in terminal.wait_for("▌ ✓ Read"), "the old card is far above"
+        terminal.wait_for("❯ You said: read two.")
+        terminal.send(CTRL_UP)
+        assert "You said: read two." in terminal.wait_for("❯ ✓ Read"), "the old card is far above"
