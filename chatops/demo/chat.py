@@ -11,7 +11,8 @@ HELP = (
     "tools and approvals work. Try:\n\n"
     "- read FILE · list DIR · search TEXT\n"
     "- run `COMMAND` · write TEXT to FILE · replace A with B in FILE\n"
-    "- fetch URL · search the web for TEXT\n\n"
+    "- fetch URL · search the web for TEXT\n"
+    "- use TOOL {JSON}: any other tool, such as one of an MCP server\n\n"
     'Join them with "and" (side by side) or "then" (one after the other). '
     "To talk to a real model, leave with ctrl+c twice and run: chatops connect URL"
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, json_or_text
 
 _QUOTED = r"`(?P<{0}_b>[^`]+)`|\"(?P<{0}_d>[^\"]+)\"|'(?P<{0}_s>[^']+)'"
 _WORD = r"(?P<{0}_w>[^\s`\"']+)"
@@ -50,7 +50,9 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("web_fetch", re.compile(rf"fetch\s+{_FILLER}{_target('url')}", _FLAGS)),
     ("memory_write", re.compile(rf"remember\s+(?:that\s+)?{_text('text')}{_END}", _FLAGS)),
 )
-_VERBS = "read|show|open|list|search|run|write|replace|fetch|remember"
+_USE = re.compile(rf"use\s+(?P<tool>[\w-]+)\s+(?P<arguments>\{{.*\}}){_END}", _FLAGS)
+"""Any tool by its name, with its arguments as JSON."""
+_VERBS = "use|read|show|open|list|search|run|write|replace|fetch|remember"
 _START = re.compile(rf"(?<![\w./-])(?:{_VERBS})\b", re.IGNORECASE)
 _JOINT = re.compile(
     rf"(?P<joint>\s*,?\s*\b(?:and\s+then|then|and|after that)\b,?|\s*[;,&\n]|\s*[.!?](?=\s))"
@@ -114,6 +116,10 @@ def _action(segment: str) -> Action | None:
     masked = segment.rstrip(_TRAILING) if not segment.rstrip(_TRAILING).endswith(("/", " ")) else segment
     # "list ." and "read .." keep their dots.
     text = segment if re.search(r"\s\.{1,2}$", segment) else masked
+    used = _USE.match(text)
+    if used is not None:
+        given = json_or_text(used["arguments"])
+        return Action(tool=used["tool"], arguments=tuple(given.items())) if isinstance(given, dict) else None
     for tool, form in _FORMS:
         match = form.match(text)
         if match is not None:

@@ -22,6 +22,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.policy.registry import McpServerSpec
 from chatops.tools.base import ToolContext
+from chatops.tools.confine import home_secrets
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.execution import search_path
 from chatops.tools.mount_point import BARE_HEAD, MOUNTED, can_become_bare, mount_point
@@ -31,6 +32,7 @@ from chatops.tools.process import DATA, Command, clean_environment, memory_file,
 from chatops.tools.proxy import Proxy, proxy_environment
 from chatops.tools.sandbox import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.tools.threads import in_thread
+from chatops.tools.toolchains import shown_for
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,7 @@ async def running(
 
     Raises ServerStartError.
     """
+    sandbox = replace(sandbox, read=(*sandbox.read, *_named_files(spec, surroundings)))
     confined = await in_thread(confined_server, spec, sandbox, surroundings)
     if confined.refusal:
         raise ServerStartError(confined.refusal.rstrip("."))
@@ -116,6 +119,17 @@ async def running(
         finally:
             await _stop(process, contained=command.contained)
             reading.cancel()
+
+
+def _named_files(spec: McpServerSpec, surroundings: Surroundings) -> tuple[str, ...]:
+    """Return what the sandbox has to show for the absolute paths in the server's command: its program, its script.
+
+    The user has named them. Not those of files that no program may see.
+    """
+    closed = (*surroundings.protected, *home_secrets())
+    named = [Path(word) for word in spec.command if os.path.isabs(word) and os.path.isfile(word)]
+    shown = [place for path in named for place in shown_for(path, workspace=surroundings.workspace)]
+    return tuple(str(place) for place in dict.fromkeys(shown) if not any(place.is_relative_to(one) for one in closed))
 
 
 async def _command(

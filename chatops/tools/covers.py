@@ -61,7 +61,9 @@ def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) ->
     if (source / SETTINGS_FOLDER).is_symlink():
         raise SandboxSetupError(f"{SETTINGS_FOLDER} is a link, which a command could replace")
     args = empty_or_read_only(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
-    for path in hidden:
+    # Nothing can be mounted below what is covered already.
+    hidden_parents = frozenset(hidden)
+    for path in (one for one in hidden if hidden_parents.isdisjoint(one.parents)):
         inside = path.is_relative_to(view.workspace)
         place = source / path.relative_to(view.workspace) if inside else path
         root = next((root for root in (source, *roots) if place != source and place.is_relative_to(root)), None)

@@ -102,6 +102,14 @@ def virtual_environment(workspace: Path, environ: Mapping[str, str]) -> Path | N
     return own if not own.is_symlink() and _is_venv(own) else None
 
 
+def shown_for(program: Path, *, workspace: Path) -> tuple[Path, ...]:
+    """Return what has to be shown for a program that is named by its absolute path, itself included."""
+    venv = program.parent.parent
+    if program.parent.name == "bin" and _is_venv(venv):
+        return (venv, *_base(venv, workspace=workspace))
+    return (program, Path(os.path.realpath(program)))
+
+
 def _is_venv(place: Path) -> bool:
     return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and _may_be_shown(place)
 
@@ -150,7 +158,7 @@ def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> I
     if _is_python(root) or _is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
         yield root
         if not _in_any(program, (root,)):
-            yield program
+            yield home if folder.name == "bin" and _is_venv(home) else program
     elif _is_node(Path(os.path.realpath(home))):
         # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
         yield Path(os.path.realpath(home))

@@ -74,6 +74,13 @@ Rounds = list[list[tuple[str, dict[str, object]]]]
                 [("file_list", {"path": "."})],
             ],
         ),
+        ('use time__now {"zone": "UTC and more"}', [[("time__now", {"zone": "UTC and more"})]]),
+        (
+            "read a.txt then use tide {}",
+            [[("file_read", {"path": "a.txt"})], [("tide", {})]],
+        ),
+        ("use tide {broken}", []),
+        ("use common sense", []),
         ("hello there", []),
         ("what can you do?", []),
         ("can you read it?", []),

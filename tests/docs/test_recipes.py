@@ -1,6 +1,8 @@
 """The recipes in docs/, line by line in a shell, against servers on loopback."""
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ def a_model(name: str, *, model: str) -> FakeOpenAI:
 
 @pytest.fixture
 def home(folder: Path, path_with_chatops: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for what chatops stores, beside the workspace."""
+    """A folder for what chatops stores, beside the workspace. `python3` is this interpreter, as in an active venv."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     home = folder.parent / "home"
     monkeypatch.setenv("CHATOPS_HOME", str(home))
     return home
@@ -51,6 +54,10 @@ def test_a_gateway(folder: Path, home: Path) -> None:
 
 
 def test_a_ci_job_that_pauses(folder: Path, path_with_chatops: str) -> None:
+    # A file of its own that tools must not touch, in a folder that they must not touch either.
+    config = folder / ".chatops-home" / "config"
+    config.mkdir(parents=True, mode=0o700)
+    shutil.copy(DOCS.parent / "model_registry.json", config)
     page = DOCS / "ci-approval.md"
     known = follow("ask", folder, page=page)
     follow("decide", folder, page=page, known=known)
@@ -67,6 +74,21 @@ def test_approvals_over_ssh(folder: Path, home: Path, tmp_path: Path, monkeypatc
     page = DOCS / "approvals-over-ssh.md"
     known = follow("start", folder, page=page)
     follow("decide", folder, page=page, known=known)
+
+
+def test_an_mcp_server(folder: Path, home: Path) -> None:
+    (folder / "tides.py").write_text("\n".join(document.block("mcp: server")))
+    (folder / "registry.json").write_text("\n".join(document.block("mcp: registry")))
+    follow("mcp: try", folder)
+
+
+@pytest.mark.more
+def test_a_server_in_an_environment_outside_the_workspace_is_seen(folder: Path, home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "tides.py"
+    script.write_text("\n".join(document.block("mcp: server")))
+    assert program("mcp", "add", "tides", sys.executable, str(script), cwd=folder).code == 0
+    checked = program("mcp", "check", "tides", cwd=folder)
+    assert "tools: tides__high_tide" in checked.out, checked.out
 
 
 @pytest.mark.parametrize(("page", "block"), [("local-models.md", "registry"), ("gateway.md", "site")])
