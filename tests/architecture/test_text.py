@@ -25,7 +25,7 @@ REGISTRY_HOSTS = [
     ]
 ]
 UNFINISHED = ["TO" + "DO", "FIX" + "ME", "X" + "XX"]
-BINARY = {".png", ".gif", ".ico", ".db", ".sqlite"}
+BINARY = {".png", ".gif", ".ico", ".db", ".sqlite", ".svgz"}
 
 
 def _project_files() -> list[Path]:

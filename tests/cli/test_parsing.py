@@ -16,7 +16,7 @@ from tests.support.command_line import REPOSITORY, CommandLine, program_environm
 
 COMMANDS = {
     "approvals", "resume", "sessions", "roles", "tools", "policy", "connect", "models", "audit", "registry", "doctor",
-    "completions", "parse", "workflow", "trust",
+    "completions", "parse", "workflow", "trust", "mcp",
 }  # fmt: skip
 
 

@@ -1,14 +1,16 @@
 """What is read out of the answer of a workflow's step, and what its schema says to it."""
 
 import json
+from functools import partial
 
 import pytest
 
 from chatops.domain.tools import Problem
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.workflow import PatternGate
-from chatops.tools import isolated
+from chatops.tools import answers
 from chatops.tools.answers import MAX_FENCES, read_answer
+from chatops.tools.isolated import Limits, run_isolated
 
 SCHEMA = json.dumps(
     {
@@ -205,7 +207,7 @@ LONG = pytest.mark.kill
 def test_an_exponential_pattern_is_stopped_and_fails(
     schema: str, patterns: tuple[PatternGate, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1)
+    monkeypatch.setattr(answers, "run_isolated", partial(run_isolated, limits=Limits(cpu_s=1)))
     notes = "a" * 5_000 + "!"
     result = {"notes": notes, notes: 1, "many": [{"n": n} for n in range(20_000)]}
     facts = read_answer(enveloped(result), schema=schema, patterns=patterns)
