@@ -40,7 +40,7 @@ class Migration:
     text: str
     """The version 3 file."""
     notes: tuple[str, ...]
-    """What the user has to know or do, one sentence each."""
+    """Notes for the user, one sentence each."""
 
 
 def migrate(data: bytes, *, source: str) -> Migration:

@@ -170,7 +170,7 @@ class ModelEntry(Lenient):
     max_rounds: Rounds | None = None
     """Most model calls of a turn. The strictest of registry, model and role counts."""
     price: PriceEntry | None = None
-    """What tokens cost; left out: as known for public providers."""
+    """Price of tokens; left out: as known for public providers."""
     timeout_s: TimeoutEntry = Field(default_factory=TimeoutEntry)
     """Time limits in seconds."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
@@ -195,7 +195,7 @@ class RuleEntry(Strict):
     tool: Name
     """Name of the tool."""
     verdict: VerdictWord
-    """What matching calls get. ``allow`` needs a `match`."""
+    """Verdict on matching calls. ``allow`` needs a `match`."""
     match: list[str] = Field(default_factory=list)
     """For shell_exec: the words of the command, the last of which may be ``*``. For files: one path glob. For the web:
     one host pattern. Left out: all calls.
@@ -296,7 +296,7 @@ class SandboxEntry(Strict):
     write: list[str] = Field(default_factory=list)
     """Absolute paths that commands may write besides the workspace."""
     git: GitAccess = "protect"
-    """What commands may do in `.git`: nothing, what a commit changes, or anything."""
+    """Access of commands to `.git`: none, to what a commit changes, or to all of it."""
     env: list[Name] = Field(default_factory=list)
     """Names of environment variables that commands get."""
     contain: bool = True

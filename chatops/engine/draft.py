@@ -29,7 +29,7 @@ class Draft:
         self.rules: list[RememberedRule] = []
         """Rules that the step makes."""
         self.composer: ComposerDraft | None = None
-        """What is left in the composer, if the step takes a message from it."""
+        """Text that stays in the composer, if the step takes a message from it."""
         self.remembered: tuple[RememberedRule, ...] = ()
         """Rules in force, if the step is about an inspection."""
 
