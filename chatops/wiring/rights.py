@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from chatops.config.persona import Persona, Personas
@@ -117,6 +118,8 @@ class RegistryRights:
         self._skills = skills
         self._access_cap = access_cap
         self._limits = limits
+        self._resolved: tuple[partial[Grant], Grant] | None = None
+        """The last grant, before the prompt, and what it was resolved from."""
 
     @property
     def level(self) -> AccessLevel:
@@ -240,7 +243,8 @@ class RegistryRights:
         workflow = "" if step is None else step.workflow.name
         registries = with_workflow_role(registries, workflow)
         spec = find_role(role, registries=registries)
-        grant = resolve_grant(
+        resolve = partial(
+            resolve_grant,
             registries=registries,
             role=role,
             user=self._user,
@@ -255,6 +259,10 @@ class RegistryRights:
             session=settings.sandbox,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
+        # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
+        before = self._resolved
+        grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
+        self._resolved = (resolve, grant)
         layers = self._layers(spec, settings, tools=grant.tools)
         return replace(
             grant,
@@ -301,6 +309,8 @@ class RegistryRights:
 
     def _approvals(self, workflow: str) -> tuple[str, ...]:
         """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
+        if not self._limits.approvals:
+            return ()
         known = {spec.name: spec.capabilities for spec in self._specs(workflow)}
         given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
@@ -335,7 +345,8 @@ class RegistryRights:
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
         # Those that cannot answer are left out; `registry_warnings` names them.
-        able = [name for name in role.models if not named_model_problem(name, registries=self._registries())]
+        registries = self._registries()
+        able = [name for name in role.models if not named_model_problem(name, registries=registries)]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
         return tuple(self._target(name) for name in dict.fromkeys(names))
