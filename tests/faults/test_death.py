@@ -125,9 +125,9 @@ def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
         for struck in entry_point.values()
         for place in struck[0]
     }
-    # A message is kept in one case of the matrix only, what comes after a first death is struck below, and contained
-    # turns in tests/cli/test_contained.py.
-    assert places | {"sending_kept", "after_reconcile", "contained"} == {*NAMES, *OTHER_NAMES}
+    # A message is kept in one case of the matrix only, what comes after a first death is struck below, contained
+    # turns in tests/cli/test_contained.py, undoing in tests/runtime/test_undo.py.
+    assert places | {"sending_kept", "after_reconcile", "contained", "kept", "undo_listed"} == {*NAMES, *OTHER_NAMES}
 
 
 @pytest.mark.more
