@@ -1,4 +1,4 @@
-"""``chatops mcp list|add|remove|check``: the MCP servers of the registry."""
+"""``chatops mcp list|add|remove|login|check``: the MCP servers of the registry."""
 
 from argparse import Namespace
 
@@ -10,19 +10,21 @@ from chatops.domain.errors import ConfigError
 from chatops.headless.screen import table
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.wiring.app import App
-from chatops.wiring.servers import status_lines
+from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.words import unknown
 
 _KEYS = ("mcp_servers", "mcpServers")
 
 
 def run(arguments: Namespace) -> int:
-    """List, add, remove or check servers. Only `check` connects to one."""
+    """List, add, remove or check servers, or log in at one. Only `login` and `check` connect to one."""
     match arguments.action:
         case "add":
             return _add(arguments)
         case "remove":
             return _remove(arguments)
+        case "login":
+            return _login(arguments)
         case "check":
             return _check(arguments)
         case _:
@@ -65,6 +67,7 @@ def _add(arguments: Namespace) -> int:
             raise ConfigError("Nothing can follow a URL.", advice="Flags stand before the name of the server.")
         entry["url"] = words[0]
         entry |= {"transport": "sse"} if arguments.sse else {}
+        entry |= {"auth": "oauth"} if arguments.oauth else {}
         if arguments.header:
             entry["headers"] = dict(_pair(text, ":", "--header") for text in arguments.header)
     else:
@@ -73,8 +76,8 @@ def _add(arguments: Namespace) -> int:
             entry["env"] = dict(_pair(text, "=", "--env") for text in arguments.env)
         if arguments.network:
             entry["sandbox"] = {"network": True}
-    if bool(arguments.header or arguments.sse) and "command" in entry:
-        raise ConfigError("--header and --sse are for a URL.", advice="A command gets variables: --env NAME=VALUE.")
+    if bool(arguments.header or arguments.sse or arguments.oauth) and "command" in entry:
+        raise ConfigError("--header, --oauth and --sse are for a URL.", advice="A command gets --env NAME=VALUE.")
     if bool(arguments.env or arguments.network) and "url" in entry:
         raise ConfigError("--env and --network are for a command.", advice="A URL gets --header 'NAME: VALUE'.")
 
@@ -90,6 +93,8 @@ def _add(arguments: Namespace) -> int:
         edit_registry(target, edit)
     view = screen()
     view.answer(f"{arguments.name} is in {target}.")
+    if arguments.oauth:
+        view.say(f"Log in first: chatops mcp login {arguments.name}")
     view.say(f'Try it: chatops mcp check {arguments.name}. Then list its tools in a role: "{arguments.name}__*".')
     return 0
 
@@ -119,8 +124,21 @@ def _remove(arguments: Namespace) -> int:
     with app(arguments, via="headless") as opened:
         target = registry_of(opened)
         edit_registry(target, edit)
+        opened.servers.forget_login(arguments.name)
     screen().answer(f"{arguments.name} is no longer in {target}.")
     return 0
+
+
+def _login(arguments: Namespace) -> int:
+    async def work(opened: App) -> int:
+        view = screen()
+        await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
+        await opened.servers.settle(only=(arguments.name,))
+        status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
+        view.answer("\n".join(("Logged in.", *status_lines(status))))
+        return 0 if status.state is ServerState.READY else 1
+
+    return with_app(arguments, work, via="headless")
 
 
 def _check(arguments: Namespace) -> int:

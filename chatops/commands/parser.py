@@ -330,19 +330,22 @@ class _Group:
         migrate.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
 
     def _servers(self) -> None:
-        servers = self._group("mcp", "MCP servers: list, add, remove, check")
+        servers = self._group("mcp", "MCP servers: list, add, remove, login, check")
         self._listing(servers, "list", "the servers of the registry")
         add = self._action(servers, "add", "write a server into your registry")
         add.add_argument("--env", metavar="NAME=VALUE", action="append", help="a variable of the command; repeatable")
         add.add_argument("--network", action="store_true", help="let the command use the network")
         add.add_argument("--header", metavar="NAME:VALUE", action="append", help="for a URL; repeatable")
+        add.add_argument("--oauth", action="store_true", help="for a URL that asks for a login: chatops mcp login NAME")
         add.add_argument("--sse", action="store_true", help="for a URL that knows only the older transport, SSE")
         add.add_argument("name", metavar="NAME", help="what its tools are called by: NAME__TOOL")
         add.add_argument(
             "words", metavar="COMMAND|URL", nargs=argparse.REMAINDER, help="the command with its words, or the URL"
         )
-        remove = self._action(servers, "remove", "take a server out of your registry")
+        remove = self._action(servers, "remove", "take a server out of your registry, and its login")
         remove.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
+        login = self._action(servers, "login", "log in at a server with OAuth, in the browser")
+        login.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
         check = self._listing(servers, "check", "connect to a server, and list its tools")
         check.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
 

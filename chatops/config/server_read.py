@@ -92,6 +92,8 @@ class ServerEntry(Strict):
             raise ValueError("args, env, cwd and sandbox are for a server with a command")
         if self.command and (self.headers or self.auth):
             raise ValueError("headers and auth are for a server with a url")
+        if self.auth and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("a server has either auth or the header Authorization")
         return self
 
 
@@ -190,8 +192,6 @@ def _doubts(entry: ServerEntry, path: Path) -> Iterator[tuple[Path, str]]:
     for tool in entry.tools:
         if entry.tool_names is not None and tool not in entry.tool_names:
             yield (*path, "tools", tool), "tool_names does not list this tool, so it is not used"
-    if entry.auth:
-        yield (*path, "auth"), "OAuth is not in this version, so only headers are sent"
     parts = urlsplit(entry.url)
     if entry.headers and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         yield (*path, "headers"), "http sends these unencrypted; use https"

@@ -9,10 +9,12 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 from mcp import Client, MCPError, types
+from mcp.client.auth import OAuthFlowError
 from mcp.client.session import IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
@@ -20,11 +22,13 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
 from chatops import __version__
 from chatops.domain.sandbox import SandboxSpec
-from chatops.mcp.http import Origin
+from chatops.mcp.http import Origin, OriginError, TooLargeError
+from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerProcess, ServerStartError, Surroundings, running
 from chatops.mcp.stdio import stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
 from chatops.tools.output import visible
+from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 # The SDK logs each line that it cannot read with a traceback, and with the server's words.
@@ -120,11 +124,16 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    spec: McpServerSpec, sandbox: SandboxSpec, surroundings: Surroundings, *, changed: Callable[[], None]
+    spec: McpServerSpec,
+    sandbox: SandboxSpec,
+    surroundings: Surroundings,
+    *,
+    records: Path,
+    changed: Callable[[], None],
 ) -> AsyncIterator[Connection]:
     """Connect to a server, for as long as the block runs. `changed` is called when its list of tools may have changed.
 
-    Raises ServerStartError with the reason.
+    `records` is the folder of its login. Raises ServerStartError with the reason.
     """
     async with AsyncExitStack() as stack:
         process: ServerProcess | None = None
@@ -134,7 +143,7 @@ async def connected(
                     process = await stack.enter_async_context(running(spec, sandbox, surroundings))
                     connection = await _over_stdio(process, stack, changed)
                 else:
-                    connection = await _over_http(spec, stack, changed)
+                    connection = await _over_http(spec, stack, changed, records)
         except ServerStartError:
             raise
         except Exception as error:
@@ -158,9 +167,15 @@ async def _over_stdio(process: ServerProcess, stack: AsyncExitStack, changed: Ca
     return Connection(client=client, process=process, lost=lost, sandbox=confined.description, network=confined.network)
 
 
-async def _over_http(spec: McpServerSpec, stack: AsyncExitStack, changed: Callable[[], None]) -> Connection:
+async def _over_http(
+    spec: McpServerSpec, stack: AsyncExitStack, changed: Callable[[], None], records: Path
+) -> Connection:
     """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
-    origin = Origin(spec)
+    if spec.oauth:
+        auth = await in_thread(StoredAuth, spec, records)
+        origin = Origin(spec, auth=auth, allows=auth.allows)
+    else:
+        origin = Origin(spec)
     if spec.transport is ServerTransport.HTTP:
         http = await stack.enter_async_context(origin.client())
         client = _client(streamable_http_client(spec.url, http_client=http), changed)
@@ -210,6 +225,8 @@ def reason_of(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, MCPError):
         text = error.message
+    elif isinstance(error, OAuthFlowError | LoginNeededError | OriginError | TooLargeError | ServerStartError):
+        text = str(error)
     elif isinstance(error, TimeoutError):
         text = "it did not answer in time"
     elif isinstance(error, httpx2.HTTPStatusError):

@@ -1,7 +1,7 @@
 """HTTP to one server: its headers go to its own origin only, and its answers are limited in size."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,8 +29,20 @@ class OriginError(httpx2.RequestError):
 class Origin:
     """Makes HTTP clients for the URL of a server."""
 
-    def __init__(self, spec: McpServerSpec) -> None:
-        """Read the headers. Raises ServerStartError if a variable in them is not set."""
+    def __init__(
+        self,
+        spec: McpServerSpec,
+        *,
+        auth: httpx2.Auth | None = None,
+        allows: Callable[[httpx2.Request], bool] = lambda request: False,
+    ) -> None:
+        """Read the headers. Raises ServerStartError if a variable in them is not set.
+
+        `auth` authenticates the requests. Its own requests may go to other hosts, without the headers, if it `allows`
+        them.
+        """
+        self._auth = auth
+        self._allows = allows
         self._origin = _origin(httpx2.URL(spec.url))
         self._local = is_loopback(urlsplit(spec.url).hostname or "")
         self._headers = {
@@ -49,7 +61,7 @@ class Origin:
         """Return a client. The parameters are those that the SDK gives; its limits of time are not used."""
         return httpx2.AsyncClient(
             headers=headers,
-            auth=auth,
+            auth=auth or self._auth,
             timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S),
             follow_redirects=False,
             trust_env=not self._local,
@@ -58,6 +70,8 @@ class Origin:
 
     async def _guard(self, request: httpx2.Request) -> None:
         if _origin(request.url) != self._origin:
+            if self._allows(request):
+                return
             raise OriginError(f"a request to {request.url.host} was refused: it is not the server's host")
         request.headers.update(self._headers)
 

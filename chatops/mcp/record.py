@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 8_000_000
 
 
+def login_file(folder: Path, server: str) -> Path:
+    """Return the file of the login at a server, mode 0600. The name of a server has no dot."""
+    return folder / f"{server}.login.json"
+
+
 class Record:
     """The record of one server. A record that cannot be read is empty; one of another command or URL too."""
 

@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import definition_of
 from chatops.mcp.catalogue import Described, Listed, catalogue
@@ -100,6 +101,7 @@ class Server:
         self.spec = spec
         self.sandbox = sandbox
         self._surroundings = surroundings
+        self._records = records
         self._record = Record(records, spec)
         self._changed = changed
         self.tools: tuple[Listed, ...] = catalogue(spec, self._record.tools)[0]
@@ -123,6 +125,27 @@ class Server:
         """Connect now if the server has failed."""
         self.start()
         self._woken.set()
+
+    async def log_in(self, *, show: Callable[[str], None]) -> None:
+        """Log in at the server and connect again. `show` gets the address to open in a browser.
+
+        Raises ChatopsError.
+        """
+        if not self.spec.oauth:
+            raise ConfigError(
+                f"{self.spec.name} needs no login.", advice='A server at a URL that does has "auth": "oauth".'
+            )
+        try:
+            await _load_sdk()
+            from chatops.mcp.login import log_in
+
+            await log_in(self.spec, self._records, show=show)
+        except ConfigError:
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, ServerStartError) else _reason(error)
+            raise ChatopsError(f"No login at the MCP server {self.spec.name}: {reason}.") from error
+        self.wake()
 
     async def ready(self, *, attempts: int = 2) -> "Connection":
         """Return the connection, once there is one. Raises ServerStartError with the reason if there is none.
@@ -209,15 +232,13 @@ class Server:
 
     async def _serve(self) -> None:
         """Connect, and return when the connection is lost. Raises ServerStartError if there is none."""
-        if find_spec("mcp") is None:
-            raise ServerStartError(NOT_INSTALLED)
-        try:
-            await in_thread(import_module, "chatops.mcp.connection")
-            from chatops.mcp.connection import connected
-        except ImportError as error:
-            raise ServerStartError(f"the MCP SDK cannot be loaded: {error}") from error
+        await _load_sdk()
+        from chatops.mcp.connection import connected
+
         failure = ""
-        async with connected(self.spec, self.sandbox, self._surroundings(), changed=self._old.set) as connection:
+        async with connected(
+            self.spec, self.sandbox, self._surroundings(), records=self._records, changed=self._old.set
+        ) as connection:
             # An error that leaves the block would come out in groups of groups.
             failure = await self._hold(connection)
         if failure:
@@ -290,6 +311,16 @@ class Server:
             self._settled.set()
         self.status = replace(self.status, state=state, reason=reason)
         self._changed()
+
+
+async def _load_sdk() -> None:
+    """Import what needs the SDK. Raises ServerStartError."""
+    if find_spec("mcp") is None:
+        raise ServerStartError(NOT_INSTALLED)
+    try:
+        await in_thread(import_module, "chatops.mcp.connection")
+    except ImportError as error:
+        raise ServerStartError(f"the MCP SDK cannot be loaded: {error}") from error
 
 
 def _reason(error: BaseException) -> str:

@@ -90,6 +90,13 @@ class Servers:
             server.wake()
         return bool(found)
 
+    async def log_in(self, name: str, *, show: Callable[[str], None]) -> bool:
+        """Log in at a server. Return False if there is none of that name. Raises ChatopsError."""
+        found = next((server for server in self._current() if server.spec.name == name), None)
+        if found is not None:
+            await found.log_in(show=show)
+        return found is not None
+
     async def aclose(self) -> None:
         """End all servers."""
         with self._lock:

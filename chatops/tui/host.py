@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
 
-TextTopic = Literal["tools", "policy", "permissions", "sandbox", "doctor", "mcp"]
+TextTopic = Literal["tools", "policy", "permissions", "sandbox", "doctor", "mcp", "mcp login"]
 """Texts that a host can write about the open session."""
 
 

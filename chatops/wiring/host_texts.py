@@ -21,7 +21,7 @@ from chatops.store.base import RuleRow
 from chatops.tui.host import RuleItem, TextTopic
 from chatops.wiring.app import App
 from chatops.wiring.explain import NO_SESSION, explain_call
-from chatops.wiring.servers import servers_text
+from chatops.wiring.servers import login_text, servers_text
 from chatops.wiring.words import describe_rule
 
 
@@ -48,6 +48,8 @@ class HostTexts:
                 return await asyncio.to_thread(doctor_text, self._app)
             case "mcp":
                 return servers_text(self._app.servers, again=argument)
+            case "mcp login":
+                return await login_text(self._app.servers, argument)
 
     async def open_file(self, file: FileRef) -> str:
         """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""

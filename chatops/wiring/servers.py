@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.domain.errors import ChatopsError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.policy.registry import server_of
 from chatops.policy.resolve import Registries
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from chatops.mcp.server import ServerStatus
     from chatops.mcp.servers import Configured, Servers
 
+LOGIN = """Open this address in a browser on this machine:
+
+{url}
+
+The server named it. Check its host before you enter anything there."""
 log = logging.getLogger(__name__)
 
 
@@ -95,6 +101,7 @@ class McpServers:
         """The loop in which servers that a reloaded registry names are started; None: nothing was started yet."""
         self._told: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
+        self._logins: dict[str, asyncio.Task[None]] = {}
 
     def _servers(self) -> "Servers | None":
         if self._made is None and names_servers(self._registries()[0]):
@@ -159,8 +166,44 @@ class McpServers:
         servers = self._servers()
         return servers is not None and servers.wake(name)
 
+    async def log_in(self, name: str, *, show: Callable[[str], None]) -> None:
+        """Log in at a server with OAuth. `show` gets the address to open in a browser. Raises ChatopsError."""
+        servers = self._servers()
+        if servers is None or not await servers.log_in(name, show=show):
+            raise unknown("MCP server", name, [status.name for status in self.statuses()])
+
+    async def begin_login(self, name: str) -> str:
+        """Return the address to open in a browser; a notice tells how the login ended. Raises ChatopsError."""
+        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if (before := self._logins.pop(name, None)) is not None:
+            before.cancel()
+        task = asyncio.create_task(self.log_in(name, show=shown.set_result), name=f"login at {name}")
+        self._logins[name] = task
+        await asyncio.wait((task, shown), return_when=asyncio.FIRST_COMPLETED)
+        if not shown.done():
+            await task
+            raise ChatopsError(f"The MCP server {name} asked for no login.")
+        task.add_done_callback(lambda done: self._login_ended(name, done))
+        return shown.result()
+
+    def _login_ended(self, name: str, task: "asyncio.Task[None]") -> None:
+        if self._logins.get(name) is task:
+            del self._logins[name]
+        if not task.cancelled():
+            error = task.exception()
+            self._notify(f"Logged in at the MCP server {name}." if error is None else str(error))
+
+    def forget_login(self, name: str) -> None:
+        """Remove the stored login at a server."""
+        from chatops.mcp.record import login_file
+
+        login_file(self._data / "mcp", name).unlink(missing_ok=True)
+
     async def aclose(self) -> None:
         """End all servers."""
+        for task in self._logins.values():
+            task.cancel()
+        await asyncio.gather(*self._logins.values(), return_exceptions=True)
         if self._made is not None:
             await self._made.aclose()
 
@@ -188,3 +231,8 @@ def servers_text(servers: McpServers, *, again: str = "") -> str:
         raise unknown("MCP server", again, [status.name for status in servers.statuses()])
     lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
     return "\n".join(lines).rstrip() or "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."
+
+
+async def login_text(servers: McpServers, name: str) -> str:
+    """Begin a login and return what to do. Raises ChatopsError."""
+    return LOGIN.format(url=await servers.begin_login(name))

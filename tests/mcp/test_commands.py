@@ -42,12 +42,14 @@ def test_a_server_is_added_listed_and_removed(chatops: CommandLine, tmp_path: Pa
     [
         (("add", "a__b", "x"), "is no name for a server"),
         (("add", "a"), "Name its command"),
-        (("add", "--header", "A: b", "a", "x"), "--header and --sse are for a URL"),
+        (("add", "--header", "A: b", "a", "x"), "--header, --oauth and --sse are for a URL"),
         (("add", "--network", "a", "http://127.0.0.1/"), "--env and --network are for a command"),
         (("add", "a", "http://127.0.0.1/", "--sse"), "Flags stand before the name"),
         (("add", "--env", "x", "a", "x"), "has no '='"),
         (("add", "a", "http://user:secret@127.0.0.1/"), "a URL holds no password"),
         (("remove", "nobody"), "no MCP server 'nobody'"),
+        (("add", "--oauth", "a", "x"), "--header, --oauth and --sse are for a URL"),
+        (("login", "nobody"), "no MCP server 'nobody'"),
         (("check", "nobody"), "no MCP server 'nobody'"),
     ],
 )

@@ -1,22 +1,28 @@
-"""The command for MCP servers: show them, connect to one again."""
+"""The command for MCP servers: show them, connect to one again, log in at one."""
 
 from collections.abc import Sequence
 
 from chatops.tui.commands.replies import Context, Notify, Replies, ShowText
 from chatops.tui.composer.completions import Completion
 
-_AGAIN = "reconnect"
+_VERBS = {"reconnect": "connect again now", "login": "log in, in the browser"}
 
 
 async def mcp(context: Context, argument: str) -> Replies:
-    """Show the servers with their state and tools, or connect to one again."""
+    """Show the servers with their state and tools, connect to one again, or log in at one."""
     verb, _, name = argument.partition(" ")
-    if verb and (verb != _AGAIN or not name.strip()):
-        return (Notify(f"Usage: /mcp [{_AGAIN} NAME]"),)
-    text = await context.host.text("mcp", session=context.session, argument=name.strip())
+    name = name.strip()
+    if verb and (verb not in _VERBS or not name):
+        return (Notify("Usage: /mcp [reconnect NAME|login NAME]"),)
+    if verb == "login":
+        text = await context.host.text("mcp login", session=context.session, argument=name)
+        return (ShowText(f"Log in at {name}", text),)
+    text = await context.host.text("mcp", session=context.session, argument=name)
     return (ShowText("MCP servers", text),)
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
     """Complete the verb."""
-    return [Completion(insert=f"{_AGAIN} ", text=_AGAIN, note="connect again now")] if not before[1:] else []
+    if before[1:]:
+        return []
+    return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in _VERBS.items()]

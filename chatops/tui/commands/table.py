@@ -129,8 +129,8 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
     SlashCommand(
         name="mcp",
-        args="[reconnect NAME]",
-        help="MCP servers: their state and tools, or connect to one again",
+        args="[reconnect NAME|login NAME]",
+        help="MCP servers: their state and tools; connect to one again, or log in at one",
         run=mcp.mcp,
         offers=mcp.offers,
     ),

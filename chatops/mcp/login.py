@@ -1,0 +1,286 @@
+"""OAuth logins at servers: made by `log_in` while the user waits, used and renewed by `StoredAuth`.
+
+Imports the SDK, which has the protocol (PKCE, discovery, registration: MCP authorization, RFC 7591, 8414, 8707, 9207):
+import this module in a thread. Discovery follows addresses that a server names, so it happens only in `log_in`, which
+the user starts. A connection sends the stored token to the server's own origin, and asks only the stored token endpoint
+for a new one.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp import types
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from chatops import __version__
+from chatops.config.paths import write_private
+from chatops.mcp.http import Origin
+from chatops.mcp.process import ServerStartError
+from chatops.mcp.record import login_file
+from chatops.models.hosts import is_loopback
+from chatops.policy.registry import McpServerSpec, ServerTransport
+from chatops.tools.output import visible
+from chatops.tools.threads import in_thread
+
+LOGIN_S = 600.0
+"""Seconds that the user has to log in."""
+_READ_S = 10.0
+_MOST_REQUEST = 16_384
+_MOST_URL = 8_000
+_CALLBACK = "/callback"
+_PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
+
+
+class LoginNeededError(httpx2.RequestError):
+    """Raised for a request that the server refuses for want of a login."""
+
+
+class StoredLogin(BaseModel):
+    """A login as it is stored, bound to the URL of its server."""
+
+    url: str
+    tokens: OAuthToken
+    client: OAuthClientInformationFull
+    metadata: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+    expires_at: float | None = None
+    """Unix time at which the access token ends; None: not known."""
+
+
+class StoredAuth(httpx2.Auth):
+    """Sends the stored access token, and renews it with its refresh token. Never starts a login."""
+
+    def __init__(self, spec: McpServerSpec, records: Path) -> None:
+        """Read the stored login. Raises ServerStartError if there is none for the URL of `spec`."""
+        self._needed = f"it needs a login; run: chatops mcp login {spec.name}"
+        self._path = login_file(records, spec.name)
+        try:
+            stored = StoredLogin.model_validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
+            raise ServerStartError(self._needed) from None
+        if stored.url != spec.url:
+            raise ServerStartError(self._needed)
+        self._stored = stored
+        self._provider = OAuthClientProvider(spec.url, _client_metadata([AnyUrl(spec.url)]), storage=self)
+        context = self._provider.context
+        # The SDK reads only the tokens and the client from its storage: it would neither renew nor know where.
+        context.token_expiry_time = stored.expires_at
+        context.oauth_metadata = stored.metadata
+        context.protected_resource_metadata = stored.resource
+
+    def allows(self, request: httpx2.Request) -> bool:
+        """Return True for a request to the token endpoint, which may be at another host than the server."""
+        metadata = self._stored.metadata
+        return metadata is not None and str(request.url) == str(metadata.token_endpoint)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send `request` with the token, renewed at most once if the server does not accept it.
+
+        Raises LoginNeededError.
+        """
+        context = self._provider.context
+        for last in (False, True):
+            flow = self._provider.async_auth_flow(request)
+            try:
+                sent = await anext(flow)
+                while True:
+                    response = yield sent
+                    # From here the SDK would begin a login.
+                    if sent is request and response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                        break
+                    sent = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()
+            if response.status_code == HTTPStatus.FORBIDDEN or last or not context.can_refresh_token():
+                raise LoginNeededError(self._needed)
+            context.token_expiry_time = 1.0
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the stored tokens."""
+        return self._stored.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store renewed tokens."""
+        self._stored = self._stored.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
+        await in_thread(_write, self._path, self._stored)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the client as it was registered."""
+        return self._stored.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store nothing: only a login registers a client."""
+
+
+async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:
+    """Log in at a server: show the address to open, wait for the browser's answer, and store the tokens.
+
+    Each login registers chatops anew, because the port of the answer differs. An earlier login stays until this one is
+    complete. Raises ServerStartError with the reason, ConfigError, and errors of HTTP and of the SDK.
+    """
+    state = ""
+
+    async def redirect(url: str) -> None:
+        nonlocal state
+        if not (_may_reach(url, spec) and len(url) <= _MOST_URL and url.isascii() and url.isprintable()):
+            raise ServerStartError(f"its login page is not at a https address: {visible(url)}")
+        state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), "")
+        show(url)
+
+    async def answer() -> AuthorizationCodeResult:
+        while True:
+            found = await answers.get()
+            # Any page in the browser can send an answer here.
+            if found.get("state") != state:
+                continue
+            if refusal := found.get("error"):
+                raise ServerStartError(f"the login was refused: {visible(refusal)}")
+            return AuthorizationCodeResult(code=found.get("code", ""), state=state, iss=found.get("iss"))
+
+    async with asyncio.timeout(LOGIN_S), _listening() as (address, answers):
+        login = _NewLogin(spec, address, redirect, answer)
+        async with Origin(spec, auth=login.provider, allows=login.allows).client() as client:
+            status = await _ask(client, spec)
+        await in_thread(_write, login_file(records, spec.name), login.stored(status))
+
+
+class _NewLogin:
+    def __init__(
+        self,
+        spec: McpServerSpec,
+        address: str,
+        redirect: Callable[[str], Awaitable[None]],
+        answer: Callable[[], Awaitable[AuthorizationCodeResult]],
+    ) -> None:
+        self._spec = spec
+        self.provider = OAuthClientProvider(
+            spec.url,
+            _client_metadata([AnyUrl(address)]),
+            storage=self,
+            redirect_handler=redirect,
+            callback_handler=answer,
+        )
+
+    def allows(self, request: httpx2.Request) -> bool:
+        """Return True for the addresses of authorization servers: https, or this machine for a server of it."""
+        return _may_reach(str(request.url), self._spec)
+
+    def stored(self, status: int) -> StoredLogin:
+        """Return what is to be stored. Raises ServerStartError if there was no login."""
+        context = self.provider.context
+        if context.current_tokens is None or context.client_info is None:
+            raise ServerStartError(f"it asked for no login (HTTP status {status})")
+        return StoredLogin(
+            url=self._spec.url,
+            tokens=context.current_tokens,
+            client=context.client_info,
+            metadata=context.oauth_metadata,
+            resource=context.protected_resource_metadata,
+            expires_at=_expiry(context.current_tokens),
+        )
+
+    async def get_tokens(self) -> None:
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store nothing yet: the login may still fail."""
+
+    async def get_client_info(self) -> None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store nothing yet."""
+
+
+async def _ask(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
+    """Send the first request of a connection, which a server answers with a demand for a login. Return the status."""
+    if spec.transport is ServerTransport.SSE:
+        async with client.stream("GET", spec.url, headers={"accept": "text/event-stream"}) as response:
+            return response.status_code
+    params = types.InitializeRequestParams(
+        protocol_version=types.LATEST_PROTOCOL_VERSION,
+        capabilities=types.ClientCapabilities(),
+        client_info=types.Implementation(name="chatops", version=__version__),
+    )
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": params.model_dump(by_alias=True, mode="json", exclude_none=True),
+    }
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": types.LATEST_PROTOCOL_VERSION,
+    }
+    async with client.stream("POST", spec.url, json=body, headers=headers) as response:
+        return response.status_code
+
+
+@asynccontextmanager
+async def _listening() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
+    """Yield a loopback address for the browser's answer (RFC 8252, section 7.3), and the answers."""
+    answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_READ_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, target, *_ = head.decode("latin-1").split(" ", 2)
+                parts = urlsplit(target)
+                known = method == "GET" and parts.path == _CALLBACK
+                status, page = (b"200 OK", _PAGE) if known else (b"404 Not Found", b"")
+                writer.write(
+                    b"HTTP/1.1 " + status + b"\r\nContent-Type: text/html\r\nReferrer-Policy: no-referrer\r\n"
+                    b"Connection: close\r\nContent-Length: " + str(len(page)).encode() + b"\r\n\r\n" + page
+                )
+                await writer.drain()
+            if known:
+                answers.put_nowait({name: values[0] for name, values in parse_qs(parts.query).items()})
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_MOST_REQUEST)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{_CALLBACK}", answers
+    finally:
+        server.close()
+
+
+def _client_metadata(redirect_uris: list[AnyUrl]) -> OAuthClientMetadata:
+    return OAuthClientMetadata(client_name="chatops", redirect_uris=redirect_uris)
+
+
+def _may_reach(url: str, spec: McpServerSpec) -> bool:
+    try:
+        parts = urlsplit(url)
+        here = is_loopback(parts.hostname or "") and is_loopback(urlsplit(spec.url).hostname or "")
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and here)
+
+
+def _expiry(tokens: OAuthToken) -> float | None:
+    return None if tokens.expires_in is None else time.time() + tokens.expires_in
+
+
+def _write(path: Path, login: StoredLogin) -> None:
+    write_private(path, login.model_dump_json(exclude_none=True).encode())
