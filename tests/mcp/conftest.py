@@ -27,9 +27,9 @@ def tool(name: str, description: str = "A tool.", **properties: Any) -> dict[str
 
 def entry(*words: str, **more: Any) -> dict[str, Any]:
     """The registry's entry of the hostile server."""
-    places = dict.fromkeys([str(Path(mcp_server.__file__).parent), sys.prefix, sys.base_prefix])
+    places = [str(Path(mcp_server.__file__).parent), sys.prefix]
     command = [sys.executable, "-I", mcp_server.__file__, *words]
-    return {"command": command, "sandbox": {"read": list(places)}, **more}
+    return {"command": command, "sandbox": {"read": places}, **more}
 
 
 class World:

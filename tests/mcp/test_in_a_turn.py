@@ -30,6 +30,7 @@ def registry(world: World, url: str, *, tools: list[str], **server: Any) -> str:
     return str(file)
 
 
+@pytest.mark.more
 def test_a_call_is_approved_as_shown_and_asked_about_again_when_its_tool_has_changed(
     chatops: CommandLine, world: World
 ) -> None:
