@@ -159,10 +159,13 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
 def _typed_by(draft: Draft, facts: CallFacts) -> Principal | None:
     """Return the user whose typing of the command decides an *ask* about it; None if the dialog has to ask.
 
-    It asks where no sandbox confines the command, and about anything that the text itself does not show.
+    It asks where no sandbox confines the command, about anything that the text itself does not show, and where the user
+    can give what the command will probably lack in its sandbox.
     """
     command = draft.state.command
     if command is None or not command.decides or not facts.sandboxed or facts.needs_user or facts.repairs:
+        return None
+    if facts.extra != NARROWEST:
         return None
     return command.by
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from chatops.domain.decisions import Approved
 from chatops.domain.events import ApprovalRequested, AskReason, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome
 from chatops.engine.effects import InspectCall, RunTool
 from chatops.engine.inputs import InspectionInput, Recover
@@ -49,11 +50,12 @@ def test_typing_it_decides_and_the_decision_is_recorded() -> None:
     assert [type(one) for one in again.effects] == [RunTool]
 
 
-def test_it_asks_where_no_sandbox_confines_it_or_more_would_run_than_was_typed() -> None:
+def test_it_asks_without_a_sandbox_and_if_more_would_run_than_was_typed_or_can_be_given() -> None:
     for facts in (
         replace(FACTS, sandboxed=False),
         replace(FACTS, needs_user="a doubt"),
         replace(FACTS, repairs=("closed a brace",)),
+        replace(FACTS, extra=SandboxSpec(git="commit"), extra_sandbox="with .git"),
     ):
         state = looked(begin().state, facts)
         assert turn_status(state) is TurnStatus.PAUSED
