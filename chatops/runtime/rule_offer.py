@@ -16,7 +16,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CallFacts, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, ToolCall
 from chatops.policy.grant import Grant
 from chatops.policy.harmless import runs_no_workspace_code
 from chatops.policy.matching import matches
@@ -109,7 +109,7 @@ async def recorded_calls(
 ) -> tuple[RecordedCall, ...]:
     """Return the calls of tool `name` among `messages`, newest first, each arguments once.
 
-    They are inspected again, which has no effect. Calls that could not run now are left out.
+    They are inspected again, which has no effect. Calls that never could run are left out.
     """
     found: dict[str, ToolMessage] = {}
     for message in reversed(messages):
@@ -137,4 +137,6 @@ async def _inspected(
     except Exception:
         log.exception("a recorded call of %s could not be inspected", message.tool)
         return None
-    return None if facts.problems or facts.refusal else facts
+    # A call that ran often could not run again: what it replaced is no longer there. A rule still covers its paths.
+    unusable = facts.problems and (message.outcome is Outcome.INVALID or not facts.may_resolve)
+    return None if unusable or facts.refusal else facts

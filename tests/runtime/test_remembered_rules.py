@@ -67,6 +67,20 @@ async def test_a_rule_for_the_folder_answers_in_later_sessions_and_is_recorded(w
 
 
 @pytest.mark.more
+async def test_an_edit_that_was_made_counts_among_the_recorded_calls(workspace: Path) -> None:
+    (workspace / "one.txt").write_text("old text\n")
+    async with demo_session(workspace) as (_, session, _events):
+        await session.submit("replace `old` with `new` in one.txt")
+        assert await settled(session) is TurnStatus.PAUSED
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await settled(session)
+        assert (workspace / "one.txt").read_text() == "new text\n"
+        (made,) = await session.recorded_calls("file_edit")
+        assert [Path(path).name for path in made.facts.paths] == ["one.txt"]
+
+
+@pytest.mark.more
 async def test_a_rule_stored_without_its_user_is_recorded_as_used_by_the_user_of_the_session(workspace: Path) -> None:
     await make_rule(workspace, RuleScope.FOLDER)
     async with demo_session(workspace) as (app, session, _):
