@@ -3,6 +3,8 @@
 Each is one call, which is inspected, judged, stored and run like any other.
 """
 
+import re
+
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Principal
 from chatops.domain.events import RoundStarted, TurnStarted, TurnStatus
@@ -28,6 +30,8 @@ from chatops.policy.workflow import GATE_TOOL, CommandGate
 
 PLAIN = 400
 """Characters of the longest command whose text in the message field can be read at a glance."""
+_GAP = re.compile(r"\s{4}")
+"""Blanks that may hide what follows them."""
 
 
 def start_undo(
@@ -94,14 +98,16 @@ def start_command(
     history: tuple[Message, ...],
     command: str,
     private: bool,
+    shown: bool,
     by: Principal,
 ) -> TurnStep:
     """Start a turn whose only call is a shell command that the user has typed.
 
     The call is judged like one of the model. Where it asks, the user's typing it is the decision, see
-    `inspection`. If it is `private`, no model gets it or its result.
+    `inspection`, unless it was not `shown` in full when it was sent. If it is `private`, no model gets it or its
+    result.
     """
-    plain = len(command) <= PLAIN and reveal(command, newlines=False) == command
+    plain = shown and len(command) <= PLAIN and not _GAP.search(command) and reveal(command, newlines=False) == command
     # The phase is a placeholder: the round replaces it before the step is made.
     blank = TurnState(
         turn_id=turn_id,

@@ -92,10 +92,12 @@ class Conversation:
             CorrectTurn(text=text, files=files, draft=draft(), partial_text=said, partial_reasoning=reasoning)
         )
 
-    async def run_command(self, command: str, *, private: bool, draft: Left) -> None:
+    async def run_command(self, command: str, *, private: bool, shown: bool, draft: Left) -> None:
         """Run a shell command that the user has typed, through the same checks as a call of the model.
 
-        If it is `private`, no model gets it or its result. Raises SessionBusyError during a turn.
+        If it is `private`, no model gets it or its result. If it was not `shown` in full, it asks.
+
+        Raises SessionBusyError during a turn.
         """
         turns = self._turns
         turns.check_owned()
@@ -117,6 +119,7 @@ class Conversation:
                     history=turns.history.messages,
                     command=command,
                     private=private,
+                    shown=shown,
                     by=self._services.by,
                 )
                 return replace(step, draft=draft())

@@ -28,6 +28,7 @@ def begin() -> World:
         history=(),
         command="ls",
         private=False,
+        shown=True,
         by=ANA,
     )
     return World(state=step.state, flying=list(step.effects))

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 
 async def run(session: Session, command: str, *, private: bool = False) -> ToolMessage:
-    await session.conversation.run_command(command, private=private, draft=no_draft)
+    await session.conversation.run_command(command, private=private, shown=True, draft=no_draft)
     await settled(session)
     (*_, result) = (m for m in session.snapshot().messages if isinstance(m, ToolMessage))
     return result
@@ -72,12 +72,20 @@ async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "command",
-    ["touch one\ntouch two", "touch one \u202e eno", f"touch one {'x' * 400}", "touch one\r", "t\u043euch one"],
-    ids=["two lines", "bidi", "long", "return", "lookalike"],
+    [
+        "touch one\ntouch two",
+        "touch one \u202e eno",
+        f"touch one {'x' * 400}",
+        "touch one\r",
+        "t\u043euch one",
+        "touch one;    ls",
+        "touch one  # above",
+    ],
+    ids=["two lines", "bidi", "long", "return", "lookalike", "gap", "not on screen"],
 )
 async def test_what_cannot_be_read_at_a_glance_asks(tmp_path: Path, command: str) -> None:
     async with demo_session(tmp_path) as (_, session, _events):
-        await session.conversation.run_command(command, private=False, draft=no_draft)
+        await session.conversation.run_command(command, private=False, shown="above" not in command, draft=no_draft)
         assert await settled(session) is TurnStatus.PAUSED
         assert [one.facts.command for one in session.pending] == [command]
         assert not (tmp_path / "one").exists()

@@ -122,6 +122,8 @@ class Composer(TextField):
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
         self.retry_offered = False
         """True if R with nothing typed retries the turn."""
+        self.sent_in_view = ""
+        """The text sent last, if all of it was on screen."""
         self.queue_offered = False
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
@@ -269,7 +271,9 @@ class Composer(TextField):
         if not self.text:
             self.post_message(self.ResumeQueue())
         elif self.text.strip():
+            in_view = self.full_text == self.text and self.wrapped_document.height <= self.content_size.height
             text = self.take_text()
+            self.sent_in_view = text if in_view else ""
             self.typed_at = None
             self.post_message(self.Corrected(text) if correcting else self.Submitted(text))
 

@@ -110,7 +110,7 @@ class SendingPresenter:
             with self.drafts.until_stored(text) as leave:
                 session = sending.session.owned("The message was not sent")
                 if text.startswith("!"):
-                    await _run_command(session, text[1:], draft=leave)
+                    await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=leave)
                 elif not (correcting and await session.conversation.correct(text.strip(), draft=leave)):
                     await session.submit(text.strip(), draft=leave)
         except ChatopsError:
@@ -222,12 +222,14 @@ class SendingPresenter:
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
 
 
-async def _run_command(session: "Session", text: str, *, draft: "Callable[[], ComposerDraft | None]") -> None:
+async def _run_command(
+    session: "Session", text: str, *, shown: bool, draft: "Callable[[], ComposerDraft | None]"
+) -> None:
     private = text.startswith("!")
     command = text.removeprefix("!").strip()
     if not command:
         raise ChatopsError("Write a command after the !: !git status")
-    await session.conversation.run_command(command, private=private, draft=draft)
+    await session.conversation.run_command(command, private=private, shown=shown, draft=draft)
 
 
 def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool) -> str:

@@ -185,6 +185,27 @@ async def test_a_command_that_does_nothing_says_why_and_gives_the_text_back(text
         assert running.session.submitted == []
 
 
+class Commands:
+    """Stands for a session's conversation; keeps whether each command was on screen."""
+
+    def __init__(self) -> None:
+        self.shown: list[bool] = []
+
+    async def run_command(self, command: str, *, private: bool, shown: bool, draft: object) -> None:
+        self.shown.append(shown)
+
+
+async def test_a_command_counts_as_read_only_if_all_of_it_was_on_screen() -> None:
+    async with stage() as running:
+        commands = Commands()
+        running.session.conversation = commands  # type: ignore[assignment]
+        for text in ("!ls", "!touch one;" + " a" * 194, "!touch one;" + "\n" * 12 + "ls", "!" + "a" * 3_000):
+            await send(running, text)
+        await running.pilot.resize_terminal(40, 12)
+        await send(running, "!touch one;" + " a" * 100)
+        assert commands.shown == [True, True, False, False, False]
+
+
 async def test_a_leading_space_sends_a_slash_as_a_message() -> None:
     async with stage() as running:
         await send(running, " /etc/hosts is what?")
