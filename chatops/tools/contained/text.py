@@ -61,9 +61,7 @@ class ContainedReview:
     """The changes; those that run later and links come first."""
 
 
-def review(
-    changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder, *, undo: bool = False
-) -> ContainedReview:
+def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     notes: list[str] = []
     if conflicts:
@@ -84,7 +82,7 @@ def review(
     moves = _moves(changes.entries, folder)
     gone = {old.path: new for new, old in moves.items()}
     return ContainedReview(
-        head=f"{'Undoes: ' if undo else ''}{head(changes, conflicts)}",
+        head=head(changes, conflicts),
         notes=tuple(notes),
         changes=tuple(
             Change(

@@ -71,7 +71,7 @@ class ContainedTurns:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         folder, undo = self._asked(arguments)
         changes = directed(folder, frozen(folder), undo=undo)
-        return review(changes, applying.conflicts(changes), folder, undo=undo)
+        return review(changes, applying.conflicts(changes), folder)
 
     def shown(self, facts: CallFacts) -> CallFacts:
         """Return the facts of a pending call of `CONTAINED_APPLY` with its changes as text, which are not stored."""

@@ -276,8 +276,10 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=line(text), tone="code", exact=True)
         for number, one in enumerate(found.changes):
             tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
+            # An undo is taken as a whole, so there is nothing to tick.
+            box = "" if self._undoes and not one.conflict else f"[{tick}] "
             pointer = ">" if number == self._index else " "
-            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading", label=_FILE)
+            yield Row(text=f"{pointer} {box}{line(one.title)}", tone="heading", label=_FILE)
             if one.conflict:
                 yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
             for text in one.lines:
@@ -311,10 +313,10 @@ class ContainedScreen(GuardedDialog):
             apply = "a undo"
         if self.has_class("-narrow"):
             first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{below} lines"
-            return f"{first}  {'d Esc' if self._undoes else 'Space Tab d D Esc'}"
+            return f"{first}  {'Tab d Esc' if self._undoes else 'Space Tab d D Esc'}"
         first = apply if self._seen else f"a scrolls, {plural(below, 'more line')} below"
-        ticks = "" if self._undoes else "   Space ticks   Tab next file"
-        return f"{first}{ticks}\n{rest}\n| side by side   f full screen"
+        ticks = "" if self._undoes else "   Space ticks"
+        return f"{first}{ticks}   Tab next file\n{rest}\n| side by side   f full screen"
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

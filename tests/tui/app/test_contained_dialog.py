@@ -125,7 +125,10 @@ async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
 async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
     async with asked(turn="t.c0", undo=True) as running:
         assert "Undo these changes?" in running.text and "? Undo  a.py, src/b.py" in running.text
+        assert "[x]" not in running.text and "Space ticks" not in running.text, "it is taken back as a whole"
+        assert "[!] change b.py" in running.text
         await running.press("D")
+        assert "Tab next file" in running.text
         assert "cannot be sent back" in running.text and isinstance(running.app.screen, ContainedScreen)
         await running.press("d")
         assert taken(running) == [Rejected()]
