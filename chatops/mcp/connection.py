@@ -231,6 +231,8 @@ def reason_of(error: BaseException) -> str:
         text = "it did not answer in time"
     elif isinstance(error, httpx2.HTTPStatusError):
         text = f"HTTP status {error.response.status_code}"
+    elif isinstance(error, httpx2.LocalProtocolError):
+        text = "its request is not valid HTTP"  # The error's own text may quote a header's secret.
     elif isinstance(error, httpx2.ConnectError):
         text = f"no connection: {error}"
     elif isinstance(error, FileNotFoundError):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from chatops.mcp.process import MAX_LINE, expanded
+from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
 from chatops.models.hosts import is_loopback
 from chatops.policy.registry import McpServerSpec
 
@@ -20,6 +20,10 @@ _EVENTS = "text/event-stream"
 
 class TooLargeError(httpx2.TransportError):
     """Raised if an answer is larger than a message may be."""
+
+
+class EncodedError(httpx2.TransportError):
+    """Raised for a compressed answer: the limit of size counts the bytes that arrive."""
 
 
 class OriginError(httpx2.RequestError):
@@ -36,7 +40,7 @@ class Origin:
         auth: httpx2.Auth | None = None,
         allows: Callable[[httpx2.Request], bool] = lambda request: False,
     ) -> None:
-        """Read the headers. Raises ServerStartError if a variable in them is not set.
+        """Read the headers. Raises ServerStartError if a variable in them is not set or no header may hold its value.
 
         `auth` authenticates the requests. Its own requests may go to other hosts, without the headers, if it `allows`
         them.
@@ -45,9 +49,7 @@ class Origin:
         self._allows = allows
         self._origin = _origin(httpx2.URL(spec.url))
         self._local = is_loopback(urlsplit(spec.url).hostname or "")
-        self._headers = {
-            name: expanded(text, environ=os.environ, where=f"headers.{name}") for name, text in spec.headers
-        }
+        self._headers = {name: _header(name, text) for name, text in spec.headers}
         self.first_error = 0
         """First status that was an error; 0: there was none."""
         self.last_status = 0
@@ -69,6 +71,7 @@ class Origin:
         )
 
     async def _guard(self, request: httpx2.Request) -> None:
+        request.headers["accept-encoding"] = "identity"
         if _origin(request.url) != self._origin:
             if self._allows(request):
                 return
@@ -77,6 +80,8 @@ class Origin:
 
     async def _limit(self, response: httpx2.Response) -> None:
         self.last_status = response.status_code
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise EncodedError("it sent a compressed answer, which was not asked for")
         if response.status_code >= 400 and not self.first_error:
             self.first_error = response.status_code
         if not response.headers.get("content-type", "").startswith(_EVENTS):
@@ -98,6 +103,14 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _header(name: str, text: str) -> str:
+    """Return a header's value. Its error names the header only, because the value may be a secret."""
+    value = expanded(text, environ=os.environ, where=f"headers.{name}").strip()
+    if not (value.isascii() and value.isprintable()):
+        raise ServerStartError(f"headers.{name} holds a character that no header may hold, such as a line end")
+    return value
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int]:

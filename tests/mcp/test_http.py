@@ -1,11 +1,12 @@
 """Servers at a URL: both transports, and headers that go to their host only."""
 
+import gzip
 import http.server
 import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,20 @@ async def test_both_transports_and_the_fallback(
             assert "403" in servers.statuses()[0].reason or servers.statuses()[0].state is ServerState.FAILED
 
 
+@contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server in this process."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 async def test_a_redirect_to_another_host_gets_no_key(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,18 +77,60 @@ async def test_a_redirect_to_another_host_gets_no_key(
 
         do_GET = do_POST
 
-    thief = http.server.HTTPServer(("127.0.0.1", 0), Thief)
-    thread = threading.Thread(target=thief.serve_forever)
-    thread.start()
-    try:
-        with serving("streamable-http", tmp_path / "log", f"http://127.0.0.1:{thief.server_port}/mcp") as url:
-            async with world.servers(w={"url": f"{url}/away", "headers": KEY}) as servers:
-                assert servers.statuses()[0].state is ServerState.FAILED
-    finally:
-        thief.shutdown()
-        thread.join()
-        thief.server_close()
+    with (
+        listening(Thief) as thief,
+        serving("streamable-http", tmp_path / "log", f"{thief}/mcp") as url,
+    ):
+        async with world.servers(w={"url": f"{url}/away", "headers": KEY}) as servers:
+            assert servers.statuses()[0].state is ServerState.FAILED
     assert seen == []
+
+
+async def test_a_compressed_answer_is_refused_unread(world: World) -> None:
+    asked: list[str | None] = []
+
+    class Bomb(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers["accept-encoding"])
+            self.rfile.read(int(self.headers["content-length"]))
+            body = gzip.compress(b" " * 50_000_000)
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-encoding", "gzip")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        do_GET = do_POST
+
+    with listening(Bomb) as url:
+        async with world.servers(w={"url": f"{url}/mcp"}) as servers:
+            assert "it sent a compressed answer" in servers.statuses()[0].reason
+    assert set(asked) == {"identity"}
+
+
+@pytest.mark.parametrize(("value", "accepted"), [("hunter2\n", True), ("hun\nter2", False), ("hunter2\u20ac", False)])
+async def test_a_header_that_cannot_be_sent_is_named_without_its_value(
+    world: World, value: str, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", value)
+    seen: list[str | None] = []
+
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.headers["x-key"])
+            self.send_response(500)
+            self.end_headers()
+
+        do_GET = do_POST
+
+    with listening(Busy) as url:
+        async with world.servers(w={"url": f"{url}/mcp", "headers": KEY}) as servers:
+            reason = servers.statuses()[0].reason
+    assert set(seen) == ({"hunter2"} if accepted else set())
+    assert ("headers.X-Key" in reason) != accepted
+    assert "hun" not in reason
 
 
 async def test_a_server_that_ends_during_a_call_leaves_an_unknown_outcome(
