@@ -185,15 +185,17 @@ class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
 def dialog_of(text: str) -> str:
     """What stands inside the dialog's frame; nothing while it is not there as a whole."""
     lines = text.split("\n")
-    tops = [number for number, line in enumerate(lines) if line.startswith("╭")]
-    bottoms = [number for number, line in enumerate(lines) if line.startswith("╰")]
+    tops = [number for number, line in enumerate(lines) if "╭" in line]
+    bottoms = [number for number, line in enumerate(lines) if "╰" in line]
     if len(bottoms) > 1:
         # The frame of the message field is below. The dialog may cover its top.
         bottoms.pop()
         tops = [top for top in tops if top < bottoms[-1]]
     if len(tops) != 1 or len(bottoms) != 1:
         return ""
-    return "\n".join(line.strip("│ ") for line in lines[tops[0] + 1 : bottoms[0]])
+    # It is as wide as its text, and the chat stands beside it.
+    left, right = lines[tops[0]].index("╭"), lines[tops[0]].rindex("╮")
+    return "\n".join(line[left : right + 1].strip("│ ") for line in lines[tops[0] + 1 : bottoms[0]])
 
 
 def _question(dialog: str) -> list[str]:

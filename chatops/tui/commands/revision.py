@@ -4,17 +4,19 @@ What was said is never changed. An edited or repeated message continues in a cop
 it, so that both versions stay.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Speaker, UserMessage
-from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Send, ShowSession, Then, Write
+from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 _COPY = "This is a copy that ends before that message. The original stays as it was: /sessions."
 _WIDTH = 70
 _MOST_NAMED = 3
+_ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 
 
 async def history(context: Context, argument: str) -> Replies:
@@ -83,11 +85,18 @@ async def undo(context: Context, argument: str) -> Replies:
     message, host = openers[int(argument or 0)], context.host
     done = await context.session.owned("Nothing was undone").conversation.undo(message.id)
     opened = ShowSession(lambda: host.open_session(done.session_id))
-    if done.asks:
-        # The dialog would not open while something is typed. The text is in the history.
-        return (opened, Notify(_COPY))
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
-    return (opened, Write(message.text), *map(Notify, texts), Notify(_COPY))
+    write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
+    return (opened, write, *map(Notify, texts), Notify(_COPY))
+
+
+async def _write_below_dialog(context: Context, text: str) -> Replies:
+    """Write a text once the question has its dialog, which does not open by itself over a text."""
+    for _ in range(_ASKED_TRIES):
+        if context.session.snapshot().pending:
+            return (ScreenAction.DECIDE, Write(text))
+        await asyncio.sleep(_ASKED_EVERY_S)
+    return ()
 
 
 async def undo_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:

@@ -185,4 +185,4 @@ def help_text(*, first: KeyGroup = "message") -> str:
 
 
 def _table(rows: list[tuple[str, str]]) -> list[str]:
-    return [f"  {left:<28} {right}" for left, right in rows]
+    return [f"  {left:<30} {right}" for left, right in rows]

@@ -18,7 +18,7 @@ from chatops.domain.wording import plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
 from chatops.tui.keymap import worded
 
-_PLACEHOLDER = "Message (Enter sends, Ctrl+J newline, / commands)"
+_PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
 _FOLD_LINES = 10

@@ -85,6 +85,7 @@ class ApprovalScreen(GuardedDialog):
             return
         self.begin()
         self._show()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._show())
 
     # Events of the session
 

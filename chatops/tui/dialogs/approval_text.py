@@ -200,7 +200,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     if pending.why:
         edited = pending.reason is AskReason.EDITED
         yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), weight="dim")
-    if not pending.outcome_unknown and pending.denial is None:
+    if takes_rule(pending) and not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
 
 
@@ -365,6 +365,11 @@ def can_contain(pending: PendingCall) -> bool:
     return pending.call.name in CHANGING and not pending.facts.contained and bool(pending.model)
 
 
+def takes_rule(pending: PendingCall) -> bool:
+    """Return True if a rule could answer such a call; the user decides each that was repaired or `needs_user`."""
+    return not pending.facts.repairs and not pending.facts.needs_user
+
+
 def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) -> str:
     """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
     if not item.undecided:
@@ -392,7 +397,8 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
     extra = ""
     if pending.facts.extra != NARROWEST:
         extra = f"\n+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
-    first = f"a approve once   s for this session   r make a rule{contain}{rest}{extra}"
+    rule = "   s for this session   r make a rule" if takes_rule(pending) else ""
+    first = f"a approve once{rule}{contain}{rest}{extra}"
     return f"{first}\n{edit}   {deny}   Esc later\n{view}"
 
 
@@ -410,7 +416,8 @@ def _short(item: ListedCall, left: int) -> str:
         return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
     with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
     contain = "c " if can_contain(item.pending) else ""
-    return f"a {with_extra}s r e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
+    rule = "s r " if takes_rule(item.pending) else ""
+    return f"a {with_extra}{rule}e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
 
 
 # Answers that need a text first

@@ -1,9 +1,11 @@
-"""Base classes of screens that tolerate late clicks and late keys."""
+"""Base of the screens over the chat screen, which tolerates late clicks and late keys, and their line of keys."""
 
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen, ScreenResultType
+from textual.widgets import Static
 
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.keys import wrapped_legend
 from chatops.tui.textual_internals import LateClickHook
 
 TALL = 16
@@ -21,3 +23,15 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
         if not self.is_active:
             return AwaitComplete()
         return super().dismiss(result)
+
+
+class Legend(Static):
+    """The keys of a screen, on as many lines as they need."""
+
+    def __init__(self, keys: str, *, id: str) -> None:
+        super().__init__("", id=id)
+        self._keys = keys
+
+    def on_resize(self) -> None:
+        """Break the lines between entries."""
+        self.update(wrapped_legend(self._keys, self.content_size.width))

@@ -13,8 +13,7 @@ from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.text_fields import LineField
-from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.keys import legend
+from chatops.tui.dialogs.modal import TALL, Legend, Modal
 
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
@@ -71,7 +70,7 @@ class Picker(Modal[str | None]):
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
             keys = f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
-            yield Static(legend(keys), id="picker-keys")
+            yield Legend(keys, id="picker-keys")
 
     def on_mount(self) -> None:
         """Highlight the current choice."""

@@ -12,8 +12,7 @@ from textual.widgets import Input, Static, TextArea
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.text_fields import LineField, TextField
-from chatops.tui.dialogs.modal import Modal
-from chatops.tui.keys import legend
+from chatops.tui.dialogs.modal import Legend, Modal
 
 AnswerT = TypeVar("AnswerT")
 
@@ -59,7 +58,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             else:
                 yield LineField(self._text, id="answer", compact=True, select_on_focus=False)
             yield Static("", id="question-problem", markup=False)
-            yield Static(legend(self._keys), id="question-keys")
+            yield Legend(self._keys, id="question-keys")
 
     def on_mount(self) -> None:
         """Turn off the blinking cursor, which would redraw while idle."""

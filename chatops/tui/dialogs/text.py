@@ -15,8 +15,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.text_fields import LineField
-from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.keys import legend
+from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
@@ -25,7 +24,9 @@ _COLUMNS = re.compile(r"\S {2,}(?=\S)")
 _AROUND = 6
 """Lines of the window outside its text."""
 _LEAST = 24
-"""Minimum cells for the wrapped words. With less room, lines wrap to the left margin."""
+"""Minimum cells for the wrapped words. With less room, they do not stay in their column."""
+_BELOW = 4
+"""Cells of indentation of a second column that continues below the first one."""
 
 
 class TextScreen(Modal[None]):
@@ -46,7 +47,7 @@ class TextScreen(Modal[None]):
             yield LineField(placeholder="search", id="text-search", compact=True)
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Static(legend("Esc back   / search   c copy   j k g G PgUp PgDn scroll"), id="text-keys")
+            yield Legend("Esc back   / search   c copy   j k g G PgUp PgDn scroll", id="text-keys")
 
     def on_mount(self) -> None:
         """Hide the search until it is opened, and say how much is out of view."""
@@ -173,10 +174,13 @@ def hanging(line: str, *, width: int) -> str:
     """Return `line` wrapped at words into lines of at most `width` cells."""
     if cell_len(line) <= width:
         return line
-    before = line[: _words_begin(line, width=width)]
-    parts = wrap(Text(line[len(before) :]), width=width - cell_len(before))
-    joined = prefixed(parts, first=Text(before), rest=Text(" " * cell_len(before)))
-    return "\n".join(part.plain for part in joined)
+    begin, first = _words_begin(line, width=width), _COLUMNS.search(line)
+    before, hang = line[:begin], cell_len(line[:begin])
+    if first is not None and begin < first.end():
+        # No room beside the first column: the second one follows it directly, and continues below.
+        line, hang = f"{line[: first.start() + 1]}  {line[first.end() :]}", hang + _BELOW
+    parts = wrap(Text(line[begin:]), width=width - hang)
+    return "\n".join(part.plain for part in prefixed(parts, first=Text(before), rest=Text(" " * hang)))
 
 
 def _words_begin(line: str, *, width: int) -> int:

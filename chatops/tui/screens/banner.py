@@ -83,19 +83,24 @@ def _owner(reader: "SessionFollower") -> BannerText:
             return "Opening the session here …", "quiet"
 
 
-def greeting(snapshot: "Snapshot") -> BannerText:
-    """Return the text for an empty session: what to do, and how to get help and quit."""
+def greeting(snapshot: "Snapshot", *, first_screen: bool) -> BannerText:
+    """Return the text for an empty session: how to get help and quit, and without a first screen what to do."""
+    keys = "/help shows keys and commands, ctrl+q quits."
+    if first_screen:
+        return keys, "quiet"
     asks = "Ask for something in this folder; calls that could change anything ask first."
     if snapshot.is_demo:
         asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   search TEXT"
-    return f"{asks}\n/help shows keys and commands, ctrl+q quits.", "quiet"
+    return f"{asks}\n{keys}", "quiet"
 
 
-def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: bool, elsewhere: str) -> BannerText:
+def most_urgent(
+    snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: bool, elsewhere: str, first_screen: bool
+) -> BannerText:
     """Return the text for the most urgent thing that needs the user.
 
-    `dialog` is True while a dialog is open, `failed` if the last turn can be retried. `elsewhere` says what is pending
-    in other sessions.
+    `dialog` is True while a dialog is open, `failed` if the last turn can be retried; its error in the transcript says
+    how. `elsewhere` says what is pending in other sessions. `first_screen` is True while that is shown.
     """
     own, pending = shown.own_run, () if dialog else snapshot.pending
     if shown.follower is not None:
@@ -109,13 +114,13 @@ def most_urgent(snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: b
     if own is not None and own.pending_review is not None and not dialog:
         return review_pending(own.run.state.spec, own.pending_review)
     if failed:
-        return "Press R to retry.", "error"
+        return "The last turn failed.", "error"
     if snapshot.registry:
         return sanitize(snapshot.registry, newlines=False), "waiting"
     if elsewhere and not snapshot.messages:
         return sanitize(elsewhere, newlines=False), "waiting"
     started = bool(snapshot.messages) or snapshot.status is not None
-    return NOTHING if started else greeting(snapshot)
+    return NOTHING if started else greeting(snapshot, first_screen=first_screen)
 
 
 class CompactOffer:

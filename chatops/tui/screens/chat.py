@@ -152,6 +152,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def on_resize(self) -> None:
         """Frame the message field, and show the first screen, only where there is room."""
         self._status.fit(self._shown)
+        self.refresh_soon()
 
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
@@ -316,9 +317,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if self._switcher.replace_lost():
             return
         snapshot = shown.session.snapshot()
-        self._status.update(shown, dialog=self._dialogs.any_open)
+        retry = self._status.update(shown, dialog=self._dialogs.any_open)
         self._list_sent()
-        self._drawing.draw_permitted(snapshot)
+        self._drawing.draw_state(snapshot, retry=retry)
         if shown.any_run is not None:
             shown.any_run.update()
         self._dialogs.offer(snapshot)

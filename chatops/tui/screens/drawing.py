@@ -112,14 +112,14 @@ class TranscriptPresenter:
                 report_error(self._screen.app, error)
         return [published.event for published in batch.published if not is_delta(published.event)]
 
-    def draw_permitted(self, snapshot: "Snapshot") -> None:
-        """Show on their cards which calls a rule has permitted."""
-        if self._projector is not None and snapshot.permitted:
-            self.apply(self._projector.permit(snapshot.permitted))
+    def draw_state(self, snapshot: "Snapshot", *, retry: bool) -> None:
+        """Show on their cards which calls a rule has permitted, and at the last error if R retries the turn."""
+        if self._projector is not None:
+            self.apply([*self._projector.permit(snapshot.permitted), *self._projector.offer_retry(retry)])
 
     def apply(self, ops: "list[Op]") -> None:
         """Apply operations to the transcript."""
-        if self._transcript is not None:
+        if ops and self._transcript is not None:
             self._transcript.apply(ops)
 
     def follow_end(self) -> None:

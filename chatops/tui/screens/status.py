@@ -38,8 +38,8 @@ class StatusPresenter:
         self._first_facts: FirstFacts | None = None
         self._open_sessions: Sequence[SessionRow] = ()
 
-    def update(self, shown: Shown, *, dialog: bool) -> None:
-        """Show the session's current state. `dialog` is True while a dialog is open."""
+    def update(self, shown: Shown, *, dialog: bool) -> bool:
+        """Show the session's current state. Return True if R retries its last turn. `dialog`: a dialog is open."""
         from chatops.domain.events import TurnStatus
 
         snapshot, own, query_one = shown.session.snapshot(), shown.own_run, self._screen.query_one
@@ -51,11 +51,19 @@ class StatusPresenter:
         failed = failed and not (own is not None and own.owns_last_turn)
         blocked = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self._composer.retry_offered = failed or blocked
-        text, tone = most_urgent(snapshot, shown, dialog=dialog, failed=failed, elsewhere=self.pending_elsewhere)
+        text, tone = most_urgent(
+            snapshot,
+            shown,
+            dialog=dialog,
+            failed=failed,
+            elsewhere=self.pending_elsewhere,
+            first_screen=bool(query_one(FirstScreen).display),
+        )
         idle = not running and not dialog and not shown.follows and shown.any_run is None
         offer = self._offer.text(snapshot, idle=idle)
         text = text or offer
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
+        return failed
 
     def feed(self, events: "Sequence[Event]", host: "Host") -> None:
         """Tell what a turn cost once it is over, if the user wants that."""

@@ -129,6 +129,8 @@ class NoticeBlock:
     text: str
     advice: str = ""
     level: Literal["info", "warning", "error"] = "info"
+    retry: bool = False
+    """True if R retries the turn that ended with this error."""
     kind: Literal["notice"] = "notice"
 
 

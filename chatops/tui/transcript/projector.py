@@ -132,10 +132,13 @@ class Projector:
         """The turns of a workflow run, if the session is one."""
         self._refused = ""
         """Id of the line about an answer that was just refused, until the model is called again."""
+        self._retry = ""
+        """Id of the error that says that R retries; empty if none does."""
 
     def load(self, snapshot: Snapshot, run_turns: Mapping[str, RunTurn] | None = None) -> list[Block]:
         """Return the blocks of a stored session and forget what was shown before. `run_turns`: see `run_turns_of`."""
         self._streams.clear()
+        self._retry = ""
         self._run_turns = dict(run_turns or {})
         blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns, role=snapshot.role))
         if snapshot.status is not None and snapshot.messages:
@@ -199,6 +202,16 @@ class Projector:
             for card, by in waiting
             if isinstance(card, ToolCardBlock) and card.status is CardStatus.UNSETTLED
         ]
+
+    def offer_retry(self, offered: bool) -> list[Op]:
+        """Say at the last error of the session that R retries, or no longer say it."""
+        blocks = reversed(self.blocks.values()) if offered else ()
+        wanted = next((one.id for one in blocks if isinstance(one, NoticeBlock) and one.level == "error"), "")
+        if wanted == self._retry:
+            return []
+        known = [self.blocks.get(key) for key in (self._retry, wanted)]
+        self._retry = wanted
+        return [self._put(replace(one, retry=one.id == wanted)) for one in known if isinstance(one, NoticeBlock)]
 
     def _switch_or_notice(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:

@@ -183,9 +183,9 @@ def _notice(block: NoticeBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, word, style = _level(block, theme)
     text = styled((f"{word}: " if word else "", style), (block.text, theme.text))
     lines = prefixed(wrap(text, width=width), first=Text(sign.ljust(GUTTER), style, end=""), rest=Text("  ", end=""))
-    if block.advice:
+    if parts := [block.advice] * bool(block.advice) + ["Press R to retry."] * block.retry:
         arrow = Text(f"  {theme.symbols.arrow} ", theme.muted, end="")
-        advice = wrap(styled((block.advice, theme.text)), width=width - 2)
+        advice = wrap(styled((" ".join(parts), theme.text)), width=width - 2)
         lines.extend(prefixed(advice, first=arrow, rest=Text(" " * arrow.cell_len, end="")))
     return lines
 

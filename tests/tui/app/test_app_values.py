@@ -16,7 +16,8 @@ from chatops.tui.commands.completion import complete_command, complete_file, off
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
-from chatops.tui.dialogs.approval_text import describe
+from chatops.tui.dialogs.approval_list import ApprovalList
+from chatops.tui.dialogs.approval_text import describe, keys
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.host import RoleRow
@@ -178,6 +179,20 @@ def test_the_model_words_come_after_the_payload_and_are_labelled() -> None:
     assert all("trust me" not in row.text for row in folded.rows)
     assert all("trust me" not in row.text for row in unfolded.rows[: unfolded.payload])
     assert any("trust me" in row.text for row in unfolded.rows[unfolded.payload :])
+
+
+def test_a_call_that_no_rule_answers_offers_none() -> None:
+    call = pending_call()
+    for facts in (replace(call.facts, needs_user="no sandbox works"), replace(call.facts, repairs=("a quote",))):
+        asked = replace(call, facts=facts)
+        assert not any(row.label == "s allows" for row in describe(asked, theme=PLAIN).rows)
+        waiting = ApprovalList()
+        waiting.refresh([asked])
+        for narrow in (False, True):
+            waiting.items[0].seen = True
+            offered = keys(waiting, waiting.items[0], left=0, narrow=narrow)
+            assert "s for this session" not in offered
+            assert " s " not in offered.split("e ")[0]
 
 
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:

@@ -13,6 +13,7 @@ from chatops.domain.ids import SessionId
 from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import FirstSession, Opener, SessionRow
 from tests.support.waiting import until
@@ -123,9 +124,15 @@ async def test_r_retries_only_after_a_failure_and_only_with_nothing_typed() -> N
             TurnStatus.FAILED, detail="The server refused the connection.", advice="Start it: ollama serve."
         )
         await running.settle()
-        assert "Press R to retry." in running.text
+        # Once, at the error; the line above the message field only points to it.
+        shown = " ".join(running.text.split())
+        assert "→ Start it: ollama serve. Press R to retry." in shown
+        assert shown.count("Press R") == shown.count("The last turn failed.") == 1
         await running.press("R")
         assert (running.session.retried, running.draft) == (1, "")
+        running.session.start_turn("go again")
+        await running.settle()
+        assert "Press R" not in running.text, "nothing of this turn failed"
         await running.press("x", "R")
         assert (running.session.retried, running.draft) == (1, "xR")
 
@@ -235,6 +242,30 @@ async def test_a_line_of_a_text_that_is_too_long_goes_on_beneath_its_last_column
         first, second = shown[at : at + 2]
         assert second.lstrip().startswith("enough for")
         assert first.index("24.1 GB") == second.index("enough for")
+
+
+async def test_a_second_column_without_room_follows_the_first_one() -> None:
+    async with stage(size=(40, 24)) as running:
+        await running.press("f1")
+        shown = [line[2:-2].rstrip() for line in running.text.splitlines()]
+        at = shown.index("  ctrl+s  while a turn runs:")
+        assert shown[at + 1] == "      interrupt it and go on with"
+
+
+async def test_the_keys_of_a_picker_are_whole_in_a_narrow_window() -> None:
+    async with stage(size=(40, 12)) as running:
+        running.app.push_screen(Picker("Sessions", choices=[], hint="ctrl+n rename   ctrl+d delete"))
+        await running.settle()
+        assert running.text.endswith("Enter chooses   Esc back   ctrl+n rename\nctrl+d delete")
+
+
+async def test_the_first_screen_and_the_line_below_it_do_not_say_the_same() -> None:
+    async with stage() as running:
+        assert "/help shows keys and commands" in running.text
+        assert "Ask for something in this folder" not in running.text
+        await running.pilot.resize_terminal(40, 12)
+        await running.settle()
+        assert "Ask for something in this folder" in running.text
 
 
 @pytest.mark.more

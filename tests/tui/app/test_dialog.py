@@ -634,6 +634,20 @@ def bold(running: Stage, words: str) -> list[str]:
     raise AssertionError(f"{words!r} is not on the screen")
 
 
+async def test_an_open_dialog_takes_the_colours_of_another_theme() -> None:
+    async with stage(theme="chatops-dark") as running:
+        await asked(running, pending_call(tool="file_edit", facts=edit_facts()))
+
+        def behind() -> set[str]:
+            strips = running.dialog.payload.render_lines(running.dialog.payload.size.region)
+            return {str(one.style.bgcolor) for strip in strips for one in strip if one.style is not None}
+
+        dark = behind()
+        running.app.themes.use("chatops-light")
+        await running.settle()
+        assert not dark & behind() - {"None"}
+
+
 async def test_a_call_that_is_denied_now_offers_no_approval_and_names_the_role_that_could_run_it() -> None:
     denial = Denial(role="researcher", by="tools of role researcher", could_run=("coder",))
     async with stage() as running:
