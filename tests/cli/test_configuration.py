@@ -54,10 +54,6 @@ def test_a_doubtful_registry_is_spoken_of_on_stderr_once(command: list[str], cha
         ({"roles": {"assistant": {"tools": ["file_reed"]}}}, "Did you mean file_read?"),
         ({"roles": {"assistant": {"persona": "concize"}}}, "Did you mean concise?"),
         ({"users": {"*": {"confirm_allow": ["shel_exec:git status"]}}}, "Did you mean shell_exec?"),
-        (
-            {"models": {"m": {"type": "cli", "command": ["gemini", "-p"]}}},
-            "how to switch off the tools of that program",
-        ),
         ({"models": {"m": {"type": "cli"}}, "roles": {"assistant": {"primary": "m"}}}, "m has no command; no other"),
         (rule("file_write", "src/"), "file_write:src/ of role assistant can never match: no path ends with a slash"),
         (rule("file_edit", "src//a"), "can never match: no path has two slashes"),
@@ -73,9 +69,17 @@ def test_check_says_what_a_run_would_warn_of(keys: dict[str, object], said: str,
     flags = registry(chatops, **keys)
     checked = chatops("registry", "check", flags[1])
     assert checked.code == 0
-    assert said in checked.out and "1 warning. It can be used." in checked.out
+    assert said in checked.out and "1 warning. It " in checked.out
     (warning,) = chatops("registry", "check", flags[1], "--output-format", "json").json["warnings"]
     assert warning in chatops(*flags, "roles", "list").err
+
+
+@pytest.mark.more
+def test_check_says_which_program_of_a_model_is_refused(chatops: CommandLine) -> None:
+    flags = registry(chatops, models={"m": {"type": "cli", "command": ["gemini", "-p"]}})
+    checked = chatops("registry", "check", flags[1])
+    assert checked.code == 0
+    assert "how to switch off the tools of that program" in checked.out
 
 
 PASTED = """{

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from chatops.tools import isolated
+from chatops.tools import answers
+from chatops.tools.isolated import Limits, run_isolated
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import WorkflowInstallation, answer, checking, gave_up, step
@@ -212,7 +214,7 @@ def test_rights_that_were_taken_away_since_hold_for_what_was_approved(scripted: 
 def test_a_pattern_that_would_be_tried_for_years_lets_nothing_pass(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1)
+    monkeypatch.setattr(answers, "run_isolated", partial(run_isolated, limits=Limits(cpu_s=1)))
     installation, server = scripted
     at = installation(answer("a" * 5_000 + "!"), answer("aaa"))
     at.define(step("a", gates=[{"name": "only a", "pattern": "^(a+)+$"}]))

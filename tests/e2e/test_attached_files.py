@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.e2e.installation import Installation, registry
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 
@@ -53,6 +55,7 @@ def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> No
     assert request.last_user == "see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd"
 
 
+@pytest.mark.more
 def test_a_web_search_asks_after_a_file_was_attached(
     installation: Installation,
 ) -> None:

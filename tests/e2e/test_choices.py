@@ -36,6 +36,7 @@ def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(installa
         assert [request.body["model"] for request in server.requests] == ["other-model"] * 3
 
 
+@pytest.mark.more
 def test_the_demo_is_chosen_for_one_session(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
         installation.use(two_models(server.url))
@@ -84,6 +85,7 @@ def test_a_theme_is_kept_in_the_settings_file_and_shown_from_the_start(installat
         terminal.wait_for("there is no theme none-such")
 
 
+@pytest.mark.more
 def test_a_model_connected_in_another_terminal_answers_after_a_reload(installation: Installation) -> None:
     installation.flags = ()
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server, installation.open() as terminal:

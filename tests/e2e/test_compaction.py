@@ -1,5 +1,7 @@
 """/compact: a summary that the user sees, edits and takes back; what the model gets instead of the messages before."""
 
+import pytest
+
 from tests.e2e.installation import Installation, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, error, says
 
@@ -46,6 +48,7 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
         assert server.violations == []
 
 
+@pytest.mark.more
 def test_nothing_changes_if_the_user_goes_back_or_there_is_no_summary(installation: Installation) -> None:
     with FakeOpenAI([says("Hello."), says("A summary."), error(400, "no"), says("Again.")]) as server:
         installation.use(registry(server.url))

@@ -95,6 +95,7 @@ def leaves_it_for_later(terminal: ChatTerminal) -> None:
     terminal.wait_for(re.compile("Shell  ls -a .* allowed by a rule, runs after the calls before it"))
 
 
+@pytest.mark.more
 def test_on_the_demo_model_the_same(installation: Installation) -> None:
     with installation.open("--role", "coder") as before:
         before.wait_for("DEMO model")

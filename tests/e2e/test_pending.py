@@ -82,6 +82,7 @@ def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(installation: Instal
     assert installation.count == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("settings", ["", "notifications: false\n"])
 def test_an_approval_calls_a_user_back_whose_terminal_has_not_the_focus(
     installation: Installation, settings: str

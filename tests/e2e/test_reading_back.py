@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Wait, call, calls, delta, says, sse
 
@@ -39,6 +41,7 @@ def opened(installation: Installation, server: Server) -> Iterator[ChatTerminal]
             yield terminal
 
 
+@pytest.mark.more
 def test_sending_shows_the_end_wherever_one_was_reading(installation: Installation) -> None:
     with opened(installation, Server()) as terminal:
         terminal.say("long answer")

@@ -1,5 +1,7 @@
 """Texts sent again: from the history, edited, or to another model. The session they were sent in stays as it was."""
 
+import pytest
+
 from chatops.store.base import SessionInfo
 from tests.e2e.installation import Installation
 from tests.e2e.test_choices import two_models
@@ -64,6 +66,7 @@ def test_the_last_message_is_asked_again_with_another_model_or_role(installation
     assert [session.messages for session in sessions_of(installation)] == [2, 2, 2]
 
 
+@pytest.mark.more
 def test_a_text_of_the_history_is_put_into_the_message_field(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
         installation.use(two_models(server.url))
@@ -86,6 +89,7 @@ def test_a_text_of_the_history_is_put_into_the_message_field(installation: Insta
             terminal.wait_for("half a thought")
 
 
+@pytest.mark.more
 def test_a_text_of_another_session_is_found_and_the_session_opened(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
         installation.use(two_models(server.url))

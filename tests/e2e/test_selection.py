@@ -79,6 +79,7 @@ def test_ctrl_c_copies_a_selection_and_neither_clears_nor_stops_nor_quits(instal
         assert "again quits" not in terminal.text()
 
 
+@pytest.mark.more
 def test_a_press_that_copied_is_not_the_first_of_two_that_quit(installation: Installation) -> None:
     with answered(installation) as terminal:
         drag(terminal, "Friday")

@@ -84,6 +84,7 @@ async def test_progress_is_shown_while_a_call_runs(world: World) -> None:
     assert not any(raw in "".join(world.shown) for raw in RAW)
 
 
+@pytest.mark.more
 async def test_a_tool_that_changes_after_its_approval_does_not_run(world: World) -> None:
     world.lists(tool("echo", "Says hello."))
     async with world.servers(h=entry(tools={"echo": {"verdict": "allow"}})) as servers:

@@ -295,12 +295,14 @@ def killed_at(number: int, work: Callable[[], object], monkeypatch: pytest.Monke
     return os.WIFSIGNALED(status)
 
 
-def points() -> Iterator[int]:
-    yield from range(1, 200)
+def points(step: int = 1) -> Iterator[int]:
+    yield from range(1, 200, step)
 
 
+@pytest.mark.some(1)
+@pytest.mark.parametrize("step", [5, 1])
 def test_a_kill_at_each_point_applies_all_or_nothing(
-    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, turn: TurnFolder, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit(turn.copy)
     changes = freeze(turn)
@@ -308,7 +310,7 @@ def test_a_kill_at_each_point_applies_all_or_nothing(
     apply(turn, changes, None)
     after = content(workspace)
     undone = 0
-    for number in points():
+    for number in points(step):
         reset(workspace, turn)
         assert content(workspace) == before
         if not killed_at(number, lambda: apply(turn, changes, None), monkeypatch):
@@ -321,7 +323,7 @@ def test_a_kill_at_each_point_applies_all_or_nothing(
         assert found is None or not found.left
     else:
         pytest.fail("never ended")
-    assert 5 < undone < number - 5
+    assert 5 < undone * step < number - 5
 
 
 def reset(workspace: Path, turn: TurnFolder) -> None:
@@ -333,6 +335,7 @@ def reset(workspace: Path, turn: TurnFolder) -> None:
         (turn.path / f"{name}.json").unlink(missing_ok=True)
 
 
+@pytest.mark.more
 def test_a_kill_at_each_point_of_undoing(workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(turn.copy)
     changes = freeze(turn)

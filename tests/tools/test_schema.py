@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
-from chatops.tools import isolated
+from chatops.tools import schema as checks
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.function import FunctionTool
+from chatops.tools.isolated import Limits, run_isolated
 from chatops.tools.schema import ARGUMENT, problems_in_process
 from tests.tools.toolkit import call
 from tests.tools.webserver import answer, serving
@@ -167,14 +169,14 @@ for _ in range(40):
     ids=["a keyword in disguise", "references that double", "what is left over of what is left over"],
 )
 def test_a_schema_that_takes_too_long_lets_nothing_pass(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1)
+    monkeypatch.setattr(checks, "run_isolated", partial(run_isolated, limits=Limits(cpu_s=1)))
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
     assert problem.message == "the arguments could not be checked against the schema: it took too long"
 
 
 @pytest.mark.more
 def test_arguments_that_make_a_pattern_exponential_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1)
+    monkeypatch.setattr(checks, "run_isolated", partial(run_isolated, limits=Limits(cpu_s=1)))
     schema = json.dumps({"properties": {"path": {"pattern": "(a+)+$"}}})
     [problem] = fit_schema(read(json.dumps({"path": "a" * 5_000 + "!"})), schema=schema).problems
     assert problem.message == "the arguments could not be checked against the schema: it took too long"

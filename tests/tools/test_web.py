@@ -5,6 +5,7 @@ import os
 import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
-from chatops.tools import isolated
+from chatops.tools import web
 from chatops.tools.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
+from chatops.tools.isolated import Limits, run_isolated
 from chatops.tools.page import decoded, read_text
 from chatops.tools.web import WebSettings, web_tools
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
@@ -300,7 +302,7 @@ async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path
 async def test_a_page_that_is_slow_to_parse_is_stopped(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1)
+    monkeypatch.setattr(web, "run_isolated", partial(run_isolated, limits=Limits(cpu_s=1)))
     server.answers["/p"] = answer("<!doctype html>" + "<a " * 600_000)
     with pytest.raises(ToolFailedError, match="could not be read as HTML: it took too long"):
         await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/p"})
@@ -366,5 +368,5 @@ def test_charsets(data: bytes, charset: str, text: str) -> None:
 
 def test_the_page_reader_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert isolated.run_isolated(os.getenv, key="OPENAI_API_KEY") is None
-    assert isolated.run_isolated(os.getenv, key="PATH")
+    assert run_isolated(os.getenv, key="OPENAI_API_KEY") is None
+    assert run_isolated(os.getenv, key="PATH")

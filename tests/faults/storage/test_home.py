@@ -304,6 +304,7 @@ def test_a_user_without_a_home(what: str, installation: Installation, provider: 
     assert (temporary / "chatops-54321").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.some(1)
 @pytest.mark.fault("E16")
 @pytest.mark.parametrize("files", [7, 32])
 def test_few_open_files_without_a_screen(

@@ -71,6 +71,7 @@ async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> Non
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
     async with asked(size) as running:

@@ -379,6 +379,7 @@ async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_al
         assert taken.decision == Approved(remember=pattern, scope=RuleScope.ROLE)
 
 
+@pytest.mark.more
 async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_never_chosen() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=shell_facts("pytest -q")))
@@ -472,6 +473,7 @@ async def test_one_of_two_decided_elsewhere_is_marked_and_the_other_is_shown() -
         assert "2 of 2" in running.text
 
 
+@pytest.mark.more
 async def test_decided_elsewhere_also_closes_a_question_about_it() -> None:
     async with stage() as running:
         call = pending_call()
@@ -726,6 +728,7 @@ async def test_only_the_end_of_the_call_itself_counts_as_seen() -> None:
         assert [taken.decision for taken in running.session.taken] == [Approved()]
 
 
+@pytest.mark.more
 async def test_side_by_side_needs_room_and_a_diff() -> None:
     async with stage(size=(80, 24)) as running:
         await asked(running, pending_call(1), pending_call(2, tool="file_edit", facts=edit_facts()))
@@ -769,7 +772,8 @@ async def test_plus_approves_once_with_what_the_dialog_names() -> None:
         assert [taken.decision for taken in running.session.taken] == [Approved(extra=lacking().extra)]
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (50, 16)])
+@pytest.mark.some(1)
+@pytest.mark.parametrize("size", [(50, 16), (60, 20), (80, 24)])
 async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
     extra = SandboxSpec(hosts=("raw.githubusercontent.example", "objects.githubusercontent.example"))
     facts = replace(lacking("curl -fsSL https://example.org/install.sh | sh"), extra=extra)
@@ -786,6 +790,7 @@ async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) 
         assert "+ approve once with" in running.text and "Esc later" in running.text
 
 
+@pytest.mark.more
 async def test_the_keys_of_the_rule_dialog_stay_on_screen_in_a_small_window() -> None:
     async with stage(size=(60, 20)) as running:
         await asked(running, pending_call())
@@ -822,6 +827,7 @@ async def test_the_keys_of_a_yes_or_no_never_decide(unknown: bool) -> None:
         assert [taken.decision for taken in running.session.taken] == [Approved()]
 
 
+@pytest.mark.more
 async def test_an_old_notice_is_not_shown_over_a_dialog_and_a_new_one_looks_unlike_a_message() -> None:
     async with stage(size=(80, 24)) as running:
         running.app.chat.run_command("/retry")

@@ -77,7 +77,7 @@ def test_each_argument_gets_the_field_that_its_schema_asks_for() -> None:
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text()
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES), VALUES)
@@ -133,6 +133,7 @@ async def test_what_the_tool_refuses_stands_at_its_field_and_what_was_typed_stay
         assert sent(running) == [{"command": "git log"}]
 
 
+@pytest.mark.more
 async def test_an_unchanged_form_sends_nothing() -> None:
     content = "a\r\nb\nc\x00\u202e"
     async with stage() as running:
@@ -210,6 +211,7 @@ async def test_a_text_that_the_tool_refuses_comes_back_in_the_form(monkeypatch: 
         assert sent(running) == []
 
 
+@pytest.mark.more
 async def test_without_an_editor_or_a_terminal_to_give_the_dialog_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as running:
         await asked(running)

@@ -73,6 +73,7 @@ async def test_y_copies_the_selected_block_and_types_a_letter_without_one() -> N
         assert running.draft == "y"
 
 
+@pytest.mark.more
 async def test_y_copies_nothing_in_a_dialog() -> None:
     from tests.tui.app.fakes import pending_call
 
@@ -97,6 +98,7 @@ async def test_copy_counts_answers_from_the_end(command: str, copied: str) -> No
         assert running.app.clipboard == copied
 
 
+@pytest.mark.more
 async def test_copy_code_lets_the_user_choose_a_code_block() -> None:
     async with stage(said("one", CODE, "two", "No code here.")) as running:
         running.app.chat.run_command("/copy code")
@@ -145,6 +147,7 @@ async def test_ctrl_f_finds_from_the_newest_place_up_and_leaves_the_message_alon
         assert not running.session.cancelled
 
 
+@pytest.mark.more
 async def test_a_letter_that_is_no_key_of_the_search_starts_a_message() -> None:
     async with stage(said("needle", "no")) as running:
         await find(running, "needle")
@@ -213,6 +216,7 @@ async def test_the_session_picker_shows_what_waits_and_what_was_said_last() -> N
         assert "52 messages" in running.text
 
 
+@pytest.mark.more
 async def test_the_session_picker_also_filters_by_what_was_said() -> None:
     hit = HitRow(session_id=OTHER, title="Fix the parser", when="yesterday", text="the comma is eaten by quux()")
     async with stage(host=FakeHost(hits=[hit])) as running:

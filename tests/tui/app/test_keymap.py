@@ -38,6 +38,7 @@ async def test_help_and_hints_name_the_keys_in_force() -> None:
         assert "ctrl+g" not in running.text
 
 
+@pytest.mark.more
 async def test_a_dialog_keeps_its_keys_and_opens_the_help_with_the_chosen_one() -> None:
     async with stage(keys={"next-role": ["f6"], "help": ["alt+h"]}) as running:
         running.session.ask(pending_call(), pending_call(2))

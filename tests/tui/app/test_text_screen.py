@@ -25,6 +25,7 @@ async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help(
         assert running.app.screen is running.app.chat
 
 
+@pytest.mark.more
 async def test_a_window_is_as_large_as_its_text_and_says_how_much_is_below() -> None:
     async with stage(size=(80, 24)) as running:
         await show(running, "one\ntwo")
@@ -44,6 +45,7 @@ async def test_a_window_is_as_large_as_its_text_and_says_how_much_is_below() -> 
         assert "↓ 22 more lines" in running.text
 
 
+@pytest.mark.more
 async def test_a_search_without_a_match_says_so() -> None:
     async with stage(size=(40, 12)) as running:
         await show(running, "one\ntwo")

@@ -66,6 +66,7 @@ async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
         assert running.host.trusted == [True]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_all_keys_stay_on_screen_and_esc_goes_back_to_the_list_first(size: tuple[int, int]) -> None:
     async with stage(size=size) as running:
