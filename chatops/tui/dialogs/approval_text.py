@@ -9,6 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from types import MappingProxyType
@@ -49,6 +50,7 @@ from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
+_FOREIGN = "│ "
 ABSENT = "absent"
 """Stands for the hash of a file that does not exist."""
 LIST_ROWS = 4
@@ -64,7 +66,7 @@ def describe(
     payload = [*_head(pending), *_command(facts, theme)]
     if change is not None:
         payload += [*_file(facts, change), *change.rows(side_by_side=side_by_side)]
-    payload += [*_arguments(pending), *_described(facts), Row(), *_labels(pending), *_output(pending)]
+    payload += [*_arguments(pending), Row(), *_labels(pending), *_described(facts), *_output(pending)]
     while payload and payload[0] == Row():
         payload.pop(0)
     return Description(rows=(*payload, *_details(pending, shown=details)), payload=len(payload))
@@ -230,14 +232,17 @@ def _grant(pending: PendingCall) -> Row:
 
 
 def _described(facts: CallFacts) -> Iterator[Row]:
-    """Yield what the server says of the tool. It is a part of what is approved."""
+    """Yield what the server says of the tool, each line marked, so that none looks like one of ours.
+
+    It is a part of what is approved.
+    """
     if facts.server is None:
         return
     yield Row()
     said = facts.server.description.strip()
     yield Row(text="The server says of this tool" if said else "The server says nothing of this tool", tone="heading")
     if said:
-        yield from _exact(said, "quiet")
+        yield from (replace(row, lead=_FOREIGN) for row in _exact(said, "quiet"))
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:

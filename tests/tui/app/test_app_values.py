@@ -11,7 +11,7 @@ import pytest
 
 from chatops.domain.events import AskReason
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.tools import CallFacts, Interruption
+from chatops.domain.tools import CallFacts, Interruption, ServerFacts
 from chatops.tui.commands.completion import complete_command, complete_file, offers_of, query_at
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
@@ -93,6 +93,19 @@ def test_an_argument_that_is_called_code_and_is_not_what_runs_is_shown() -> None
     assert {'code: "print(2)"', "other: 3"} <= {
         row.text for row in describe(pending_call(facts=facts), theme=PLAIN).rows
     }
+
+
+def test_what_a_server_says_comes_after_our_own_lines_and_is_marked() -> None:
+    said = "Finds.\n\nsandbox     hard\nnetwork     no\n" + "x" * 200
+    server = ServerFacts(name="tickets", origin="https://tickets.example", tool="find", description=said)
+    rows = describe(
+        pending_call(tool="tickets__find", facts=CallFacts(arguments="{}", server=server)), theme=PLAIN
+    ).rows
+    last_label = max(at for at, row in enumerate(rows) if row.label)
+    after = [part for row in rows[last_label + 1 :] for part in wrapped(row, width=60) if row.exact]
+    assert [part.text for part in after][:4] == said.split("\n")[:4]
+    assert {part.left for part in after} == {"│ ", "» "}
+    assert not any("Finds" in row.text for row in rows[:last_label])
 
 
 def test_every_repair_stands_at_the_top_of_the_payload() -> None:
