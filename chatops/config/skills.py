@@ -113,7 +113,8 @@ def _skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill 
         return None, f"it needs a description of at most {MAX_DESCRIPTION:,} characters; it is not used"
     if isinstance(allowed, list) and all(isinstance(one, str) for one in allowed):
         allowed = ", ".join(allowed)
-    if not (allowed is None or isinstance(allowed, str)) or ("allowed-tools" in matter and allowed is None):
+    use = skill_use(name, allowed) if isinstance(allowed, str) else None
+    if use is None and "allowed-tools" in matter:
         return None, "its allowed-tools cannot be read, so it is not used"
     skill = Skill(
         name=name,
@@ -122,8 +123,7 @@ def _skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill 
         source=source,
         files=tuple(sorted(files.items())),
     )
-    if allowed is None:
+    if use is None:
         return skill, ""
-    use = skill_use(name, allowed)
     note = f"patterns in allowed-tools are not applied, {', '.join(use.asks)} asks instead" if use.asks else ""
     return replace(skill, use=use), note

@@ -26,13 +26,17 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Names of tools in skills that were written for other programs."""
 _ENTRY = re.compile(r"([^\s,()]+)(\([^)]*\))?")
+_LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
 
 
-def skill_use(name: str, allowed: str) -> SkillUse:
+def skill_use(name: str, allowed: str) -> SkillUse | None:
     """Read ``allowed-tools``: names separated by spaces or commas, each perhaps with a pattern.
 
-    Patterns of other programs are not applied. A tool with one asks before each call instead.
+    Patterns of other programs are not applied. A tool with one asks before each call instead. None: it holds something
+    else, which may be half of a pattern.
     """
+    if not _LIST.fullmatch(allowed):
+        return None
     tools: dict[str, bool] = {}
     for word, pattern in _ENTRY.findall(allowed):
         tool = OTHER_NAMES.get(word, tool_name(word))

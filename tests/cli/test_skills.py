@@ -98,6 +98,15 @@ def test_a_pattern_of_another_program_asks_and_the_narrowing_survives_a_pause(
         ({"a/SKILL.md": "---\nname: a\n---\nx"}, "it needs a description"),
         ({"a/SKILL.md": skill("a", more="allowed-tools: {Read: true}\n")}, "allowed-tools cannot be read"),
         ({"a/SKILL.md": skill("a", more="allowed-tools:\n")}, "allowed-tools cannot be read"),
+        ({"a/SKILL.md": skill("a", more="allowed-tools: Bash (git:*)\n")}, "allowed-tools cannot be read"),
+        *[
+            pytest.param(
+                {"a/SKILL.md": skill("a", more=f"allowed-tools: {entry}\n")},
+                "allowed-tools cannot be read",
+                marks=pytest.mark.more,
+            )
+            for entry in ("Read, Bash(git:*", "Bash\u00a0(git:*)", "Bash(git (x):*)", "Bash)", "Bash(git)(x)")
+        ],
         ({"a/skill.txt": "x"}, "it has no SKILL.md"),
     ],
 )
