@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import count
 
-from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.errors import ConfigError, UnreadableError
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import (
@@ -41,7 +41,8 @@ IMPORTED = "imported"
 """`decided_by` of an imported result."""
 
 _ADVICE = "Name a file that chatops sessions export --format jsonl wrote, OpenAI messages, or an Open WebUI export."
-_REASONING = re.compile(r'<details type="reasoning"[^>]*>\s*(?:<summary>.*?</summary>)?(.*?)</details>\s*', re.DOTALL)
+_REASONING = '<details type="reasoning"'
+_END = "</details>"
 
 _Object = dict[str, JsonValue]
 _Values = Sequence[tuple[int, _Object]]
@@ -90,8 +91,8 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -
 def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
     """Return the objects of a file with their lines: those of one JSON array, the only one, or one per line."""
     try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
+        whole = parsed(text)
+    except ValueError:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [(number, _object(_parsed(line, source, number), source, number)) for number, line in lines]
     many = whole if isinstance(whole, list) else [whole]
@@ -100,10 +101,9 @@ def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
 
 def _parsed(line: str, source: str, number: int) -> JsonValue:
     try:
-        value: JsonValue = json.loads(line)
-    except (ValueError, RecursionError):
+        return parsed(line)
+    except ValueError:
         raise _refused(source, number, "is not JSON") from None
-    return value
 
 
 def _object(value: JsonValue, source: str, line: int) -> _Object:
@@ -302,12 +302,24 @@ def _with_reasoning(message: Message) -> Message:
     """Move the reasoning, which Open WebUI folds into the text as HTML, to its own field."""
     if not isinstance(message, AssistantMessage):
         return message
-    thoughts = [
-        re.sub(r"^(?:&gt;|>) ?", "", found, flags=re.MULTILINE).strip() for found in _REASONING.findall(message.text)
-    ]
-    return replace(
-        message, text=_REASONING.sub("", message.text), reasoning="\n\n".join((message.reasoning, *thoughts)).strip()
-    )
+    text, found = _without_reasoning(message.text)
+    thoughts = [re.sub(r"^(?:&gt;|>) ?", "", one, flags=re.MULTILINE).strip() for one in found]
+    return replace(message, text=text, reasoning="\n\n".join((message.reasoning, *thoughts)).strip())
+
+
+def _without_reasoning(text: str) -> tuple[str, list[str]]:
+    """Return a text without its reasoning, and that. A pattern would take time in the cube of the length."""
+    rest, found, at = "", list[str](), 0
+    while (begin := text.find(_REASONING, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
+        inside = text[begin + len(_REASONING) : end].partition(">")[2].lstrip()
+        if inside.startswith("<summary>") and "</summary>" in inside:
+            inside = inside.partition("</summary>")[2]
+        found.append(inside)
+        rest += text[at:begin]
+        at = end + len(_END)
+        while text[at : at + 1].isspace():
+            at += 1
+    return rest + text[at:], found
 
 
 def _title(value: JsonValue) -> str:

@@ -97,6 +97,13 @@ def test_an_open_webui_export_becomes_a_session_with_the_branch_that_was_shown(c
     assert (listed["title"], listed["messages"], listed["role"]) == ("Old title", 3, "assistant")
 
 
+@pytest.mark.more
+def test_folded_reasoning_without_end_is_read_in_linear_time(chatops: CommandLine) -> None:
+    text = '<details type="reasoning"><summary></summary>' * 20_000
+    chat = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": text}]}
+    assert imported(chatops, json.dumps([{"chat": chat}]))[-1]["text"] == text
+
+
 def test_an_imported_session_continues(chatops: CommandLine) -> None:
     imported(chatops, json.dumps(OPENAI))
     again = chatops("-p", "read note.txt", "-c", "--output-format", "json").json
@@ -133,6 +140,8 @@ def test_an_export_comes_back_without_its_decisions_and_notices(chatops: Command
         ('{"format": "chatops-session", "version": 1}\n{"kind": "user"}', [], "line 2, is not a message"),
         ('{"chat": 3}', ["--format", "openwebui"], "is not an export of Open WebUI"),
         ("[" * 100_000, [], "is not JSON"),
+        ('{"role": "user", "content": "x"}\n{"role": "user", "content": NaN}', [], "line 2, is not JSON"),
+        ('{"role": "assistant", "tool_calls": [{"id": "1", "function": {"arguments": {"a": 1e999}}}]}', [], "not JSON"),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_named_with_the_line(
