@@ -158,6 +158,11 @@ class Server:
                     if self.status.state in (ServerState.OFF, ServerState.FAILED):
                         self._settled.clear()
                         self.wake()
+                    elif self.status.state is ServerState.READY and (
+                        self._connection is None or self._connection.lost.is_set()
+                    ):
+                        # The owner is about to notice.
+                        self._settled.clear()
                     await self._settled.wait()
                     if self._connection is not None and not self._connection.lost.is_set():
                         return self._connection

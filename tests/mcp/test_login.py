@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.tools import CallFacts, Outcome, definition_of
 from chatops.mcp.server import ServerState
 from chatops.mcp.servers import Servers
 from tests.mcp.conftest import World
@@ -94,8 +95,15 @@ async def test_a_token_is_renewed_when_it_ends_or_is_refused(world: World, accou
         assert accounts.paths(accounts.issuer) == ["/token", "/token"]
     renewed = json.loads(stored(world).read_text())["tokens"]["access_token"]
     assert renewed in accounts.access
-    accounts.access.clear()
-    accounts.refresh.clear()
+    async with world.servers(w=entry(accounts)) as servers:
+        accounts.access.clear()
+        accounts.refresh.clear()
+        found = servers.get("w__whoami")
+        assert found is not None
+        facts = CallFacts(arguments="{}", definition=definition_of(found.spec))
+        assert (await found.run(facts, world.context())).outcome is Outcome.UNKNOWN
+        await servers.settle()
+        assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
     accounts.seen.clear()
     async with world.servers(w=entry(accounts)) as servers:
         assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"

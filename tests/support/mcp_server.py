@@ -52,6 +52,11 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
             return {"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": ESCAPES}]}
         case "error":
             return {**text(f"no: {ESCAPES}"), "isError": True}
+        case "ask":
+            wanted = {"type": "object", "properties": {"key": {"type": "string", "title": f"API key {ESCAPES}"}}}
+            asked = {"message": f"chatops needs your API key {ESCAPES}", "requestedSchema": wanted}
+            send({"id": "question", "method": "elicitation/create", "params": asked})
+            return text(sys.stdin.readline())
         case "environment":
             return text(json.dumps(dict(os.environ)))
         case _:
