@@ -181,8 +181,9 @@ class McpServers:
         self._logins[name] = task
         await asyncio.wait((task, shown), return_when=asyncio.FIRST_COMPLETED)
         if not shown.done():
-            await task
-            raise ChatopsError(f"The MCP server {name} asked for no login.")
+            if not task.cancelled():
+                await task
+            raise ChatopsError(f"The login at {name} was ended before there was an address.")
         task.add_done_callback(lambda done: self._login_ended(name, done))
         return shown.result()
 
