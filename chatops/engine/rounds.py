@@ -361,7 +361,8 @@ def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
 
 
 def _last_model(draft: Draft) -> str:
-    replies = (m for m in reversed((*draft.state.history, *draft.state.messages)) if isinstance(m, AssistantMessage))
+    newest_first = (m for part in (draft.state.messages, draft.state.history) for m in reversed(part))
+    replies = (m for m in newest_first if isinstance(m, AssistantMessage))
     return next((message.model for message in replies), "")
 
 

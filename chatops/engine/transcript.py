@@ -94,21 +94,38 @@ def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (told, taken, *messages[at + 1 :])
 
 
-def _has(kind: type[Message], messages: Sequence[Message]) -> bool:
-    """Return True if one of `messages` is of this kind. There may be ten thousand, and each request asks."""
-    return kind in set(map(type, messages))
+def _has(kind: type[Message], messages: tuple[Message, ...]) -> bool:
+    """Return True if one of `messages`, of which there may be ten thousand, is of this kind."""
+    return not _all_plain(messages) and kind in set(map(type, messages))
+
+
+def _all_plain(messages: tuple[Message, ...]) -> bool:
+    """Return True if no message is a summary, a notice or private. The plain ones of the last call are known."""
+    known = _plain[0]
+    for message in messages[len(known) if messages[: len(known)] == known else 0 :]:
+        private = isinstance(message, UserMessage) and message.private
+        if private or isinstance(message, SummaryMessage | NoticeMessage):
+            return False
+    _plain[0] = messages
+    return True
+
+
+_plain: list[tuple[Message, ...]] = [()]
+"""The messages that `_all_plain` has found plain last."""
 
 
 def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` without the private commands of the user, their calls and results."""
+    if _all_plain(messages):
+        return messages
     private = {one.id.rpartition(".m")[0] for one in messages if type(one) is UserMessage and one.private}
     return tuple(one for one in messages if one.id.rpartition(".m")[0] not in private) if private else messages
 
 
-def with_notes(messages: Sequence[Message]) -> tuple[Message, ...]:
+def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
     if not _has(NoticeMessage, messages):
-        return tuple(messages)
+        return messages
     told: list[Message] = []
     notes: list[NoticeMessage] = []
     for message in messages:

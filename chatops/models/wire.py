@@ -267,7 +267,9 @@ class MessageEncoder:
                 case _:
                     assert_never(message)
         first = [encode({"role": "system", "content": system})] if system.strip() else []
-        return b"[" + b",".join(first + fragments) + b"]"
+        # Joined in one go, because each step copies the whole history.
+        parts = [part for fragment in first + fragments for part in (b",", fragment)]
+        return b"".join((b"[", *parts[1:], b"]"))
 
     def _keep(
         self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], given: Mapping[CallId, int]
@@ -397,4 +399,5 @@ def _tool(tool: ToolSpec) -> bytes:
 
 def join_body(fields: Mapping[str, bytes]) -> bytes:
     """Return a JSON object made of values that are already JSON, in the given order."""
-    return b"{" + b",".join(encode(name) + b":" + value for name, value in fields.items()) + b"}"
+    parts = [part for name, value in fields.items() for part in (b",", encode(name), b":", value)]
+    return b"".join((b"{", *parts[1:], b"}"))

@@ -1,13 +1,21 @@
 """What is left out of a request: decided once, and the same in every later request."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.messages import (
+    AssistantMessage,
+    Message,
+    NoticeMessage,
+    SummaryMessage,
+    ToolMessage,
+    UserMessage,
+)
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import Outcome, ToolCall
-from chatops.engine.transcript import budget, fit
+from chatops.engine.transcript import budget, fit, from_summary, shared, with_notes
 
 MODEL = ModelTarget(name="m", context_window=8_000)
 SIZES = st.lists(
@@ -99,3 +107,21 @@ def test_a_result_that_would_not_get_smaller_stays_as_it_is() -> None:
     messages = requests_of([(40_000, [420], 0)])[1]
     fitted = fit(messages, system="s", tools=(), model=MODEL)
     assert (fitted.messages, fitted.elided, fitted.given_up) == (tuple(messages), 0, ())
+
+
+@pytest.mark.parametrize("odd", ["private", "note", "summary"])
+def test_what_comes_after_plain_messages_is_looked_at(odd: str) -> None:
+    plain: tuple[Message, ...] = tuple(UserMessage(id=MessageId(f"s.{number}.m1"), text="hello") for number in range(3))
+    assert shared(from_summary(with_notes(plain))) == plain
+    kinds: dict[str, Message] = {
+        "private": UserMessage(id=MessageId("s.9.m1"), text="!!ls", private=True),
+        "note": NoticeMessage(id=MessageId("s.9.m1"), text="Time has passed.", for_model=True),
+        "summary": SummaryMessage(id=MessageId("s.9.m1"), text="They said hello.", replaces=3),
+    }
+    sent = shared(from_summary(with_notes((*plain, kinds[odd]))))
+    if odd == "private":
+        assert sent == plain
+    else:
+        assert kinds[odd] not in sent
+        assert sent != plain
+    assert shared(from_summary(with_notes(plain))) == plain
