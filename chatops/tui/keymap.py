@@ -107,12 +107,21 @@ class Keymap:
             return key
         return DEFAULTS[name] if key in self._meant else ""
 
-    def worded(self, text: str, *, every: bool = False) -> str:
-        """Return a text of the app with the keys in force, the first of each or `every` one."""
+    def worded(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
+        """Return a text of the app with the keys in force, the first of each or `every` one.
+
+        In a dialog only some keys can be changed, as in `translated`.
+        """
         if not self._chosen:
             return text
+        kept = {shown(DEFAULTS[name]).lower() for name in self._chosen if in_dialog and name not in _EVERYWHERE}
         most = None if every else 1
-        return self._names.sub(lambda found: " / ".join(map(shown, self._new[found[0].lower()][:most])), text)
+
+        def new(found: re.Match[str]) -> str:
+            key = found[0].lower()
+            return found[0] if key in kept else " / ".join(map(shown, self._new[key][:most]))
+
+        return self._names.sub(new, text)
 
 
 def _read(key: str, name: str) -> str:
@@ -143,6 +152,6 @@ def use(keymap: Keymap) -> None:
     _in_force[0] = keymap
 
 
-def worded(text: str, *, every: bool = False) -> str:
+def worded(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
     """Return a text of the app, which names default keys, with the keys in force."""
-    return _in_force[0].worded(text, every=every)
+    return _in_force[0].worded(text, every=every, in_dialog=in_dialog)

@@ -147,9 +147,10 @@ _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))
 
 
 def wrapped_legend(text: str, width: int) -> Content:
-    """Return the legend in lines of at most `width` cells, broken between entries where that is possible."""
-    lines = [line for part in worded(text).split("\n") for line in _packed(part, width)]
-    return Content("\n").join(legend("\n".join(lines)).wrap(max(1, width)))
+    """Return a dialog's legend in lines of at most `width` cells, broken between entries where that is possible."""
+    parts = worded(text, in_dialog=True).split("\n")
+    lines = [line for part in parts for line in _packed(part, width)]
+    return Content("\n").join(_with_bold_keys("\n".join(lines)).wrap(max(1, width)))
 
 
 def _packed(text: str, width: int) -> Iterator[str]:
@@ -170,7 +171,10 @@ def legend(text: str) -> Content:
 
     Bold is also visible on terminals without colours.
     """
-    text = worded(text)
+    return _with_bold_keys(worded(text))
+
+
+def _with_bold_keys(text: str) -> Content:
     content = Content(text)
     for found in _KEYS.finditer(text):
         content = content.stylize("bold", found.start(), found.end())

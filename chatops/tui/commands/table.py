@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memory, revision, search, skills
@@ -175,7 +176,8 @@ def help_text(*, first: KeyGroup = "message") -> str:
     """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
     for group in (first, *(one for one in KEY_GROUPS if one != first)):
-        rows = [(worded(one.keys, every=True), worded(one.does)) for one in KEYS if one.group == group]
+        wording = partial(worded, in_dialog=group not in ("message", "chat"))
+        rows = [(wording(one.keys, every=True), wording(one.does)) for one in KEYS if one.group == group]
         lines += [KEY_GROUPS[group], *_table(rows), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])

@@ -1,13 +1,17 @@
 """Keys that the user has changed: what they do, what the screen says of them, and what is refused."""
 
+from collections.abc import Iterator
+
 import pytest
 from textual.binding import Binding
 
 from chatops.domain.errors import ConfigError
 from chatops.tui.app import ChatopsApp
+from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.keymap import DEFAULTS, Keymap
+from chatops.tui.keymap import DEFAULTS, Keymap, use
+from chatops.tui.keys import legend, wrapped_legend
 from chatops.tui.screens.chat import ChatScreen
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import stage
@@ -73,6 +77,28 @@ def test_two_ids_can_change_places() -> None:
     keymap = Keymap({"role": ["ctrl+g"], "pending": ["Ctrl+R"]})
     assert keymap.translated("ctrl+g", in_dialog=False) == "ctrl+r"
     assert keymap.worded("ctrl+g, ctrl+r, Ctrl+Rx") == "ctrl+r, ctrl+g, Ctrl+Rx"
+
+
+@pytest.mark.usefixtures("swapped")
+def test_a_legend_names_swapped_keys_once_and_keys_of_dialogs_stay() -> None:
+    assert legend("ctrl+g pending   ctrl+r role").plain == "ctrl+r pending   ctrl+g role"
+    keys = "ctrl+s checks them   shift+Tab previous   ctrl+q quit"
+    assert legend(keys).plain == "ctrl+x checks them   F6 previous   ctrl+k quit"
+    assert wrapped_legend(keys, 80).plain == "ctrl+s checks them   shift+Tab previous   ctrl+k quit"
+    assert "  Tab, shift+Tab, Left, Right " in help_text()
+
+
+@pytest.mark.usefixtures("swapped")
+def test_a_wrapped_legend_puts_the_users_keys_in_once() -> None:
+    assert wrapped_legend("F1 help   ctrl+c stop", 80).plain == "ctrl+c help   F1 stop"
+
+
+@pytest.fixture
+def swapped() -> Iterator[None]:
+    changes = {"role": ["ctrl+g"], "pending": ["ctrl+r"], "correct": ["ctrl+x"], "next-role": ["f6"]}
+    use(Keymap({**changes, "quit": ["ctrl+k"], "help": ["ctrl+c"], "interrupt": ["f1"]}))
+    yield
+    use(Keymap())
 
 
 async def test_a_refused_keymap_is_named_and_the_default_keys_hold() -> None:
