@@ -75,6 +75,8 @@ class SessionRow:
     """The calls that wait for a decision, such as ``shell_exec (git push)``."""
     copy_of: str = ""
     """Title and time of the session that it is a copy of; empty for an original."""
+    source: str = ""
+    """Id of the session that it is a copy of; empty for an original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,10 @@ class HitRow:
     when: str
     text: str
     """The whole message, or the title."""
+    message_id: str = ""
+    """The message, which copies of the session share; empty for a title."""
+    is_copy: bool = False
+    """True if the session is a copy of another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

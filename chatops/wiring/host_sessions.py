@@ -67,6 +67,8 @@ class HostSessions(HostRuns):
                 title=hit.session.title or NO_TITLE,
                 when=changed_at(hit.session),
                 text=hit.text,
+                message_id=hit.message_id or "",
+                is_copy=hit.session.forked_from is not None,
             )
             for hit in hits
         ]
@@ -144,6 +146,7 @@ class HostSessions(HostRuns):
                 role=info.role,
                 asks=tuple(asks.get(info.id, ())),
                 copy_of=_origin(info, known.get(info.forked_from) if info.forked_from else None),
+                source=info.forked_from or "",
             )
             for info in found
         ]

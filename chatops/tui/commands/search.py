@@ -1,9 +1,12 @@
 """The command that finds a text in all sessions of the workspace and shows it where it was said."""
 
+from collections.abc import Sequence
+
 from chatops.domain.wording import excerpt
 from chatops.tui.commands.handlers import resume
 from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Replies
 from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.host import HitRow
 
 _AROUND = 24
 _TITLE = 24
@@ -15,13 +18,17 @@ async def search(context: Context, argument: str) -> Replies:
     if not argument:
         return (Notify("Write what to search for after the command: /search invoice"),)
     slow = [Notify(note)] if (note := context.host.search_note()) else []
-    hits = await context.host.search(argument)
+    hits = _each_once(await context.host.search(argument))
     if not hits:
         return (*slow, Notify(f"No session of this workspace contains {argument!r}."))
     choices = [
         Choice(
             key=str(index),
-            text=columns((hit.title, _TITLE), (hit.when, 15), (excerpt(hit.text, argument, around=_AROUND), _TEXT)),
+            text=columns(
+                (f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE),
+                (hit.when, 15),
+                (excerpt(hit.text, argument, around=_AROUND), _TEXT),
+            ),
             find=f"{hit.title} {hit.text}",
             preview=hit.text,
         )
@@ -36,3 +43,11 @@ async def search(context: Context, argument: str) -> Replies:
         return (*await resume(then, hit.session_id), found)
 
     return (*slow, Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen))
+
+
+def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:
+    """Return each message in one session only: of a session and its copies, in the one used last."""
+    found: dict[str, HitRow] = {}
+    for hit in hits:
+        found.setdefault(hit.message_id or f"title {hit.session_id}", hit)
+    return list(found.values())

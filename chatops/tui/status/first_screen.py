@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from chatops.tui.host import Host, SessionRow
 
 _LEAST_HEIGHT, _ROOMY_HEIGHT = 18, 28
-"""Lines of the window from which on the screen is shown, and from which on in full."""
+"""Lines of the window from which on more is shown than name, folder and model, and from which on all of it."""
+_ESSENTIAL = 4
+"""Lines that name the program, the folder and the model."""
 _WIDEST = 100
 _READABLE = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
 _NO_TIP = "what can you help me with?"
@@ -37,14 +39,29 @@ class FirstFacts:
     tools: Sequence[str] = ()
     """The tools of the role."""
     open: Sequence["SessionRow"] = ()
-    """Sessions of this workspace, those with pending approvals first."""
+    """Sessions of this workspace, those with pending approvals first. Of a session and its copies only the newest."""
 
 
 def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"]) -> FirstFacts:
     """Return the facts for a role; `rows` are the sessions of this workspace."""
     tools = next((row.tools for row in host.roles() if row.name == role), ())
     # What waits for the user comes first.
-    return FirstFacts(role=role, tools=tools, open=sorted(rows, key=lambda row: not row.pending))
+    return FirstFacts(role=role, tools=tools, open=sorted(_newest(rows), key=lambda row: not row.pending))
+
+
+def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
+    """Return those of `rows`, newest first, that are no other version of an earlier row; all with pending calls."""
+    sources = {str(row.id): row.source for row in rows}
+    found: list[SessionRow] = []
+    seen: set[str] = set()
+    for row in rows:
+        chain = [str(row.id)]
+        while (source := sources.get(chain[-1], "")) and source not in chain:
+            chain.append(source)
+        if row.pending or chain[-1] not in seen:
+            found.append(row)
+        seen.add(chain[-1])
+    return found
 
 
 class FirstScreen(ErrorBoundary, Static):
@@ -66,10 +83,12 @@ class FirstScreen(ErrorBoundary, Static):
     def show(
         self, snapshot: "Snapshot", facts: FirstFacts, *, colours: Mapping[str, str], width: int, height: int
     ) -> None:
-        """Show the lines that fit into a window of this size; none in a low one."""
-        self.display = height >= _LEAST_HEIGHT
+        """Show the lines that fit into a window of this size."""
+        self.display = True
         room, roomy = min(width - 4, _WIDEST), height >= _ROOMY_HEIGHT
         lines, self._tips = first_lines(snapshot, facts, colour=colours.get(facts.role, ""), width=room, roomy=roomy)
+        if height < _LEAST_HEIGHT:
+            lines, self._tips = [line for line in lines[:_ESSENTIAL] if line.plain], {}
         self.update(Content("\n").join(lines))
 
     def hide(self) -> None:
@@ -136,13 +155,16 @@ def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
         title = Content.assemble(
             ("Open   " if number == 0 else " " * 7, "$text-muted"),
             (pending, "bold $text-warning"),
-            cut(_line(row.title), most=room),
+            cut(f"{'↳ ' if row.source else ''}{_line(row.title)}", most=room),
         )
         lines.append(_apart(title, when, width))
     return lines
 
 
 def _apart(left: Content, right: Content, width: int) -> Content:
+    """Return `left` and `right` at the ends of a line, or `left` alone where both do not fit."""
+    if left.cell_length + 2 + right.cell_length > width:
+        return left
     return Content.assemble(left, " " * max(2, width - left.cell_length - right.cell_length), right)
 
 

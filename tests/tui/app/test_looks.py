@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.events import CallProposed, TextDelta, ToolOutput, ToolStarted, TurnStatus
-from chatops.domain.ids import CallId, MessageId
+from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.tools import ToolCall
 from chatops.domain.usage import Usage
 from chatops.tui.host import SessionRow
-from chatops.tui.status.first_screen import FirstFacts, first_lines
+from chatops.tui.status.first_screen import FirstFacts, first_facts, first_lines
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
 from tests.tui.app.looks import messages
@@ -244,3 +244,21 @@ def test_the_first_screen_suggests_what_the_role_can_do_here(tmp_path: Path) -> 
     assert tips("file_list", "file_read") == ["list .", "read README.rst"]
     assert tips("shell_exec") == ["run `git status`"]
     assert tips() == ["what can you help me with?"]
+
+
+def test_the_first_screen_names_of_a_session_and_its_copies_only_the_newest() -> None:
+    def row(name: str, source: str = "", pending: int = 0) -> SessionRow:
+        return SessionRow(id=SessionId(name), title=name, when="", messages=2, source=source, pending=pending)
+
+    rows = [row("copy2", "copy1"), row("other"), row("copy1", "first", pending=1), row("first")]
+    assert [one.id for one in first_facts(FakeHost(), "coder", rows).open] == ["copy1", "copy2", "other"]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("size", [(40, 12), (40, 14), (80, 16)])
+async def test_a_low_window_names_program_folder_and_model_on_the_first_screen(size: tuple[int, int]) -> None:
+    session = FakeSession()
+    session.change(messages=(), status=None, workspace="/srv/shop")
+    async with stage(session, size=size) as running:
+        for text in ("chatops ", "/srv/shop", "Qwen 3"):
+            assert text in running.text, running.text
