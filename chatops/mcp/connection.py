@@ -25,7 +25,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
 from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerProcess, ServerStartError, Surroundings, running
-from chatops.mcp.stdio import stdio_transport
+from chatops.mcp.stdio import UNREADABLE, stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
 from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
@@ -51,6 +51,10 @@ Progress = Callable[[float, float | None, str], None]
 
 class LostError(Exception):
     """Raised if the connection ended during a call: it is not known whether the call took effect."""
+
+
+class AnswerError(Exception):
+    """Raised if the server's answer cannot be read: it is not known whether the call took effect."""
 
 
 class CallError(Exception):
@@ -95,7 +99,7 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Any], *, shown: Progress) -> types.CallToolResult:
         """Call a tool once, without a time limit. `shown` gets its progress.
 
-        Raises CallError, LostError.
+        Raises AnswerError, CallError, LostError.
         """
 
         async def forward(progress: float, total: float | None, message: str | None) -> None:
@@ -109,6 +113,8 @@ class Connection:
             if self.lost.is_set() or error.code == types.CONNECTION_CLOSED:
                 self.lost.set()
                 raise LostError from error
+            if error.code == UNREADABLE:
+                raise AnswerError from error
             if self.origin is not None and self.origin.last_status == _SESSION_ENDED:
                 self.lost.set()
             raise CallError(visible(error.message, limit=_REASON)) from error

@@ -4,6 +4,7 @@ The SDK's own transport starts the process itself, without a sandbox and a limit
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MOST_UNREADABLE = 100
 """Most lines that are no messages. A server that writes more of them ends."""
+UNREADABLE = -32_099
+"""Code of the error that stands for an answer that is not JSON by the standard."""
 
 
 @asynccontextmanager
@@ -44,7 +47,9 @@ async def stdio_transport(
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     unreadable += bool(line.strip())
-                    continue
+                    if (answer := _unreadable_answer(line)) is None:
+                        continue
+                    message = answer
                 try:
                     await received.send(SessionMessage(message))
                 except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -74,6 +79,19 @@ async def stdio_transport(
             incoming.close()
             outgoing.close()
             tasks.cancel_scope.cancel()
+
+
+def _unreadable_answer(line: bytes) -> types.JSONRPCError | None:
+    """Return an error to stand for an unreadable answer, so that its request ends; None: it names no request."""
+    try:
+        answer = json.loads(line)  # It takes lone surrogates, too.
+    except (ValueError, RecursionError):
+        return None
+    request = answer.get("id") if isinstance(answer, dict) and "method" not in answer else None
+    if isinstance(request, bool) or not isinstance(request, int | str):
+        return None
+    error = types.ErrorData(code=UNREADABLE, message="its answer is not valid JSON")
+    return types.JSONRPCError(jsonrpc="2.0", id=request, error=error)
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:

@@ -93,7 +93,7 @@ class ServerTool:
         # The definition is part of what was approved. The folder and level of the process are, too.
         if found is None or definition_of(found.spec) != facts.definition or connection.sandbox != facts.sandbox:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
-        from chatops.mcp.connection import CallError, LostError
+        from chatops.mcp.connection import AnswerError, CallError, LostError
         from chatops.mcp.content import as_result
 
         await self.server.used(found)
@@ -109,6 +109,8 @@ class ServerTool:
             return _unknown("Stopped by the user while the server worked on it.")
         except LostError:
             return _unknown(f"The connection to the MCP server {self.server.spec.name} was lost during the call.")
+        except AnswerError:
+            return _unknown("The answer of the server cannot be read.")
         except CallError as error:
             raise ToolFailedError(f"The server refused the call: {error}") from error
         finally:

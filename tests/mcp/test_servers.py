@@ -48,6 +48,17 @@ async def test_a_call_that_is_never_answered_ends_at_our_limit(world: World) -> 
 
 
 @pytest.mark.more
+async def test_an_answer_that_cannot_be_read_ends_the_call_at_once(world: World) -> None:
+    world.lists(tool("surrogate"), tool("nan"), tool("echo"))
+    async with world.servers(h=entry()) as servers:
+        result = await world.run(servers, "h__surrogate", seconds=600.0)
+        assert result.outcome is Outcome.UNKNOWN
+        assert result.content.startswith("The answer of the server cannot be read.")
+        assert (await world.run(servers, "h__nan", seconds=600.0)).outcome is Outcome.SUCCESS
+        assert (await world.run(servers, "h__echo", text="x")).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.more
 async def test_a_call_that_the_user_stops_has_an_unknown_outcome(world: World) -> None:
     world.lists(tool("hang"))
     async with world.servers(h=entry()) as servers:

@@ -46,6 +46,10 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
                 send({"method": "notifications/progress", "params": note})
                 time.sleep(0.3)
             return text("done")
+        case "surrogate":
+            return text("\ud800")
+        case "nan":
+            return {**text("x"), "structuredContent": {"count": float("nan")}}
         case "structured":
             return {**text("{}"), "structuredContent": {"count": "many"}}
         case "image":
