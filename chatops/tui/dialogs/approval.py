@@ -228,7 +228,7 @@ class ApprovalScreen(GuardedDialog):
         elif key == "A":
             self._approve_rest()
         elif key in _APPROVING and not item.seen:
-            self.payload.page(1)
+            self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         elif item.pending.outcome_unknown:
             self._answer_unknown(item, key)

@@ -186,7 +186,7 @@ class ContainedScreen(GuardedDialog):
         elif self.too_small:
             self.show_note("Make the window larger: what cannot be shown cannot be applied.")
         elif not self._seen:
-            self.payload.page(1)
+            self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         elif not self._ticked:
             undo = "Nothing can be undone. d leaves the changes applied."
@@ -306,15 +306,16 @@ class ContainedScreen(GuardedDialog):
             rest = "d leave them applied   Esc later"
         if pending.denial is not None:
             return rest
-        below = self.payload.lines_below
+        skipped, below = self.payload.lines_skipped, self.payload.lines_below
+        left = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"
         able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
         apply = f"a apply {len(self._ticked)} of {able}"
         if self._undoes:
             apply = "a undo"
         if self.has_class("-narrow"):
-            first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{below} lines"
+            first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{skipped or below} lines"
             return f"{first}  {'Tab d Esc' if self._undoes else 'Space Tab d D Esc'}"
-        first = apply if self._seen else f"a scrolls, {plural(below, 'more line')} below"
+        first = apply if self._seen else f"a scrolls, {left}"
         ticks = "" if self._undoes else "   Space ticks"
         return f"{first}{ticks}   Tab next file\n{rest}\n| side by side   f full screen"
 

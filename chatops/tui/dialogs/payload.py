@@ -1,10 +1,11 @@
 """A scrollable view of what would run, drawn line by line: a megabyte is as cheap as one line.
 
-The view knows if the end of the payload has been on screen. An approval requires that.
+The view knows which lines have been on screen, and if the user has scrolled to the end. An approval requires that.
 """
 
 import io
 import textwrap
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, zip_longest
@@ -191,7 +192,7 @@ class PayloadView(ScrollView, can_focus=False):
     }
 
     end_seen: reactive[bool] = reactive(False, init=False)
-    """True if the last line of the payload is or was on screen since `show`."""
+    """True if the payload was on screen to its last line since `show`, without lines that a jump has skipped."""
 
     class Wrapped(Message):
         """Posted when the number of lines has changed with the width."""
@@ -207,7 +208,15 @@ class PayloadView(ScrollView, can_focus=False):
         super().__init__(id=id)
         self._description = Description(rows=(), payload=0)
         self._lines: list[_Line] = []
+        self._starts = [0]
+        """Index of the first line of each row, and the number of lines."""
         self._payload_lines = 0
+        self._shown = bytearray()
+        """1 for each line of the payload that was on screen or scrolled past, 0 for the others."""
+        self._top = 0
+        """The first line on screen when `_shown` was brought up to date."""
+        self._jumped = False
+        """True after a jump to a row, until `_look`: the lines between were not scrolled past."""
         self._wrapped_at = 0
         self._widest = 0
         self._key = ""
@@ -219,6 +228,8 @@ class PayloadView(ScrollView, can_focus=False):
         same = key == self._key
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
+        if not same or description.payload != self._description.payload or (self.end_seen and not seen):
+            self._shown, self._jumped = bytearray(), True
         if charset != "utf-8":
             rows = tuple(_shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
@@ -229,7 +240,7 @@ class PayloadView(ScrollView, can_focus=False):
             # Also for the same payload when it must be looked at again, as after an edit.
             self.end_seen = seen
         if not same:
-            self.scroll_to(0, 0, animate=False, force=True)
+            self.scroll_to(0, 0, animate=False, force=True, immediate=True)
         self.refresh()
         self.call_after_refresh(self._look)
 
@@ -238,6 +249,18 @@ class PayloadView(ScrollView, can_focus=False):
         """Payload lines below the last visible one."""
         visible = self.scrollable_content_region.height
         return max(0, self._payload_lines - (self.scroll_offset.y + visible))
+
+    @property
+    def lines_skipped(self) -> int:
+        """Payload lines above the first visible one that were not on screen, because a jump has skipped them."""
+        return self._shown[: self.scroll_offset.y].count(0)
+
+    def read_on(self) -> None:
+        """Scroll by one page, or back to the first line that a jump has skipped."""
+        if self.lines_skipped:
+            self._jump(self._shown.find(0))
+        else:
+            self.page(1)
 
     @property
     def total_lines(self) -> int:
@@ -251,9 +274,14 @@ class PayloadView(ScrollView, can_focus=False):
 
     def show_row(self, index: int) -> None:
         """Scroll so that a row of the description is at the top."""
-        width = max(1, self.scrollable_content_region.width)
-        y = sum(len(wrapped(row, width=width)) for row in self._description.rows[:index])
-        self.scroll_to(y=y, animate=False, force=True)
+        if index < len(self._starts):
+            self._jump(self._starts[index])
+
+    def _jump(self, y: int) -> None:
+        self._jumped = True
+        # At once: `_look` must not run between here and the move.
+        self.scroll_to(y=y, animate=False, force=True, immediate=True)
+        self.call_after_refresh(self._look)
 
     def page(self, by: int) -> None:
         """Scroll by one page without animation: a line counted as seen must have been drawn."""
@@ -310,18 +338,28 @@ class PayloadView(ScrollView, can_focus=False):
             spans = self._drawn[id(row)] = row.spans()
         return spans
 
+    def _rows_shown(self) -> int:
+        """Return how many rows from the first on were on screen."""
+        first = self._shown.find(0)
+        lines = len(self._shown) if first < 0 else first
+        return max(0, bisect_right(self._starts, lines) - 1)
+
     def _wrap(self) -> None:
+        """Break the rows into lines. Those at the top that were on screen stay marked as shown."""
         width = self.scrollable_content_region.width
         if width <= 0:
             return
         self._lines = []
         self._drawn.clear()
-        for index, row in enumerate(self._description.rows):
-            if index == self._description.payload:
-                self._payload_lines = len(self._lines)
+        before, self._starts, kept = self._starts, [], self._rows_shown()
+        for row in self._description.rows:
+            self._starts.append(len(self._lines))
             self._lines.extend(wrapped(row, width=width))
-        if self._description.payload >= len(self._description.rows):
-            self._payload_lines = len(self._lines)
+        self._starts.append(len(self._lines))
+        self._payload_lines = self._starts[min(self._description.payload, len(self._starts) - 1)]
+        if self._starts != before or len(self._shown) != self._payload_lines:
+            self._shown, self._jumped = bytearray(self._payload_lines), True
+            self._mark(0, self._starts[kept])
         self._wrapped_at = width
         self.virtual_size = Size(width, len(self._lines))
 
@@ -329,8 +367,19 @@ class PayloadView(ScrollView, can_focus=False):
         region: Region = self.scrollable_content_region
         if not self._key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
             return
+        top, height = self.scroll_offset.y, region.height
+        if not self.screen.is_active or self.end_seen:
+            return
+        # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
+        jumped = self._jumped or max(top, self._top) >= self._payload_lines
+        self._mark(top if jumped else min(top, self._top), (top if jumped else max(top, self._top)) + height)
+        self._top, self._jumped = top, False
         # Details may follow: what counts is the last line of the payload itself.
-        in_view = self.lines_below == 0 and self._payload_lines > self.scroll_offset.y
-        if self.screen.is_active and not self.end_seen and in_view:
+        if self._payload_lines > 0 and 0 not in self._shown:
             self.end_seen = True
             self.post_message(self.EndSeen(self._key))
+
+    def _mark(self, begin: int, end: int) -> None:
+        end = min(end, self._payload_lines)
+        if begin < end:
+            self._shown[begin:end] = b"\1" * (end - begin)

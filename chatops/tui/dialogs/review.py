@@ -94,7 +94,7 @@ class ReviewScreen(GuardedDialog):
         if self.too_small:
             self.show_note("Make the window larger: what is not shown cannot be accepted.")
         elif not self.payload.end_seen:
-            self.payload.page(1)
+            self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         else:
             self._send(Accept())

@@ -82,7 +82,7 @@ class TrustScreen(GuardedDialog):
         if self.too_small:
             self.show_note("Make the window larger: what is not shown cannot be trusted.")
         elif not self.payload.end_seen:
-            self.payload.page(1)
+            self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         else:
             self._send(trusted=True)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -121,6 +122,27 @@ async def test_nothing_is_applied_before_its_end_was_on_the_screen() -> None:
         assert not running.session.taken
         await running.press("end", "a")
         assert taken(running) == [Approved()]
+
+
+async def test_what_tab_skips_is_shown_before_anything_is_applied() -> None:
+    async with asked(size=(80, 18)) as running:
+        long = "".join(f"+line {number} of the file\n" for number in range(40))
+        diff = f"--- a/a.py\n+++ b/a.py\n@@ -0,0 +1,40 @@\n{long}"
+        changes = (replace(CHANGES[0], diff=diff), CHANGES[1])
+        assert isinstance(running.session, ContainedSession)
+        running.session.changes = replace(ContainedSession.changes, changes=changes)
+        facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 2}))
+        running.session.change(pending=(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-2"),))
+        running.app.screen.follow()  # type: ignore[attr-defined]
+        while "line 0 of the file" not in running.text:
+            await running.settle()
+        seen = {number for number in range(40) if f"line {number} of" in running.text}
+        await running.press("tab")
+        assert "lines above not shown" in running.text and "a.py" in running.text
+        while not running.session.taken:
+            await running.press("a")
+            seen |= {number for number in range(40) if f"line {number} of" in running.text}
+        assert len(seen) == 40
 
 
 async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
