@@ -40,7 +40,7 @@ async def ask_for_summary(
     async for event in models.stream(request):
         match event:
             case Replied(reply=reply) if reply.text.strip():
-                replaces = sum(1 for message in messages if isinstance(message, UserMessage | AssistantMessage))
+                replaces = sum(isinstance(one, UserMessage) or _says_something(one) for one in messages)
                 return SummaryMessage(
                     id=MessageId(""), text=reply.text.strip(), replaces=replaces, model=target.name, usage=reply.usage
                 )
@@ -51,3 +51,8 @@ async def ask_for_summary(
             case _:
                 pass
     raise ChatopsError("There is no summary: the reply did not end.", advice="Try again.")
+
+
+def _says_something(message: Message) -> bool:
+    """Return True for a reply with text; one that only calls tools is none that a user would count."""
+    return isinstance(message, AssistantMessage) and bool(message.text.strip())

@@ -91,6 +91,14 @@ async def test_what_cannot_be_read_at_a_glance_asks(tmp_path: Path, command: str
         assert not (tmp_path / "one").exists()
 
 
+@pytest.mark.more
+async def test_a_summary_counts_the_messages_that_a_user_sees(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.submit("list .")
+        await settled(session)
+        assert (await session.summarise("")).replaces == 2, "the question and the answer, not the call between them"
+
+
 async def test_a_role_without_the_shell_runs_nothing(tmp_path: Path) -> None:
     async with demo_session(tmp_path, role="researcher") as (_, session, _events):
         result = await run(session, "touch one")

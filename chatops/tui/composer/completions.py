@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
 
 MAX_SHOWN = 6
+_WIDEST = 24
+"""Cells of a text beside its note, so that a long syntax does not push the notes away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +52,19 @@ class Completions(ErrorBoundary, Static):
             self._draw()
 
     def _draw(self) -> None:
-        first = max(0, min(self._at - MAX_SHOWN + 1, len(self._items) - MAX_SHOWN))
-        shown = self._items[first : first + MAX_SHOWN]
-        width = max((len(item.text) for item in shown), default=0)
+        count = len(self._items)
+        # The last line counts where not all fit.
+        room = MAX_SHOWN if count <= MAX_SHOWN else MAX_SHOWN - 1
+        first = max(0, min(self._at - room + 1, count - room))
+        shown = self._items[first : first + room]
+        texts = [cut(item.text, most=_WIDEST) if item.note else item.text for item in shown]
+        width = min(max(map(cell_len, texts), default=0), _WIDEST)
         lines = []
-        for offset, item in enumerate(shown):
+        for offset, (item, shown_text) in enumerate(zip(shown, texts, strict=True)):
             here = first + offset == self._at
-            text = f"{'>' if here else ' '} {item.text.ljust(width)}  {item.note}".rstrip()
+            gap = " " * (width - cell_len(shown_text))
+            text = f"{'>' if here else ' '} {shown_text}{gap}  {item.note}".rstrip()
             lines.append(Content.styled(text, "bold" if here else ""))
+        if count > room:
+            lines.append(Content(f"  {self._at + 1} of {count}, Down for more"))
         self.update(Content("\n").join(lines))

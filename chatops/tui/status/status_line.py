@@ -94,12 +94,17 @@ def status_parts(
 
 def _spending(snapshot: "Snapshot", *, running: bool) -> str:
     """Return the cost of the session so far, else its tokens, which is all that is known without a price."""
-    from chatops.domain.events import TurnStatus  # not before the first paint
+    # Not before the first paint.
+    from chatops.domain.events import TurnStatus
+    from chatops.domain.messages import AssistantMessage
 
     usage = snapshot.usage
     if usage is None:
-        # A failed turn has no reply whose tokens could have been counted.
-        return "" if running or snapshot.status in (None, TurnStatus.FAILED) else "tokens unknown"
+        # A failed turn, a command of the user and an undo have no reply whose tokens could have been counted.
+        replied = any(
+            isinstance(one, AssistantMessage) and one.model and one.usage is None for one in snapshot.messages
+        )
+        return "" if running or not replied or snapshot.status is TurnStatus.FAILED else "tokens unknown"
     if usage.cost:
         return f"${usage.cost:.2f}" if usage.cost >= _CENT else f"${usage.cost:.4f}"
     return f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out"

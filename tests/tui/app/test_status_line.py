@@ -5,7 +5,8 @@ from dataclasses import replace
 from textual.app import App, ComposeResult
 
 from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
-from chatops.domain.ids import TurnId
+from chatops.domain.ids import MessageId, TurnId
+from chatops.domain.messages import AssistantMessage
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.usage import Usage
 from chatops.tui.status.status_line import Progress, StatusLine, fitted, status_parts
@@ -47,7 +48,11 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
     session = FakeSession()
     session.change(status=None, usage=None)
     assert "tokens" not in words(session)
-    session.change(status=TurnStatus.ANSWERED)
+    own = AssistantMessage(id=MessageId("s.1.m2"), text="")
+    counted = AssistantMessage(id=MessageId("t.1.m2"), text="Hi.", model="local", usage=Usage(input_tokens=1))
+    session.change(status=TurnStatus.ANSWERED, messages=(own, counted))
+    assert "tokens" not in words(session), "a command of the user, or a reply that was counted in another session"
+    session.change(messages=(own, AssistantMessage(id=MessageId("s.2.m2"), text="Hi.", model="local")))
     assert words(session).endswith("tokens unknown")
     assert "tokens" not in words(session, running=True)
     session.change(status=TurnStatus.FAILED)
