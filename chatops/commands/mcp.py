@@ -7,6 +7,7 @@ from chatops.commands.registry_edit import edit_registry, registry_of
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.domain.sanitize import reveal
 from chatops.headless.screen import table
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.wiring.app import App
@@ -152,7 +153,11 @@ def _check(arguments: Namespace) -> int:
         if arguments.output_format == "json":
             view.json(_json(status))
         else:
-            view.answer("\n".join(status_lines(status)))
+            said = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
+            lines = [*status_lines(status)]
+            for name in status.tools:
+                lines += ["", f"{name}:", *(f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))]
+            view.answer("\n".join(lines))
         return 0 if status.state is ServerState.READY else 1
 
     return with_app(arguments, work, via="headless")

@@ -66,13 +66,20 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
 
 @pytest.mark.more
 def test_a_check_connects_and_shows_everything_the_server_offers(chatops: CommandLine, world: World) -> None:
-    world.lists(tool("echo", "\x1b[2J"), tool("echo"))
+    world.lists(tool("echo", "Say it.\n\nd: ready\x1b[2J"), tool("echo"))
     file = world.workspace.parent / "r.json"
     file.write_text(json.dumps({"roles": {"a": {}}, "mcp_servers": {"h": entry(), "d": entry("dies")}}))
     checked = chatops("--registry", str(file), "mcp", "check", "h")
     assert checked.code == 0, checked.err
-    for expected in ("h: ready, protocol 2025-11-25", "tools: h__echo", "lists echo twice", "sandbox: "):
+    for expected in (
+        "h: ready, protocol 2025-11-25",
+        "tools: h__echo",
+        "lists echo twice",
+        "sandbox: ",
+        "  | Say it.\n  | \n  | d: ready",
+    ):
         assert expected in checked.out
+    assert "\x1b" not in checked.out
     failed = chatops("--registry", str(file), "mcp", "check", "d")
     assert failed.code == 1
     assert "no licence" in failed.out
