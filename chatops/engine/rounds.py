@@ -398,7 +398,8 @@ def _content(draft: Draft, status: Settled, *, was_edited: bool) -> str:
     content = status.result.content or feedback.EMPTY_RESULT
     if draft.state.contract is not None and status.result.outcome is Outcome.FAILED:
         content = f"{content}\n\n{feedback.GUIDANCE}"
-    return feedback.edited(status.arguments, content) if was_edited else content
+    ran = status.result.outcome not in (Outcome.DENIED, Outcome.INVALID)
+    return feedback.edited(status.arguments, content, ran=ran) if was_edited else content
 
 
 def count_round(draft: Draft, *, only_invalid: bool) -> None:

@@ -139,6 +139,17 @@ def test_edited_arguments_are_inspected_shown_again_and_run_as_edited() -> None:
     assert asked_for.calls[0].arguments == '{"n":1}'
 
 
+def test_a_call_that_was_edited_and_denied_is_not_said_to_have_run() -> None:
+    world = World.begin()
+    world.drain(reply(raw("run", '{"n":1}')))
+    world.decide(0, Edited(arguments='{"n":2}'))
+    world.drain()
+    world.decide(0, Rejected())
+    world.drain()
+    content = world.results()[0].content
+    assert "Denied by the user." in content and 'Not run with: {"n":2}' in content and "approving" not in content
+
+
 def test_an_edit_that_cannot_run_leaves_the_call_waiting_as_it_was() -> None:
     world = World.begin()
     world.drain(reply(raw("run", '{"n":1}')))

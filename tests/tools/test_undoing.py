@@ -8,8 +8,9 @@ import pytest
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
+from chatops.domain.tools import Outcome
 from chatops.tools.contained import applying, kept
-from chatops.tools.contained.apply_tool import directed
+from chatops.tools.contained.apply_tool import ApplyTool, directed
 from chatops.tools.contained.changes import ChangeList
 from chatops.tools.contained.folder import TurnFolder
 from chatops.tools.contained.freezing import frozen
@@ -108,6 +109,22 @@ async def test_a_file_changed_since_is_a_conflict_and_stays(scene: Scene) -> Non
     done = scene.undo()
     assert (done.done, list(done.left)) == (("b.txt",), ["a.txt"])
     assert (scene.text("a.txt"), scene.text("b.txt")) == ("mine", "one")
+
+
+@pytest.mark.parametrize(("only", "told"), [(None, "in conflict"), (["b.txt"], "Not chosen: c.txt.")])
+async def test_the_result_of_a_partial_undo_is_no_failure_and_names_what_stays(
+    scene: Scene, only: list[str] | None, told: str
+) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (scene.place / name).write_text("one")
+        await scene.write(name, "two")
+    (scene.place / "a.txt").write_text("mine")
+    folder, _, _ = scene.listed()
+    tool, context = ApplyTool(scene.data), context_for(scene.place)
+    arguments = {"turn": folder.path.name, "list": 1, "undo": True} | ({"only": only} if only is not None else {})
+    result = await tool.run(await inspected(tool, context, arguments), context)
+    assert result.outcome is Outcome.SUCCESS
+    assert told in result.content and "b.txt" in result.content
 
 
 async def test_what_someone_else_wrote_between_two_calls_is_not_lost(scene: Scene) -> None:

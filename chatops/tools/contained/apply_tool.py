@@ -91,7 +91,12 @@ class ApplyTool:
                 done = applying.apply(folder, changes, only, undo=undo)
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
-        return _told(done, undo=undo)
+        told = _told(done, undo=undo)
+        named = [shown(one.path) for one in changes.entries if only is not None and one.path not in {*only, *done.left}]
+        if not named:
+            return told
+        more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+        return replace(told, content=f"{told.content}\nNot chosen: {', '.join(named[:_MOST_NAMED])}{more}.")
 
     def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: bool) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
@@ -140,7 +145,7 @@ def _told(done: Applied, *, undo: bool) -> ToolResult:
     if done.left:
         lines.append(f"Left {len(done.left):,}, in conflict:")
         lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MOST_NAMED]]
-    outcome = Outcome.SUCCESS if not done.left else Outcome.FAILED
+    outcome = Outcome.SUCCESS if done.done or not done.left else Outcome.FAILED
     return ToolResult(outcome=outcome, content="\n".join(lines))
 
 

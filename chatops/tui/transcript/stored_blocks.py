@@ -142,7 +142,7 @@ def _cards(
                 tool=result.tool,
                 arguments=result.arguments,
                 outcome=result.outcome,
-                content=result.content.removeprefix(feedback.edited(result.arguments, "")),
+                content=_without_edit_note(result.content, result.arguments),
                 truncated=result.truncated,
                 duration_ms=result.duration_ms,
                 decided_by=result.decided_by,
@@ -154,6 +154,12 @@ def _cards(
             yield card
     if surplus:
         yield surplus_card(surplus[0].rpartition(".")[0], len(surplus))
+
+
+def _without_edit_note(content: str, arguments: str) -> str:
+    for ran in (True, False):
+        content = content.removeprefix(feedback.edited(arguments, "", ran=ran))
+    return content
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
