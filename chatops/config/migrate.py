@@ -27,7 +27,9 @@ _TOOLS = {"http_fetch": "web_fetch"}
 """Tools that have another name here."""
 _CLI = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
 """Commands of the model types that were other programs. Their names were models too, without an entry."""
-_LEVELS = {"admin": "admin", "user": "user"}
+_CONFIRM = ("confirm_allow", "confirm_deny")
+_DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
+_NOT_HERE = "gemini_cli cannot run here; choose another model."
 _NO_KEY = frozenset({"", "none"})
 
 _Object = dict[str, Json]
@@ -82,6 +84,7 @@ class _Converter:
         named = {model for role in roles.values() for model in role.values() if isinstance(model, str)}
         if "gemini_cli" in named and "gemini_cli" not in models:
             models["gemini_cli"] = {"type": "cli", "command": list[Json](_CLI["gemini_cli"])}
+            self.notes.append(_NOT_HERE)
         if "gemini_api" in named and "gemini_api" not in models:
             models["gemini_api"] = {"type": "gemini", "model_name": "gemini-flash-latest"}
             self.notes.append("gemini_api had no entry, so its model_name is a guess: gemini-flash-latest.")
@@ -106,6 +109,8 @@ class _Converter:
         new: _Object = {}
         if kind in _CLI:
             new = {"type": "cli", "command": list[Json](_CLI[str(kind)])}
+            if kind == "gemini_cli":
+                self.notes.append(_NOT_HERE if name == kind else f"{name}: {_NOT_HERE}")
         elif kind == "gemini_api":
             new = {"type": "gemini"}
         elif kind == "local_openai":
@@ -185,7 +190,7 @@ class _Converter:
     def user(self, path: tuple[str, ...], old: _Object) -> _Object:
         new: _Object = {}
         if (role := old.get("role", old.get("access_level"))) is not None:
-            new["access_level"] = _LEVELS.get(str(role), role)
+            new["access_level"] = role
         for key in _CONFIRM:
             if names := _names(old.get(key)):
                 new[key] = list[Json](self.renamed(names))
@@ -226,10 +231,6 @@ class _Converter:
         for key in old:
             if key not in known:
                 self.notes.append(f"{self.document.where((*path, key))}: left out; chatops has no such key.")
-
-
-_CONFIRM = ("confirm_allow", "confirm_deny")
-_DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
 
 
 def _names(value: Json) -> list[str]:

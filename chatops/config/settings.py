@@ -35,7 +35,7 @@ class UserSettings:
     turn_cost: bool = False
     """True to tell tokens and money after each turn."""
     problem: str = ""
-    """Reason that something in the file is not used, as a sentence; empty if all is used."""
+    """Why something in the file is not used, a sentence or two for each; empty if all is used."""
 
 
 def load_settings(path: Path) -> UserSettings:
@@ -44,25 +44,32 @@ def load_settings(path: Path) -> UserSettings:
         members = read_members(path)
     except ConfigError as error:
         return UserSettings(problem=f"{error} It is not used.")
-    theme, keys, problem = members.get("theme", ""), _keys(members.get("keys") or {}), ""
+    theme, keys, problems = members.get("theme", ""), _keys(members.get("keys") or {}), list[str]()
     if not isinstance(theme, str):
-        theme, problem = "", f"{path.name}: the theme has to be a name. It is not used."
+        theme = ""
+        problems.append("the theme has to be a name. It is not used.")
     if keys is None:
-        problem = f"{path.name}: keys has to map ids to keys, such as role: ctrl+e. The default keys are used."
+        problems.append("keys has to map ids to keys, such as role: ctrl+e. The default keys are used.")
     roles = members.get("favourite_roles") or []
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
-        roles, problem = [], f"{path.name}: favourite_roles has to be a list of names. It is not used."
+        roles = []
+        problems.append("favourite_roles has to be a list of names. It is not used.")
     notifications = members.get("notifications", True)
     if not isinstance(notifications, bool):
         # Whoever wrote it has most likely meant to switch them off.
-        notifications, problem = False, f"{path.name}: notifications has to be true or false. They are off."
+        notifications = False
+        problems.append("notifications has to be true or false. They are off.")
+    turn_cost = members.get("turn_cost", False)
+    if not isinstance(turn_cost, bool):
+        turn_cost = False
+        problems.append("turn_cost has to be true or false. It is off.")
     return UserSettings(
         theme=theme,
         keys=keys or {},
         favourite_roles=tuple(map(str, roles)),
         notifications=notifications,
-        turn_cost=members.get("turn_cost") is True,
-        problem=problem,
+        turn_cost=turn_cost,
+        problem=" ".join(f"{path.name}: {problem}" for problem in problems),
     )
 
 

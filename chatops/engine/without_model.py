@@ -42,8 +42,12 @@ def start_undo(
     grant: Grant,
     history: tuple[Message, ...],
     name: str,
+    text: str,
 ) -> TurnStep:
-    """Start a turn without a model that asks to take back what turns have changed; `name` is that of the list."""
+    """Start a turn without a model that asks to take back what turns have changed.
+
+    `name` is that of the list, and `text` the command of the user.
+    """
     end = Finished(result=TurnStatus.ANSWERED, answer="")
     blank = TurnState(
         turn_id=turn_id,
@@ -56,7 +60,6 @@ def start_undo(
         containment=Containment(name=name, kind=ContainmentKind.UNDO),
     )
     draft = Draft(blank)
-    text = "/contain undo"
     draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
     containment.put_apply_call(draft, end, {"turn": name, "undo": True})
     return draft.step()

@@ -327,10 +327,15 @@ class EventReader:
 
     def _refused(self, text: str, *, status: object) -> ModelFailure:
         shown, lower = plain_line(text, limit=300).rstrip("."), text.lower()
-        if status == 401 or any(word in lower for word in _REJECTED):
+        if isinstance(status, int):
+            rejected, limited = status in (401, 403), status in (429, 529)
+        else:
+            # The program gives no status if it failed before it asked the API: its words are all there is.
+            rejected = any(word in lower for word in _REJECTED)
+            limited = any(word in lower for word in _LIMITED)
+        if rejected:
             return self._failure(FailureKind.UNAUTHORIZED, f"is not logged in: {shown}", self._login)
-        kind = FailureKind.RATE_LIMITED if any(word in lower for word in _LIMITED) else FailureKind.SERVER_ERROR
-        return self._failure(kind, f"reports: {shown}")
+        return self._failure(FailureKind.RATE_LIMITED if limited else FailureKind.SERVER_ERROR, f"reports: {shown}")
 
     def _failure(self, kind: FailureKind, what: str, advice: str = "") -> ModelFailure:
         return ModelFailure(

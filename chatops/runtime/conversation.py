@@ -154,6 +154,7 @@ class Conversation:
                     grant=grant,
                     history=(),
                     name=listed.name,
+                    text="/undo",
                 )
 
             fork = partial(self._services.store.fork_session, info.id, before=before)

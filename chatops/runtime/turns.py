@@ -267,6 +267,7 @@ class Turns:
                 grant=grant,
                 history=self.history.messages,
                 name=name,
+                text="/contain undo",
             )
 
         await self.begin(info, self.settings, make)

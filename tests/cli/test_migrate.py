@@ -71,6 +71,7 @@ def test_version_2_is_migrated(chatops: CommandLine) -> None:
     assert "api_key_env" not in new["models"]["small"]
     assert new["models"]["flash"] == {"type": "gemini", "model_name": "gemini-2.5-flash"}
     assert new["models"]["gemini_cli"] == {"type": "cli", "command": ["gemini", "-p"]}
+    assert "gemini_cli cannot run here; choose another model." in notes
     assert new["roles"] == {
         "chat": {"primary": "claude_cli", "backup_1": "qwen"},
         "coder": {

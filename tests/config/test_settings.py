@@ -70,6 +70,15 @@ def test_a_file_that_cannot_be_changed_line_by_line_stays_as_it_is(text: str, tm
     assert path.read_text() == text
 
 
+def test_each_setting_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("theme: 3\nkeys: 4\nfavourite_roles: 5\nnotifications: 6\nturn_cost: 7\n")
+    found = load_settings(path)
+    assert not found.turn_cost
+    for said in ("the theme has", "keys has", "favourite_roles has", "notifications has", "turn_cost has to be true"):
+        assert f"settings.yaml: {said}" in found.problem
+
+
 def test_favourite_roles_are_a_list_of_names(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("favourite_roles: [coder, reviewer]\n")

@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Decision, Edited, Principal, Rejected
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import NoticeMessage
 from chatops.domain.model import ModelReply, ModelTarget
@@ -264,9 +264,20 @@ class Undo(Turn):
 
     def __init__(self) -> None:
         self.step = start_undo(
-            turn_id=TurnId("s.2"), session_id=SessionId("s"), parent_id=None, grant=grant(), history=(), name="s.1.c0"
+            turn_id=TurnId("s.2"),
+            session_id=SessionId("s"),
+            parent_id=None,
+            grant=grant(),
+            history=(),
+            name="s.1.c0",
+            text="/undo",
         )
+        self.started = self.step.events
         self.inspected(hashes=("changes 1",))
+
+
+def test_an_undo_is_recorded_with_what_the_user_typed() -> None:
+    assert [event.text for event in Undo().started if isinstance(event, TurnStarted)] == ["/undo"]
 
 
 def test_an_undo_is_not_sent_back_nor_done_in_part() -> None:
