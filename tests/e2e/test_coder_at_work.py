@@ -5,6 +5,7 @@ registry names in `sandbox.hosts`.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.installation import APPROVE, ChatTerminal, Installation, dialog_of, registry
+from tests.e2e.installation import ALLOWED_TO_CODER, APPROVE, ChatTerminal, Installation, dialog_of, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
+from tests.support.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.more,
@@ -190,3 +192,94 @@ def test_with_containment_the_changes_are_one_question(installation: Installatio
     assert questions <= 3
     assert (installation.workspace / "app.py").read_text() == "VALUE = 2\n"
     assert git("log", "--format=%s", "main", cwd=bare).splitlines() == ["Count to two", "Begin"]
+
+
+def test_half_an_hour_of_work_needs_nothing_but_the_app(installation: Installation, remote: tuple[Path, int]) -> None:
+    _, port = remote
+    repository(installation, port)
+    readme = installation.workspace / "README.md"
+    third = call("file_edit", path="README.md", old="is 2", new="is 3")
+    steps = [
+        *(calls(call("file_read", path="app.py")), says("It counts to one.")),
+        *(calls(*EDITS), calls(TESTS), calls(COMMIT), says("Committed.")),
+        *(calls(third), says("Three it is.")),
+        says("Summary: the project counts to two."),
+        says("As a researcher: two."),
+    ]
+    with FakeOpenAI(model(steps)) as server:
+        value = contents(server.url, port)
+        # Putting files back takes the right to write them.
+        value["roles"]["coder"]["tools"] = [*ALLOWED_TO_CODER, "file_write"]
+        installation.use(value)
+        with installation.open("--role", "coder", cols=120, rows=40) as terminal:
+            terminal.ready("coder")
+            terminal.say("what does this project do?")
+            terminal.wait_for("It counts to one.")
+            terminal.say("count to two, test and commit")
+            look_at_the_dialog(terminal)
+            for _ in EDITS:
+                terminal.decide("a")
+            assert "python test_app.py" in terminal.decide("a")
+            assert "git commit" in terminal.decide("a")
+            terminal.wait_for("Committed.")
+            assert git("log", "--format=%s", cwd=installation.workspace).splitlines() == ["Count to two", "Begin"]
+            assert [row for row in server.requests[-1].tool_results if "exit" in row.lower() and "0" not in row] == []
+
+            terminal.say("say three in the README")
+            terminal.decide("a")
+            terminal.wait_for("Three it is.")
+            assert readme.read_text() == "The value is 3.\n"
+            terminal.say("/undo")
+            assert "README.md" in terminal.decide("a", "a undo")
+            terminal.wait_gone("Three it is.")
+            terminal.wait_until(lambda _: readme.read_text() == "The value is 2.\n", what="the file to be put back")
+            terminal.wait_for("Took back 1 change")
+            terminal.wait_for("│ say three in the README")
+            terminal.press("ctrl+c")
+            terminal.wait_gone("│ say three in the README")
+
+            terminal.say("/compact")
+            terminal.wait_for("Summary: the project counts to two.")
+            terminal.press("ctrl+s")
+            terminal.wait_for("The model gets a summary")
+            terminal.press("ctrl+r")
+            terminal.wait_for("type to filter")
+            terminal.send("researcher")
+            terminal.press("enter")
+            terminal.wait_for("coder → researcher")
+            terminal.say("how far does it count?")
+            terminal.wait_for("As a researcher: two.")
+            assert "Summary: the project counts to two." in str(server.requests[-1].messages)
+            terminal.press("ctrl+q")
+            assert terminal.wait_exit() == 0
+        with installation.open(cols=120, rows=40) as terminal:
+            terminal.ready("researcher")
+            terminal.say("/search test and commit")
+            terminal.wait_for("Sessions with 'test and commit'")
+            terminal.press("enter")
+            terminal.wait_gone("Sessions with")
+            terminal.wait_for("count to two, test and commit")
+        assert server.violations == []
+
+
+def look_at_the_dialog(terminal: ChatTerminal) -> None:
+    """Look at the first of three edits: side by side, on the full screen, its details."""
+    assert "1 of 3" in terminal.dialog()
+    sides = re.compile(r"VALUE = 1\s+.*VALUE = 2")
+    look(terminal, "|", lambda text: sides.search(text) is not None)
+    look(terminal, "f", lambda text: "README.md" not in text)
+    look(terminal, "f", lambda text: "README.md" in text)
+    look(terminal, "|", lambda text: sides.search(text) is None)
+    look(terminal, "v", lambda text: "Raw arguments" in text)
+    look(terminal, "v", lambda text: "Raw arguments" not in text)
+
+
+def look(terminal: ChatTerminal, key: str, shows: Callable[[str], bool]) -> None:
+    """Press a key until the dialog shows what it should: after the terminal lagged, a key does nothing."""
+    give_up = time.monotonic() + PATIENCE
+    while not shows(terminal.text()):
+        assert time.monotonic() < give_up, f"{key} does nothing:\n{terminal.text()}"
+        terminal.press(key)
+        again = time.monotonic() + 5.0
+        while not shows(terminal.text()) and time.monotonic() < again:
+            time.sleep(0.05)
