@@ -217,7 +217,10 @@ class Store(Protocol):
         ...
 
     def delete_session(self, session_id: SessionId) -> None:
-        """Delete a session and all that only it has, in the backup too. Its decisions stay in the log."""
+        """Delete a session and all that only it has, in the backup too. Its decisions stay in the log.
+
+        Raises SessionHeldError if it is open in another process.
+        """
         ...
 
     def fork_session(

@@ -12,7 +12,7 @@ from chatops.domain.errors import StoreError
 from chatops.store import leases, sessions
 from chatops.store.connection import Connection, integer, text
 from chatops.store.process import is_alive, this_process
-from chatops.store.rules import new_session_id
+from chatops.store.rules import may_take, new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -150,6 +150,8 @@ class SqliteStore:
     def delete_session(self, session_id: SessionId) -> None:
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
+            taken, me = leases.stored(self._rows, full), self._process()
+            may_take(taken, me, session_id=full, now=self._clock(), alive=self._alive)
             sessions.delete(self._rows, full)
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)

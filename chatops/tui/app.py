@@ -24,7 +24,7 @@ from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
-from chatops.tui.clipboard import copy
+from chatops.tui.clipboard import copy, plain
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
@@ -216,7 +216,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Send `text` to the terminal. The terminal does not say if it reached a clipboard."""
-        super().copy_to_clipboard(text.encode("utf-8", "replace").decode("utf-8"))
+        super().copy_to_clipboard(plain(text).encode("utf-8", "replace").decode("utf-8"))
 
     def _asked_whether_to_quit(self) -> None:
         if self._interrupted_at is not None:

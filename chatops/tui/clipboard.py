@@ -4,6 +4,7 @@ GNOME's terminal does not implement OSC 52, and tmux does not pass it on by defa
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -21,10 +22,12 @@ _PROGRAMS = (
 )
 """The variable that shows that a program can work, and its command."""
 _TIMEOUT_S = 3
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def copy(app: App[Any], text: str) -> None:
     """Copy `text`, and show a notice that it was copied."""
+    text = plain(text)
     app.copy_to_clipboard(text)
     command = program(os.environ)
     if command is None:
@@ -32,6 +35,11 @@ def copy(app: App[Any], text: str) -> None:
         return
     app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
     app.notify("Copied.", markup=False)
+
+
+def plain(text: str) -> str:
+    """Strip control characters, which may be escape sequences of a terminal: the end of a paste, for example."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:

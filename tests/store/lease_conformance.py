@@ -34,6 +34,18 @@ class LeaseConformance:
         with pytest.raises(SessionHeldError):
             store.acquire_lease(session.id, holder(pid=43))
 
+    def test_a_session_that_another_process_holds_is_not_deleted(
+        self, store: Store, session: SessionInfo, world: World
+    ) -> None:
+        store.acquire_lease(session.id, holder(pid=41))
+        with pytest.raises(SessionHeldError, match="pid 41"):
+            store.delete_session(session.id)
+        assert store.session(session.id) == session
+        world.dead.add(41)
+        store.delete_session(session.id)
+        with pytest.raises(NoSuchSessionError):
+            store.session(session.id)
+
     def test_the_lease_of_another_host_counts_until_it_expires(
         self, store: Store, session: SessionInfo, world: World
     ) -> None:

@@ -28,7 +28,7 @@ from chatops.store.base import (
     SessionInfo,
 )
 from chatops.store.process import is_alive, this_process
-from chatops.store.rules import new_session_id
+from chatops.store.rules import may_take, new_session_id
 from tests.store.memory import decisions, leases, remembered, runs, sessions, turns
 from tests.store.memory.tables import Memory as Memory
 
@@ -103,7 +103,10 @@ class MemoryStore:
     def delete_session(self, session_id: SessionId) -> None:
         """See `Store.delete_session`."""
         with self._write() as memory:
-            sessions.delete(memory, sessions.full_id(memory, session_id))
+            full = sessions.full_id(memory, session_id)
+            taken, me = memory.leases.get(full), self._process()
+            may_take(taken, me, session_id=full, now=self._clock(), alive=self._alive)
+            sessions.delete(memory, full)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
         """See `Store.search`."""

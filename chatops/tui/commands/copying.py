@@ -63,7 +63,7 @@ def code_blocks(text: str) -> list[tuple[str, str]]:
     """Return language and content of each fenced code block of a Markdown text."""
     blocks: list[tuple[str, str]] = []
     fence, language, lines = "", "", list[str]()
-    for line in text.splitlines():
+    for line in text.split("\n"):
         found = _FENCE.fullmatch(line)
         if not fence and found is not None:
             fence, language, lines = found[1], found[2].strip(), []

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from chatops.domain.wording import plural
+from chatops.tui.clipboard import plain
 from chatops.tui.composer.text_fields import TextField, types_invisible
 from chatops.tui.keymap import worded
 
@@ -24,7 +25,6 @@ _SHARE = 3
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000
 _ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(slots=True)
@@ -172,13 +172,13 @@ class Composer(TextField):
     def set_text(self, text: str) -> None:
         """Replace what is typed. Long text is folded."""
         self._folds.clear()
-        self.load_text(self._folds.fold(_plain(text)))
+        self.load_text(self._folds.fold(plain(text)))
         self.move_cursor(self.document.end)
 
     def insert_paste(self, text: str) -> None:
         """Insert a paste, folded if it is long."""
         self.typed_at = self.clock()
-        self.replace_selection(self._folds.fold(_plain(text)))
+        self.replace_selection(self._folds.fold(plain(text)))
 
     def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
@@ -316,11 +316,6 @@ class Composer(TextField):
                 self.styles.clear_rule(f"border_{edge}")
         self.styles.border_title_color = colour or None
         self._fit()
-
-
-def _plain(text: str) -> str:
-    """Strip control characters, because pastes and history entries may hold terminal escape sequences."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _size(text: str) -> str:

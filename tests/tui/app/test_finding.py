@@ -107,6 +107,15 @@ async def test_copy_code_lets_the_user_choose_a_code_block() -> None:
         assert running.app.clipboard == "ls -l"
 
 
+@pytest.mark.more
+async def test_what_is_copied_is_the_code_that_is_shown_without_control_characters() -> None:
+    code = "```sh\nls\x1b[201~\u2028```\u2028rm\n```"
+    async with stage(said("one", code)) as running:
+        running.app.chat.run_command("/copy code")
+        await running.settle()
+        assert running.app.clipboard == "ls[201~\u2028```\u2028rm"
+
+
 def test_a_program_of_the_workspace_never_gets_what_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "xclip"
     fake.write_text("#!/bin/sh\n")
