@@ -32,6 +32,11 @@ class Legend(Static):
         super().__init__("", id=id)
         self._keys = keys
 
+    def show(self, keys: str) -> None:
+        """Show other keys."""
+        self._keys = keys
+        self.on_resize()
+
     def on_resize(self) -> None:
         """Break the lines between entries."""
         self.update(wrapped_legend(self._keys, self.content_size.width))

@@ -69,8 +69,12 @@ class Picker(Modal[str | None]):
             yield LineField(placeholder="type to filter", id="picker-filter", compact=True)
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
-            keys = f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
-            yield Legend(keys, id="picker-keys")
+            yield Legend(self.keys, id="picker-keys")
+
+    @property
+    def keys(self) -> str:
+        """The legend of keys."""
+        return f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
 
     def on_mount(self) -> None:
         """Highlight the current choice."""
@@ -92,7 +96,7 @@ class Picker(Modal[str | None]):
     def take(self) -> None:
         """Choose the highlighted row (Enter)."""
         if (choice := self.highlighted_choice) is not None:
-            self.dismiss(choice.key)
+            self.choose(choice.key)
 
     @on(OptionList.OptionSelected)
     def clicked(self, event: OptionList.OptionSelected) -> None:
@@ -115,8 +119,7 @@ class Picker(Modal[str | None]):
         options = self.query_one(OptionList)
         match event.key:
             case "escape":
-                self._return()
-                self.dismiss(None)
+                self.go_back()
             case "up":
                 options.action_cursor_up()
             case "down":
@@ -132,6 +135,15 @@ class Picker(Modal[str | None]):
                 return
         event.stop()
         event.prevent_default()
+
+    def choose(self, key: str) -> None:
+        """Handle Enter: close the picker with this choice."""
+        self.dismiss(key)
+
+    def go_back(self) -> None:
+        """Handle Esc: close the picker without a choice."""
+        self._return()
+        self.dismiss(None)
 
     def _fill(self, wanted: str) -> None:
         found = self.matching(wanted)

@@ -12,6 +12,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import excerpt, plural
+from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
 from chatops.tui.host import SessionRow
@@ -71,7 +72,7 @@ class SessionPicker(Picker):
 
     def describe(self, choice: Choice) -> str:
         """Return title, facts, and the last question and answer; these are loaded once they are needed."""
-        self._doomed = ""
+        self._ask_about("")
         row = self._rows[SessionId(choice.key)]
         if choice.key not in self._said:
             self._said[choice.key] = ()
@@ -165,14 +166,31 @@ class SessionPicker(Picker):
         if choice.current:
             self.show_text("This session is open. Open another one to delete it.")
         elif self._doomed == choice.key:
-            self._doomed = ""
+            self._ask_about("")
             self.run_worker(self._delete(row), group="delete")
         else:
-            self._doomed = choice.key
+            self._ask_about(choice.key)
             unfinished = ", an unfinished turn" if row.state else ""
             lost = f", {plural(row.pending, 'pending call')}" if row.pending else unfinished
             what = f"Delete this session for good ({plural(row.messages, 'message')}{lost})?"
-            self.show_text(f"{what} ctrl+d again deletes it, Esc keeps it.\n{row.title}")
+            self.show_text(f"{what}\n{row.title}")
+
+    def _ask_about(self, key: str) -> None:
+        """Note which session ctrl+d deletes next, or none, and show the keys for that."""
+        self._doomed = key
+        self.query_one(Legend).show("ctrl+d again deletes it   Esc keeps it" if key else self.keys)
+
+    def go_back(self) -> None:
+        """Handle Esc: close the question whether to delete a session, or else the picker."""
+        if self._doomed:
+            self.show_preview()
+        else:
+            super().go_back()
+
+    def choose(self, key: str) -> None:
+        """Choose a row (Enter), unless the picker asks whether to delete it."""
+        if not self._doomed:
+            super().choose(key)
 
     async def _delete(self, row: SessionRow) -> None:
         try:

@@ -264,7 +264,10 @@ async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_o
         await running.press("ctrl+d")
         assert "2 pending calls" in running.text
         assert not running.host.deleted
-        await running.press("up", "down", "ctrl+d")
+        assert "Esc keeps it" in running.text and "Enter chooses" not in running.text
+        await running.press("enter", "escape")
+        assert "Enter chooses" in running.text and "2 pending calls" not in running.text
+        await running.press("ctrl+d", "up", "down", "ctrl+d")
         assert not running.host.deleted, "another key takes the question back"
         await running.press("ctrl+d")
         assert running.host.deleted == [OTHER]
