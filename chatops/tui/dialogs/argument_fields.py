@@ -87,15 +87,19 @@ def choice_text(value: Given) -> str:
 
 
 def fields_of(schema: str, arguments: str) -> tuple[ArgumentField, ...]:
-    """Return a field for each argument that the schema names or the call gives; none if it gives no JSON object."""
+    """Return a field for each argument that the schema names or the call gives; none if it gives no JSON object.
+
+    Required ones come first, in the order of the schema's list: its properties are stored by name.
+    """
     given = json_or_text(arguments)
     if not isinstance(given, dict):
         return ()
     wanted = _mapping(json_or_text(schema))
     properties = _mapping(wanted.get("properties"))
     required = wanted.get("required")
-    names = [*properties, *(name for name in given if name not in properties)]
-    needed = set(map(str, required)) if isinstance(required, list) else set()
+    needed = list(map(str, required)) if isinstance(required, list) else []
+    first = [name for name in needed if name in properties]
+    names = list(dict.fromkeys([*first, *properties, *given]))
     return tuple(
         _field(name, _mapping(properties.get(name)), given.get(name, ABSENT), required=name in needed) for name in names
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.tools import CallFacts
+from chatops.tools.files import file_edit
 from chatops.tui.dialogs.argument_fields import FieldKind, fields_of, with_values
 from chatops.tui.dialogs.arguments import ArgumentsForm
 from tests.tui.app.fakes import ROUND, FakeSession, pending_call, shell_facts
@@ -92,6 +93,13 @@ def test_fields_that_nobody_touches_change_nothing_whatever_the_schema_says(
         assert json.loads(with_values(text, values)) == arguments
 
 
+@pytest.mark.more
+def test_required_arguments_come_in_the_order_of_the_tool() -> None:
+    given = {"new": "b", "old": "a", "path": "x", "also": 1}
+    fields = fields_of(file_edit.spec.schema, json.dumps(given))
+    assert [one.name for one in fields] == ["path", "old", "new", "also"]
+
+
 async def test_an_edit_is_one_field_per_argument_and_asked_again() -> None:
     facts = CallFacts(arguments=json.dumps(ARGUMENTS))
     async with stage(WithSchema(), size=(100, 40)) as running:
@@ -105,7 +113,7 @@ async def test_an_edit_is_one_field_per_argument_and_asked_again() -> None:
         assert "A whole number is needed" in running.text and "is not valid JSON" in running.text
         assert sent(running) == []
         await running.fill("tab", times="2", tags='["y"]')
-        for field in ("2", "5"):
+        for field in ("1", "5"):
             running.app.screen.query_one(f"#field-{field}").focus()
             await running.press("right")
         await running.press("ctrl+s")
