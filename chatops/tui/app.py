@@ -349,12 +349,12 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return [*(one for one in filters if isinstance(one, ANSIToTruecolor)), self._without_colours]
 
     def get_css_variables(self) -> dict[str, str]:
-        """Return theme variables. Without colours, a selection must differ by brightness to be drawn in reverse."""
+        """Return theme variables. Without colours, what is selected differs by brightness: it is drawn in reverse."""
         variables = super().get_css_variables()
         if not self._traits.colours:
             selection = {"background": variables["foreground"], "foreground": variables["background"]}
-            for place in ("screen", "input"):
-                variables |= {f"{place}-selection-{part}": colour for part, colour in selection.items()}
+            for place in ("screen-selection", "input-selection", "block-cursor", "block-cursor-blurred"):
+                variables |= {f"{place}-{part}": colour for part, colour in selection.items()}
         return variables
 
     # Errors of the app

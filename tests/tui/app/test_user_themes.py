@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import ConfigError
-from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.picker import Choice, Picker
+from chatops.tui.terminal import TerminalTraits
+from chatops.tui.theme import WithoutColours
 from chatops.tui.user_themes import read_user_theme, user_theme_names
 from tests.tui.app.support_app import Stage, stage
 
@@ -108,3 +110,16 @@ async def test_a_stored_theme_that_is_broken_is_named_and_the_default_holds(fold
     async with stage(themes=folder, theme="broken", size=(110, 24)) as running:
         assert "broken.yaml: primary has to be a colour" in running.text
         assert running.app.theme == "chatops-dark"
+
+
+async def test_without_colours_the_selected_row_is_reversed() -> None:
+    async with stage() as running:
+        running.app._traits = TerminalTraits(colours=False)
+        running.app._without_colours = WithoutColours()
+        running.app.refresh_css(animate=False)
+        choices = [Choice(key=one, text=one, find=one) for one in ("red", "blue")]
+        running.app.push_screen(Picker("Roles", choices=choices))
+        await running.press("down")
+        rows = running.app.screen._compositor.render_strips()
+        reverse = "".join(one.text for row in rows for one in row if one.style is not None and one.style.reverse)
+        assert "blue" in reverse and "red" not in reverse
