@@ -88,7 +88,7 @@ def test_a_server_in_an_environment_outside_the_workspace_is_seen(folder: Path, 
     script.write_text("\n".join(document.block("mcp: server")))
     assert program("mcp", "add", "tides", sys.executable, str(script), cwd=folder).code == 0
     checked = program("mcp", "check", "tides", cwd=folder)
-    assert "tools: tides__high_tide" in checked.out, checked.out
+    assert "tides__high_tide" in checked.out, checked.out
 
 
 @pytest.mark.parametrize(("page", "block"), [("local-models.md", "registry"), ("gateway.md", "site")])
