@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.errors import ChatopsError, SessionBusyError, ToolFailedError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.sanitize import reveal
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
@@ -59,12 +61,20 @@ def effects_besides(messages: Sequence[Message]) -> dict[CallId, str]:
             continue
         known = BUILT_IN_TOOLS.get(message.tool)
         if known is None or known.runs_anything or message.tool in _ELSEWHERE:
-            found[message.call_id] = one_line(f"{message.tool} {message.arguments}", most=_MOST_OF_A_CALL)
+            found[message.call_id] = one_line(f"{message.tool} ({_values(message)})", most=_MOST_OF_A_CALL)
         elif message.facts.wrote:
             found[message.call_id] = (
                 f"{one_line(message.facts.wrote, most=_MOST_OF_A_CALL)}: what was there is not kept"
             )
     return found
+
+
+def _values(message: ToolMessage) -> str:
+    """Return what a call was given, without the names and signs of JSON."""
+    given = json_or_text(message.arguments)
+    values = given.values() if isinstance(given, dict) else (given,)
+    shown = (value if isinstance(value, str) else canonical(value) for value in values)
+    return reveal(", ".join(shown), newlines=False)
 
 
 class Conversation:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import TurnStatus
-from chatops.domain.messages import UserMessage
-from chatops.runtime.conversation import Undone
+from chatops.domain.ids import CallId, MessageId
+from chatops.domain.messages import ToolMessage, UserMessage
+from chatops.domain.tools import Outcome
+from chatops.runtime.conversation import Undone, effects_besides
 from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
@@ -189,3 +192,14 @@ async def _act(place: Path, name: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(_act(Path(sys.argv[1]), sys.argv[2]))
+
+
+@pytest.mark.more
+def test_what_is_not_taken_back_is_named_without_json() -> None:
+    arguments = canonical({"command": "git commit -m x\x1b[2J"})
+    call = ToolMessage(
+        id=MessageId("s.1.m3"), call_id=CallId("s.1.1.1"), tool="shell_exec", arguments=arguments,
+        outcome=Outcome.SUCCESS, content="",
+    )  # fmt: skip
+    (named,) = effects_besides([call]).values()
+    assert named.startswith("shell_exec (git commit -m x") and "{" not in named and "\x1b" not in named
