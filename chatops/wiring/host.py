@@ -67,6 +67,7 @@ class TuiHost(HostSessions, HostTexts):
         """Background work beside the sessions, once it is started."""
         self._history = _texts(app.settings.get(self._history_key))
         self._sandbox = app.sandbox_note() if sandbox is None else sandbox
+        self._tells_turn_cost = load_settings(app.paths.settings).turn_cost
 
     @property
     def app(self) -> App:
@@ -153,8 +154,8 @@ class TuiHost(HostSessions, HostTexts):
         return load_settings(self._app.paths.settings).favourite_roles
 
     def tells_turn_cost(self) -> bool:
-        """Return the choice of the settings file as it is now."""
-        return load_settings(self._app.paths.settings).turn_cost
+        """Return the choice of the settings file at the start."""
+        return self._tells_turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return each role with its colour."""

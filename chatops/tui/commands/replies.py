@@ -140,8 +140,8 @@ class EditText:
     """Let the user edit a text in their editor, then run `done` with it. Without an editor, `question` asks for it."""
 
     text: str
-    name: str
-    """Name of the file that the editor shows."""
+    suffix: str
+    """File name suffix by which the editor knows the language."""
     question: "Question[str]"
     done: "Handler"
 

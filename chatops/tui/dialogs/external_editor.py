@@ -17,6 +17,11 @@ from textual.app import App, SuspendNotSupported
 from chatops.domain.errors import ChatopsError
 from chatops.domain.tools import CallFacts
 
+
+class NoEditorError(ChatopsError):
+    """There is no editor, or the terminal cannot be given to one."""
+
+
 _USUAL = ("sensible-editor", "nano", "vi")
 """Editors to try if the user has named none."""
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
@@ -37,7 +42,7 @@ class EditedText:
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the words of the user's editor. Raises ChatopsError if there is none."""
+    """Return the words of the user's editor. Raises NoEditorError, ChatopsError for an unreadable variable."""
     for name in ("VISUAL", "EDITOR"):
         try:
             words = shlex.split(environ.get(name, ""))
@@ -47,7 +52,7 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
             return words
     found = next((one for one in _USUAL if shutil.which(one)), None)
     if found is None:
-        raise ChatopsError("No editor was found.", advice="Set VISUAL or EDITOR to the command of one.")
+        raise NoEditorError("No editor was found.", advice="Set VISUAL or EDITOR to the command of one.")
     return [found]
 
 
@@ -64,7 +69,7 @@ def suffix_of(facts: CallFacts, argument: str) -> str:
 async def edit_text(app: App[Any], text: str, *, suffix: str) -> EditedText:
     """Return `text` as the editor left it. The session continues meanwhile. `suffix` tells the editor the language.
 
-    Raises ChatopsError, which names the file if the editor has changed it.
+    Raises NoEditorError, and ChatopsError, which names the file if the editor has changed it.
     """
     command = editor_command(os.environ)
     try:
@@ -78,7 +83,7 @@ async def edit_text(app: App[Any], text: str, *, suffix: str) -> EditedText:
             failed = await _run([*command, str(file)])
     except SuspendNotSupported:
         edited.discard()
-        raise ChatopsError("The terminal cannot be given to an editor here.") from None
+        raise NoEditorError("The terminal cannot be given to an editor here.") from None
     finally:
         app.screen.refresh(layout=True)
     found, why = _read(file)

@@ -147,13 +147,20 @@ class CommandPresenter:
         if isinstance(reply, Choose):
             self.choose(reply)
             return
-        from chatops.tui.editor import edit_text
+        from chatops.tui.dialogs.external_editor import NoEditorError, edit_text
 
-        edited = await edit_text(self._screen.app, reply.text, name=reply.name)
-        if edited is None:
+        try:
+            edited = await edit_text(self._screen.app, reply.text, suffix=reply.suffix)
+        except NoEditorError:
             self.choose(Choose(reply.question, reply.done))
-        elif edited != reply.text:
-            await self.perform(await reply.done(self._context(), edited))
+            return
+        if edited.text != reply.text:
+            try:
+                replies = await reply.done(self._context(), edited.text)
+            except ChatopsError as error:
+                raise ChatopsError(str(error), advice=f"Your text is in {edited.path}.") from error
+            await self.perform(replies)
+        edited.discard()
 
     def open_files(self, files: Sequence[FileRef]) -> None:
         """Open kept files with the system's program for them."""

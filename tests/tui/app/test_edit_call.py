@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.tools import CallFacts
 from chatops.tools.files import file_edit
 from chatops.tui.dialogs.argument_fields import FieldKind, fields_of, with_values
 from chatops.tui.dialogs.arguments import ArgumentsForm
-from tests.tui.app.fakes import ROUND, FakeSession, pending_call, shell_facts
+from tests.tui.app.fakes import ROUND, FakeHost, FakeSession, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
 SCHEMA = {
@@ -228,3 +229,27 @@ async def test_without_an_editor_or_a_terminal_to_give_the_dialog_says_so(monkey
         monkeypatch.setenv("VISUAL", "nonexistent-editor 'x")
         await outside(running)
         assert "$VISUAL cannot be read" in running.text
+
+
+async def test_the_editor_for_a_memory_saves_it_and_loses_nothing_that_cannot_be_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "edited").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "edited"))
+    host = FakeHost(folder=tmp_path)
+    async with stage(host=host, size=(110, 40)) as running:
+        use_editor(running, monkeypatch, "path.write_text('mine')")
+        running.app.chat.run_command("/memory edit user")
+        await running.app.workers.wait_for_complete()
+        assert host.memories.read(MemoryScope.USER) == "mine"
+        assert os.listdir(tmp_path / "edited") == []
+        memory = str(host.memories.path(MemoryScope.USER))
+        both = f"path.write_text('lost?'); pathlib.Path({memory!r}).write_text('theirs')"
+        for script in ("path.write_text('lost?'); sys.exit(3)", both):
+            use_editor(running, monkeypatch, script)
+            running.app.chat.run_command("/memory edit user")
+            await running.app.workers.wait_for_complete()
+            await running.settle()
+            assert "Your text is in" in " ".join(running.text.split())
+        texts = [file.read_text() for file in (tmp_path / "edited").rglob("*.md")]
+        assert texts == ["lost?", "lost?"]
