@@ -13,7 +13,10 @@ from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Scree
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
-_COPY = "This is a copy that ends before that message. The original stays as it was: /sessions."
+_COPY = (
+    "This is a copy that ends before that message. What was approved for the session asks again. "
+    "The original stays as it was: /sessions."
+)
 _WIDTH = 70
 _MOST_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
