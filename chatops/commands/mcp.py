@@ -40,7 +40,7 @@ def _list(arguments: Namespace) -> int:
             view.json([_json(status) for status in found])
             return 0
         rows = [(one.name, str(len(one.tools)) if one.tools else "not known yet", one.origin) for one in found]
-        view.answer(table(("NAME", "TOOLS", "AT"), rows))
+        view.answer(table(("NAME", "TOOLS", "COMMAND OR URL"), rows))
         view.say("chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL")
     return 0
 
@@ -61,7 +61,10 @@ def _json(status: ServerStatus) -> JsonValue:
 def _add(arguments: Namespace) -> int:
     words: list[str] = arguments.words
     if not words:
-        raise ConfigError(f"What is {arguments.name}?", advice="Name its command with its words, or its URL.")
+        raise ConfigError(
+            f"No command or URL was given for {arguments.name}.",
+            advice="chatops mcp add NAME COMMAND [ARGUMENT…] | URL",
+        )
     entry: dict[str, Json] = {}
     if words[0].startswith(("http://", "https://")):
         if len(words) > 1:

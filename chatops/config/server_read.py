@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from chatops.config.document import Document, Path
-from chatops.config.registry_model import RequiredLevel, Seconds, Strict, required_level
+from chatops.config.registry_model import Hosts, RequiredLevel, Seconds, Strict, required_level
 from chatops.domain.rights import AccessLevel, LevelWord, Verdict, VerdictWord
 from chatops.domain.sandbox import SandboxSpec
 from chatops.policy.registry import SERVER_MARK, McpServerSpec, ServerTransport, ToolSetting
-from chatops.policy.sandbox import host_problem
 
 _NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _MOST_NAME = 32
@@ -44,19 +43,11 @@ class ServerSandboxEntry(Strict):
 
     require: RequiredLevel = "none"
     network: bool = False
-    hosts: list[str] = Field(default_factory=list)
+    hosts: Hosts = Field(default_factory=list)
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
     git: Literal["protect", "writable"] = "protect"
     env: list[str] = Field(default_factory=list)
-
-    @field_validator("hosts")
-    @classmethod
-    def _hosts_can_be_reached(cls, value: list[str]) -> list[str]:
-        for entry in value:
-            if problem := host_problem(entry):
-                raise ValueError(f"{entry!r} is not a valid entry of hosts: {problem}")
-        return value
 
 
 class ServerEntry(Strict):

@@ -31,9 +31,9 @@ class UserSettings:
     favourite_roles: tuple[str, ...] = ()
     """The roles that shift+Tab goes through; empty for all roles."""
     notifications: bool = True
-    """False to write no notification, bell or window title while the terminal has not the focus."""
+    """False to write no notification, bell or window title while the terminal is not focused."""
     turn_cost: bool = False
-    """True to tell tokens and money after each turn."""
+    """True to show tokens and cost after each turn."""
     problem: str = ""
     """Why something in the file is not used, a sentence or two for each; empty if all is used."""
 

@@ -84,7 +84,7 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
 
 
 def joined(own: Skills, workspace: Skills) -> Skills:
-    """Return both. A skill of the workspace does not replace one of the user."""
+    """Return the skills of the user and of the workspace. A skill of the workspace does not replace one of the user."""
     names = {skill.name for skill in own.found}
     double = [skill.name for skill in workspace.found if skill.name in names]
     warnings = [f"The workspace's skill {name} is ignored: you have one of that name." for name in double]

@@ -24,6 +24,11 @@ def call_id(round_: RoundId, index: int) -> CallId:
     return CallId(f"{round_}.{index}")
 
 
+def turn_of(message: MessageId) -> str:
+    """Return the id of a message's turn; empty for a message that belongs to none."""
+    return message.rpartition(".m")[0]
+
+
 def thought_id(round_: RoundId) -> str:
     """Return the id of the model's text in a round, for the event tree."""
     return f"{round_}.thought"

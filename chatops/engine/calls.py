@@ -105,7 +105,7 @@ def put_question(
     attempt: int = 0,
     interruption: Interruption | None = None,
 ) -> None:
-    """Let the call wait for the user as `ask` does, without telling anyone."""
+    """Let the call wait as `ask` does, without publishing a request."""
     one = in_round(draft).calls[index]
     bound = call_digest(draft, one.call, facts)
     status = AwaitingDecision(

@@ -21,7 +21,7 @@ from functools import partial
 from typing import assert_never
 
 from chatops.domain.files import FileRef
-from chatops.domain.ids import MessageId
+from chatops.domain.ids import MessageId, turn_of
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -118,8 +118,8 @@ def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` without the private commands of the user, their calls and results."""
     if _all_plain(messages):
         return messages
-    private = {one.id.rpartition(".m")[0] for one in messages if type(one) is UserMessage and one.private}
-    return tuple(one for one in messages if one.id.rpartition(".m")[0] not in private) if private else messages
+    private = {turn_of(one.id) for one in messages if type(one) is UserMessage and one.private}
+    return tuple(one for one in messages if turn_of(one.id) not in private) if private else messages
 
 
 def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -47,7 +47,7 @@ class Record:
         return self._tools
 
     def changed(self, tool: str, definition: str) -> bool:
-        """Return True if `tool` was used before and was another one then."""
+        """Return True if `tool` was used before with another definition."""
         self._read()
         return self._used.get(tool, definition) != definition
 

@@ -67,7 +67,7 @@ class Failed:
 
 
 class EngineError(Exception):
-    """A transport that is no network has failed; the failure says how."""
+    """Raised if a model's program fails; `failure` says how."""
 
     def __init__(self, failure: ModelFailure) -> None:
         super().__init__(failure.message)

@@ -293,12 +293,14 @@ class MessageEncoder:
 
     def _images_of(self, result: ToolMessage | None) -> bytes:
         """Return messages with the images of a result, which its own cannot hold; empty if none is sent."""
-        if result is None or not (images := self._images(result.facts.files)):
+        if result is None or not result.facts.files:
             return b""
         key = MessageId(f"{result.id}.images")
         known = self._fragments.get(key)
         if known is not None and known.message == result:
             return known.data
+        if not (images := self._images(result.facts.files)):
+            return b""
         text: JsonValue = {"type": "text", "text": f"[chatops] Images that {wire_name(result.tool)} returned:"}
         before = encode({"role": "assistant", "content": RESULTS_RECEIVED})
         data = before + b"," + encode({"role": "user", "content": [text, *images]})
@@ -348,7 +350,7 @@ class MessageEncoder:
 
     def _result_text(self, message: ToolMessage) -> str:
         text = result_content(message)
-        return text if self._images(message.facts.files) else without_images(text, message.facts.files)
+        return text if self._images_of(message) else without_images(text, message.facts.files)
 
     def _assistant(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
         text = assistant_text(message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.errors import ChatopsError, SessionBusyError, ToolFailedError
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
@@ -177,7 +177,7 @@ class Conversation:
         calls = effects_besides(messages)
         if self._services.contained is None:
             return UndoList(name="", cannot=tuple(calls.values()))
-        taken = dict.fromkeys(message.id.rpartition(".m")[0] for message in messages)
+        taken = dict.fromkeys(turn_of(message.id) for message in messages)
         listing = partial(self._services.contained().undo_list, session_id=session_id, turns=tuple(taken), calls=calls)
         try:
             return await in_thread(listing, self._services.workspace)

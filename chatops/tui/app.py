@@ -280,7 +280,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     @on(Waiting)
     def waiting(self, message: Waiting) -> None:
-        """Call the user back if something new waits and the terminal has not the focus."""
+        """Call the user back if something new waits and the terminal is not focused."""
         self._attention.waits(message.waiting)
 
     def on_app_blur(self) -> None:

@@ -18,6 +18,7 @@ from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts
+from chatops.policy.registry import SERVER_MARK
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.function import FunctionTool, SchemaTool
 
@@ -37,7 +38,7 @@ class OwnTools:
 
 def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
     """Load trusted files, which lie in `folder`, and installed packages. Executes their code. Never raises."""
-    sources = [_from_file(item.data, folder / item.path) for item in items]
+    sources = [load_file(item.data, folder / item.path) for item in items]
     sources += [_from_package(entry) for entry in installed(TOOLS)]
     tools: dict[str, Tool] = {}
     notices: list[str] = []
@@ -51,18 +52,13 @@ def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
     return OwnTools(tuple(tools.values()), tuple(notices))
 
 
-def load_file(data: bytes, file: Path) -> OwnTools:
-    """Load one file. Executes its code. Never raises."""
-    return _from_file(data, file)
-
-
 def name_fault(name: str, *, taken: Collection[str]) -> str:
     """Return why a tool of the user cannot have this name, as a sentence; empty if it can."""
     if name in taken:
         return f"There is a tool {name} already; this one is left out."
     if _alike(name) in {_alike(one) for one in (*BUILT_IN_TOOLS, *ALIASES, CONTAINED_APPLY)}:
         return f"The name {name} belongs to a built-in tool; this one is left out."
-    if "__" in name:
+    if SERVER_MARK in name:
         return f"Two underscores, as in {name}, are for tools of MCP servers; this one is left out."
     return ""
 
@@ -72,7 +68,8 @@ def _alike(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace("0", "o").replace("1", "l").replace("i", "l")
 
 
-def _from_file(data: bytes, file: Path) -> OwnTools:
+def load_file(data: bytes, file: Path) -> OwnTools:
+    """Load one file. Executes its code. Never raises."""
     source = f"tools/{file.name} {hashlib.sha256(data).hexdigest()[:12]}"
     module = ModuleType(f"chatops_own_tools.{file.stem}")
     module.__file__ = str(file)

@@ -1,7 +1,6 @@
 """Handlers of the slash commands. Each calls the session or the host and says what the screen shows then."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import plural
@@ -18,9 +17,6 @@ from chatops.tui.commands.replies import (
     UseTheme,
 )
 from chatops.tui.host import TextTopic
-
-if TYPE_CHECKING:
-    pass
 
 
 async def show_help(context: Context, argument: str) -> Replies:

@@ -7,7 +7,7 @@ it, so that both versions stay.
 import asyncio
 from collections.abc import Sequence
 
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import SessionId, turn_of
 from chatops.domain.messages import Speaker, UserMessage
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
@@ -112,7 +112,7 @@ def _openers(context: Context) -> list[UserMessage]:
     found: dict[str, UserMessage] = {}
     for message in reversed(_asked(context)):
         if message.by is not Speaker.MACHINE:
-            found.setdefault(message.id.rpartition(".m")[0], message)
+            found.setdefault(turn_of(message.id), message)
     return list(reversed(found.values()))
 
 

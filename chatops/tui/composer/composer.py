@@ -127,8 +127,9 @@ class Composer(TextField):
         self.queue_offered = False
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
-        self.block_has_files = False
         """True if y with nothing typed, and Esc, concern the selected block of the transcript."""
+        self.block_has_files = False
+        """True if `o` opens files of the selected block."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._folds = Folds()

@@ -1,4 +1,4 @@
-"""Calls the user back to a terminal that has not the focus: desktop notification, bell, window title.
+"""Calls the user back to a terminal that is not focused: desktop notification, bell, window title.
 
 What is written holds words of ours and names of tools and steps in plain ASCII, nothing else: no text of a model can
 reach the terminal this way.
