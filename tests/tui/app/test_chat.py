@@ -265,7 +265,8 @@ async def test_the_first_screen_and_the_line_below_it_do_not_say_the_same() -> N
         assert "Ask for something in this folder" not in running.text
         await running.pilot.resize_terminal(40, 12)
         await running.settle()
-        assert "Ask for something in this folder" in running.text
+        assert "chatops" in running.text
+        assert "Ask for something in this folder" not in running.text
 
 
 @pytest.mark.more

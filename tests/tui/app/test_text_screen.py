@@ -1,5 +1,7 @@
 """The screen that shows a text: as large as its text, scrolled by the usual keys, searched with a slash."""
 
+import re
+
 import pytest
 
 from chatops.tui.commands.table import help_text
@@ -15,7 +17,7 @@ async def show(running: Stage, text: str) -> None:
 async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help() -> None:
     async with stage(size=(100, 40)) as running:
         await running.press("f1", "slash", *"take over")
-        assert "F2                           take over a session" in running.text
+        assert re.search(r"F2 +take over a session", running.text)
         assert "/takeover" in running.text
         assert "Anywhere" in running.text
         assert "PgUp, PgDn" not in running.text
