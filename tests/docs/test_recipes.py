@@ -43,6 +43,7 @@ def test_local_models(folder: Path, home: Path) -> None:
             follow(block, folder, page=DOCS / "local-models.md", replaced=replaced)
 
 
+@pytest.mark.more
 def test_a_gateway(folder: Path, home: Path) -> None:
     (folder / "site.json").write_text("\n".join(document.block("site", page=DOCS / "gateway.md")))
     with a_model("the gateway", model="team") as server:
@@ -63,6 +64,7 @@ def test_a_ci_job_that_pauses(folder: Path, path_with_chatops: str) -> None:
     follow("decide", folder, page=page, known=known)
 
 
+@pytest.mark.more
 def test_approvals_over_ssh(folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ssh build COMMAND` runs the command in a shell, in the other account's home folder."""
     programs = tmp_path / "ssh-bin"
@@ -76,6 +78,7 @@ def test_approvals_over_ssh(folder: Path, home: Path, tmp_path: Path, monkeypatc
     follow("decide", folder, page=page, known=known)
 
 
+@pytest.mark.more
 def test_an_mcp_server(folder: Path, home: Path) -> None:
     (folder / "tides.py").write_text("\n".join(document.block("mcp: server")))
     (folder / "registry.json").write_text("\n".join(document.block("mcp: registry")))
