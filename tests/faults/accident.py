@@ -25,11 +25,14 @@ def _raising(owner: Any, name: str, part: str, *, times: int = 1) -> None:
     """Make a method raise as often as said, once somebody has said that this part breaks."""
     method: Callable[..., Any] = getattr(owner, name)
     left = [times]
+    # A function of its own for each part: errors from the same line are shown once in a while only.
+    scope: dict[str, Any] = {}
+    exec(f"def fail(): raise RuntimeError('the {part} is broken')", scope)
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
         if part in _broken and left[0]:
             left[0] -= 1
-            raise RuntimeError(f"the {part} is broken")
+            scope["fail"]()
         return method(*arguments, **named)
 
     setattr(owner, name, wrapped)
@@ -39,12 +42,12 @@ def _listen() -> None:
     session: Any = chatops.runtime.session.Session
     submit = session.submit
 
-    async def hearing(self: Any, text: str) -> Any:
+    async def hearing(self: Any, text: str, **named: Any) -> Any:
         if "breaks" in text:
             _broken.update(text.split())
         if "worker" in text.split():
             raise RuntimeError("the worker is broken")
-        return await submit(self, text)
+        return await submit(self, text, **named)
 
     session.submit = hearing
 

@@ -78,7 +78,7 @@ def test_a_screen_that_cannot_be_drawn_any_more_is_left_and_the_conversation_kep
     assert "Nothing stored is lost" in text and "Traceback" not in text
     with chat.installation.open("-c") as terminal:
         again = FaultyChat(chat.installation, chat.provider, terminal)
-        again.wait_for("breaks always .* context")
+        again.wait_for("breaks always .* ctx")
         again.assert_well()
 
 

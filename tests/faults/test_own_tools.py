@@ -112,7 +112,7 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(installation: Installa
         assert re.match(wanted, got), got[:200]
         assert len(got) <= 16_000
     with installation.open("-r", result.session_id) as terminal:
-        terminal.wait_for("context ")
+        terminal.wait_for("ctx ")
         chat = FaultyChat(installation, provider, terminal)
         for words in RAISING.values():
             chat.wait_for(rf"failed .*{words}")

@@ -39,11 +39,12 @@ KILLED = -9
 WITHOUT_SANDBOX = """
 import sys
 from chatops.tools import sandbox
-sandbox.probe = lambda: ("", "bubblewrap is not installed")
+sandbox.probe = lambda: sandbox.Probed("", "bubblewrap is not installed")
+sandbox.landlock_fault = lambda: "this kernel has no Landlock"
 from chatops.cli import main
 sys.exit(main())
 """
-"""The program where there is no bubblewrap. Not in a namespace of its own, from which it could not look at what an
+"""The program where there is no sandbox. Not in a namespace of its own, from which it could not look at what an
 earlier start of it has left."""
 
 
@@ -166,7 +167,7 @@ def test_what_nobody_holds_any_more_is_stopped_before_the_dialog_opens(
             assert sleepers(number) == []
             after.press("m")
             chat = FaultyChat(installation, provider, after)
-            chat.wait_for("shell_exec .* marked as done")
+            chat.wait_for("Shell .* marked as done")
             chat.wait_for("I was told: .* the user has checked and says that it took effect")
             chat.assert_well()
     assert installation.count == 1
@@ -188,7 +189,7 @@ def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
     chat.say("eat memory", calls(call("shell_exec", command="echo begun; kill -9 $$")), repeats)
     chat.terminal.dialog()
     chat.terminal.press("a")
-    chat.wait_for(r"shell_exec .* killed \(out of memory\?\)")
+    chat.wait_for(r"Shell .* killed \(out of memory\?\)")
     chat.wait_for(r"I was told: begun .*\[killed \(out of memory\?\), exit code 137\]")
     assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.FAILED)]
     chat.assert_well()
