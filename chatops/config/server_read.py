@@ -190,7 +190,7 @@ def _doubts(entry: ServerEntry, path: Path) -> Iterator[tuple[Path, str]]:
         if header.casefold() == "authorization" and "${" not in text:
             yield (
                 (*path, "headers", header),
-                "a key in the file can be read by whoever reads the file; ${NAME} takes it from the environment",
+                "a key in the file is readable with the file; ${NAME} takes it from the environment",
             )
 
 

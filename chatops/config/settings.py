@@ -56,7 +56,7 @@ def load_settings(path: Path) -> UserSettings:
         problems.append("favourite_roles has to be a list of names. It is not used.")
     notifications = members.get("notifications", True)
     if not isinstance(notifications, bool):
-        # Whoever wrote it has most likely meant to switch them off.
+        # The user has most likely meant to switch them off.
         notifications = False
         problems.append("notifications has to be true or false. They are off.")
     turn_cost = members.get("turn_cost", False)

@@ -117,7 +117,7 @@ class CorrectTurn:
     text: str
     files: tuple[AttachedFile, ...] = ()
     draft: ComposerDraft | None = None
-    """What is left in the composer."""
+    """Text that stays in the composer."""
     partial_text: str = ""
     partial_reasoning: str = ""
     kind: Literal["turn_corrected"] = "turn_corrected"

@@ -4,6 +4,7 @@ Each is one call, which is inspected, judged, stored and run like any other.
 """
 
 import re
+from dataclasses import replace
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Principal
@@ -34,6 +35,26 @@ _GAP = re.compile(r"\s{4}")
 """Blanks that may hide what follows them."""
 
 
+def _blank(
+    turn_id: TurnId,
+    session_id: SessionId,
+    *,
+    parent_id: MessageId | None,
+    grant: Grant,
+    history: tuple[Message, ...] = (),
+) -> TurnState:
+    """Return a turn before its first step. The phase is a placeholder, which the first round replaces."""
+    return TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=parent_id,
+        grant=grant,
+        phase=Finished(result=TurnStatus.RUNNING, answer=""),
+        history=history,
+    )
+
+
 def start_undo(
     *,
     turn_id: TurnId,
@@ -49,14 +70,9 @@ def start_undo(
     `name` is that of the list, and `text` the command of the user.
     """
     end = Finished(result=TurnStatus.ANSWERED, answer="")
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=parent_id,
-        grant=grant,
+    blank = replace(
+        _blank(turn_id, session_id, parent_id=parent_id, grant=grant, history=history),
         phase=end,
-        history=history,
         containment=Containment(name=name, kind=ContainmentKind.UNDO),
     )
     draft = Draft(blank)
@@ -73,17 +89,7 @@ def start_gate(
     gate: CommandGate,
 ) -> TurnStep:
     """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
-    # The phase is a placeholder: the first round replaces it before the step is made.
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=None,
-        grant=grant,
-        phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        gate=gate,
-    )
-    draft = Draft(blank)
+    draft = Draft(replace(_blank(turn_id, session_id, parent_id=None, grant=grant), gate=gate))
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
@@ -111,18 +117,8 @@ def start_command(
     result.
     """
     plain = shown and len(command) <= PLAIN and not _GAP.search(command) and reveal(command, newlines=False) == command
-    # The phase is a placeholder: the round replaces it before the step is made.
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=parent_id,
-        grant=grant,
-        phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        history=history,
-        command=OwnCommand(by=by, decides=plain),
-    )
-    draft = Draft(blank)
+    blank = _blank(turn_id, session_id, parent_id=parent_id, grant=grant, history=history)
+    draft = Draft(replace(blank, command=OwnCommand(by=by, decides=plain)))
     text = f"{'!!' if private else '!'}{command}"
     said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)
     _open_round(draft, said, {"command": command})

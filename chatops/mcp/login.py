@@ -132,7 +132,7 @@ class StoredAuth(httpx2.Auth):
 async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:
     """Log in at a server: show the address to open, wait for the browser's answer, and store the tokens.
 
-    Each login registers chatops anew, because the port of the answer differs. An earlier login stays until this one is
+    Each login registers chatops again, because the port of the answer differs. An earlier login stays until this one is
     complete. Raises ServerStartError with the reason, ConfigError, and errors of HTTP and of the SDK.
     """
     state = ""

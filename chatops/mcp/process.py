@@ -50,7 +50,7 @@ class ServerStartError(ChatopsError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the processes of servers see of this machine."""
+    """Workspace, protected paths and sandbox level for the processes of servers."""
 
     workspace: Path
     protected: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""What is remembered of a server between runs: its last list of tools, and which of them were used as they are now.
+"""Record of a server between runs: its last list of tools, and the tools that were used as they are now.
 
 The list is what a role is offered until the server is connected. A tool that differs from the one that was used last
 is reviewed by the user before it runs again, whatever rules say. One file for each server, mode 0600.

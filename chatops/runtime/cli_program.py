@@ -45,7 +45,7 @@ NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramState:
-    """Whether the program of a model can run here: where, or why not."""
+    """Place of a model's program on this machine, or the reason that it cannot run."""
 
     text: str
     advice: str = ""
