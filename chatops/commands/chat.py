@@ -71,6 +71,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
         traits=traits,
         charset=charset,
         keep_unsent=keep_unsent,
+        chooses=arguments.session == "",
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

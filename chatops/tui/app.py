@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 COLLECT_AFTER_S = 2.0
 """Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""
+_ALWAYS = ("ctrl+c", "ctrl+q", "ctrl+z")
+"""Keys that wait for nothing."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 
@@ -88,13 +90,14 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         charset: str = "utf-8",
         on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
+        chooses: bool = False,
     ) -> None:
         """Create the app.
 
         `clock` returns monotonic seconds. `theme`, `keys`, `notifications` and `problem` come from the user's settings,
         `themes` is the folder of the user's own themes. `traits` and `charset` say what the terminal can show.
         `on_painted` is called once after the first paint. `keep_unsent` stores messages sent before there is a session,
-        and returns False if it cannot.
+        and returns False if it cannot. `chooses`: the session picker comes first.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -111,6 +114,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._clock = clock
         self._on_painted = on_painted
         self._interrupted_at: float | None = None
+        self._held: list[events.Key | events.Paste] | None = [] if chooses else None
+        """Keys typed before the session picker is open, which get there; None once it is."""
         self._leaving = False
         self._attention = Attention(self._write, enabled=notifications)
         self.failure: ChatopsError | None = None
@@ -165,7 +170,15 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self.set_timer(COLLECT_AFTER_S, settle_collector)
         if self._on_painted is not None:
             self._on_painted()
-        self.run_worker(self._open(), group="open")
+        self.run_worker(self._open_first(), group="open")
+
+    async def _open_first(self) -> None:
+        try:
+            await self._open()
+        finally:
+            held, self._held = self._held or (), None
+            for event in held:
+                self.post_message(event)
 
     async def _open(self) -> None:
         await self._chat.prepare(at_once=self.is_headless)
@@ -187,6 +200,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self._chat.show_notice(self._traits.notice)
         if self._settings_problem:
             self._chat.show_notice(self._settings_problem)
+        if opened.choose_session:
+            await self._chat.open_sessions()
+            await wait_until_mounted(self.screen)
 
     async def action_interrupt(self) -> None:
         """Copy the selection (ctrl+c). With none, stop or clear the first time and quit the second."""
@@ -268,6 +284,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     async def on_event(self, event: events.Event) -> None:
         """Translate keys that the user has changed into the default ones."""
+        if self._held is not None and isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            if not isinstance(event, events.Key) or event.key not in _ALWAYS:
+                self._held.append(event)
+                return
         if isinstance(event, events.Key) and not event.is_forwarded:
             meant = self._user_keys.translated(event.key, in_dialog=len(self.screen_stack) > 1)
             if not meant:

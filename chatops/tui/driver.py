@@ -154,6 +154,8 @@ class TerminalDriver(Driver):
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
         """The terminal's settings before the app took it. None if it has none."""
+        self._typed_ahead = 0
+        """Bytes not read yet that were typed before the app took the terminal."""
         self._input_thread: threading.Thread | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._is_lost = False
@@ -267,6 +269,8 @@ class TerminalDriver(Driver):
         raw[tty.CC][termios.VMIN] = 1
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSANOW, raw)
+        with contextlib.suppress(OSError):
+            (self._typed_ahead,) = struct.unpack("i", fcntl.ioctl(self._in, termios.FIONREAD, b"\0" * 4))
 
     # Signals
 
@@ -335,7 +339,7 @@ class TerminalDriver(Driver):
                 return
             found: list[InputToken]
             if self._in in ready:
-                data = self._read_burst(input_parser)
+                data = self._read_typed_ahead() or self._read_burst(input_parser)
                 if not data:
                     self._call_soon(self._terminal_lost)
                     return
@@ -345,6 +349,13 @@ class TerminalDriver(Driver):
             for token in found:
                 if not self._post_events(token, key_parser):
                     key_parser = KeyParser()
+
+    def _read_typed_ahead(self) -> bytes:
+        """Read what was typed before the app took the terminal. Its line ends are the Enter key, which the terminal
+        changed then; keys pressed several times are one.
+        """
+        waiting, self._typed_ahead = self._typed_ahead, 0
+        return re.sub(rb"[\r\n]+", b"\r", os.read(self._in, waiting)) if waiting else b""
 
     def _read_burst(self, parser: InputParser) -> bytes:
         """Read one burst of input, even if it arrives in several parts.

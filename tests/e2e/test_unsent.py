@@ -56,6 +56,38 @@ def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_ki
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        b"",
+        pytest.param(b"\x1b[?1049h", marks=pytest.mark.more),
+        pytest.param(b"Enter sends", marks=pytest.mark.more),
+    ],
+    ids=["at once", "with the terminal", "with the message field"],
+)
+def test_what_is_typed_while_the_program_starts_is_sent_by_enter(installation: Installation, seen: bytes) -> None:
+    def typed(*arguments: str, text: str) -> ChatTerminal:
+        terminal = installation.open(*arguments)
+        terminal.wait_until(lambda _: seen in terminal.raw, what="the program to get so far")
+        terminal.say(text)
+        return terminal
+
+    with typed(text="read note.txt") as terminal:
+        terminal.wait_for("The invoice is due on Friday.")
+    with typed("-r", installation.session().id, text="list .") as terminal:
+        terminal.wait_for("file_list gave:")
+    with typed("-r", text="") as terminal:
+        # The picker, which opens later, gets the key.
+        terminal.wait_for("file_list gave:")
+
+
+@pytest.mark.more
+def test_keys_for_a_picker_that_has_nothing_to_offer_are_a_message(installation: Installation) -> None:
+    with installation.open("-r") as terminal:
+        terminal.say("list .")
+        terminal.wait_for("file_list gave:")
+
+
 def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(installation: Installation) -> None:
     def said() -> list[str]:
         with installation.store() as store:

@@ -171,7 +171,9 @@ async def sessions(context: Context, argument: str) -> Replies:
     from chatops.tui.dialogs.sessions import SessionPicker
 
     session, host = context.session, context.host
-    picker = SessionPicker("Sessions", await host.sessions(), session=session, host=host)
+    if not (rows := await host.sessions()):
+        return (Notify("This folder has no session yet. Your first message starts one."),)
+    picker = SessionPicker("Sessions", rows, session=session, host=host)
 
     async def chosen(then: Context, session_id: str) -> Replies:
         opened = await resume(then, session_id)

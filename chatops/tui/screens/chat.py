@@ -235,9 +235,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self.set_timer(WARM_UP_S, self._drawing.warm_up)
         else:
             self._drawing.warm_up()
-        if opened.choose_session:
-            self.open_sessions()
-        else:
+        if not opened.choose_session:
             self._show_pending_if_asked()
         if not opened.session.snapshot().messages and not opened.choose_session:
             self._start(partial(self._status.find_open_sessions, opened.host), group="first screen")
@@ -482,9 +480,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if self.opened and self.is_active:
             self._start(partial(self._commands.run, "/history"), group="picker", exclusive=True)
 
-    def open_sessions(self) -> None:
+    async def open_sessions(self) -> None:
         """Let the user choose a session."""
-        self._start(partial(self._commands.run, "/sessions"), group="sessions", exclusive=True)
+        await self._commands.run("/sessions")
 
     def action_fold_panel(self) -> None:
         """Fold the run's panel to one line, or open it (ctrl+t)."""

@@ -111,7 +111,7 @@ async def failed(running: Stage) -> None:
 
 
 async def sessions(running: Stage) -> None:
-    running.app.chat.open_sessions()
+    await running.app.chat.open_sessions()
 
 
 async def typed(running: Stage, text: str) -> None:

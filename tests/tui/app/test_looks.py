@@ -85,7 +85,7 @@ async def found(running: Stage) -> None:
 
 
 async def picking(running: Stage) -> None:
-    running.app.chat.open_sessions()
+    await running.app.chat.open_sessions()
     await running.settle()
     await running.press("down")
 

@@ -607,7 +607,7 @@ async def test_the_session_picker_opens_a_run_with_its_panel() -> None:
     host = FakeHost(led=[run], others={SESSION: run.session})
     async with stage(FakeSession(), host=host) as running:
         running.session.change(session_id=SessionId("other"))
-        running.app.chat.open_sessions()
+        await running.app.chat.open_sessions()
         await running.settle()
         await running.press("enter")
         assert len(running.app.chat.query(WorkflowPanel)) == 1
