@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from chatops.domain.canonical import digest
-from chatops.domain.decisions import Approved, Principal
+from chatops.domain.decisions import Approved
 from chatops.domain.events import (
     AskReason,
     CallProposed,
@@ -24,6 +24,7 @@ from chatops.engine.state import (
     Deferred,
     Inspecting,
     Mistake,
+    OwnCommand,
     Permitted,
     Rechecking,
 )
@@ -136,11 +137,8 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             calls.deny(draft, index, judgement, facts=facts)
         case _ if done := sequence.done_before(draft, one.call, facts):
             calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
-        case Verdict.ASK if (by := _typed_by(draft, facts)) is not None:
-            calls.put_question(draft, index, facts, AskReason.POLICY, why=judgement.why)
-            decisions.decided(draft, index, Approved(), by)
         case Verdict.ASK:
-            calls.ask(draft, index, facts, AskReason.POLICY, why=judgement.why)
+            _ask_unless_typed(draft, index, facts, judgement.why)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
             calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
         case Verdict.ALLOW if _same_outcome_unknown(draft, one.call, facts):
@@ -156,18 +154,33 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             draft.put_call(index, replace(one, status=status))
 
 
-def _typed_by(draft: Draft, facts: CallFacts) -> Principal | None:
-    """Return the user whose typing of the command decides an *ask* about it; None if the dialog has to ask.
-
-    It asks where no sandbox confines the command, about anything that the text itself does not show, and where the user
-    can give what the command will probably lack in its sandbox.
-    """
+def _ask_unless_typed(draft: Draft, index: int, facts: CallFacts, why: str) -> None:
+    """Ask about a call, unless the user has typed it and that is the decision."""
     command = draft.state.command
-    if command is None or not command.decides or not facts.sandboxed or facts.needs_user or facts.repairs:
-        return None
+    if command is None:
+        calls.ask(draft, index, facts, AskReason.POLICY, why=why)
+    elif typing := _why_typing_asks(command, facts):
+        calls.ask(draft, index, facts, AskReason.POLICY, why=typing)
+    else:
+        calls.put_question(draft, index, facts, AskReason.POLICY, why=why)
+        decisions.decided(draft, index, Approved(), command.by)
+
+
+def _why_typing_asks(command: OwnCommand, facts: CallFacts) -> str:
+    """Return why the user's typing of a command does not decide an *ask* about it; empty if it does.
+
+    The dialog asks where no sandbox confines the command, about anything that the text itself does not show, and where
+    the user can give what the command will probably lack in its sandbox.
+    """
+    if facts.needs_user or facts.repairs:
+        return "; ".join(filter(None, (facts.needs_user, *facts.repairs)))
+    if not command.decides:
+        return "not all of the command you typed was shown as it is, or chatops was restarted since"
+    if not facts.sandboxed:
+        return "no sandbox confines the command you typed"
     if facts.extra != NARROWEST:
-        return None
-    return command.by
+        return "the command you typed may fail in the sandbox, and you can add what it lacks"
+    return ""
 
 
 def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:

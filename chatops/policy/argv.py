@@ -8,6 +8,7 @@ expansions, redirections, assignments, comments, reserved words, control and inv
 import re
 import unicodedata
 from collections.abc import Callable
+from types import MappingProxyType
 
 Expand = Callable[[str], tuple[str, ...]]
 """Turns a glob relative to the working folder into the sorted names that it matches."""
@@ -15,8 +16,15 @@ Expand = Callable[[str], tuple[str, ...]]
 MAX_COMMAND_CHARS = 8_000
 """Longer commands cannot be reviewed at a glance, so they ask."""
 
-_OPERATORS = frozenset(";&|<>()")
-_EXPANSIONS = frozenset("$`{}[]")
+_SHELL_SIGNS = MappingProxyType(
+    dict.fromkeys(";&", "it joins several commands")
+    | {"|": "it has a pipe"}
+    | dict.fromkeys("<>", "it redirects input or output")
+    | dict.fromkeys("()", "it groups commands")
+    | dict.fromkeys("$`", "it has a variable or inserts the output of a command")
+    | dict.fromkeys("{}[]", "it has brackets that a shell expands")
+)
+"""Characters that a shell acts on, each with what it makes of the command."""
 RESERVED = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while".split()
 )
@@ -44,8 +52,20 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
     `expand` returns (itself if there are none), and these are the words to judge and to run. A glob that is absolute or
     climbs with ``..`` is never expanded.
     """
-    if len(command) > MAX_COMMAND_CHARS or not visible(command):
-        return ()
+    return _read(command, expand=expand)[0]
+
+
+def why_not_simple(command: str) -> str:
+    """Return why `command` is no simple command: ``it has a pipe``. Empty if it is one; a glob is no reason."""
+    return _read(command, expand=lambda glob: (glob,))[1]
+
+
+def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]:
+    """Return the words and an empty text, or no words and why there are none."""
+    if len(command) > MAX_COMMAND_CHARS:
+        return (), "it is too long"
+    if not visible(command):
+        return (), "it has several lines or hidden characters"
     words: list[str] = []
     index = 0
     while index < len(command):
@@ -53,19 +73,19 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
             index += 1
             continue
         reader = _Word(command, index)
-        if not reader.read():
-            return ()
+        if fault := reader.read():
+            return (), fault
         if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
-            return ()
+            return (), "it begins with a word that only a shell understands"
         if reader.glob:
             names = _expanded(reader, expand)
             if not names:
-                return ()
+                return (), "it has a name pattern outside of its folder"
             words.extend(names)
         else:
             words.append(reader.text)
         index = reader.index
-    return tuple(words)
+    return tuple(words), "" if words else "it is empty"
 
 
 def _expanded(word: "_Word", expand: Expand | None) -> tuple[str, ...]:
@@ -76,10 +96,7 @@ def _expanded(word: "_Word", expand: Expand | None) -> tuple[str, ...]:
 
 
 class _Word:
-    """Parses one word from `index` on.
-
-    `read` returns False if a shell would act on the word rather than take it literally.
-    """
+    """Parses one word from `index` on."""
 
     def __init__(self, command: str, index: int) -> None:
         self.command = command
@@ -88,47 +105,52 @@ class _Word:
         self.quoted = False
         self.glob = False
 
-    def read(self) -> bool:
+    def read(self) -> str:
+        """Return why a shell would act on the word rather than take it literally; empty if it takes it literally."""
         start = self.index
         while self.index < len(self.command) and (char := self.command[self.index]) != " ":
             if char in "'\"":
-                taken = self._quotes(char)
+                fault = self._quotes(char)
             elif char == "\\":
-                taken = self._backslash()
+                fault = self._backslash()
             else:
-                taken = self._plain(char, first=self.index == start)
-            if not taken:
-                return False
-        return True
+                fault = self._plain(char, first=self.index == start)
+            if fault:
+                return fault
+        return ""
 
-    def _plain(self, char: str, *, first: bool) -> bool:
-        if char in _OPERATORS or char in _EXPANSIONS or (char == "#" and first):
-            return False
+    def _plain(self, char: str, *, first: bool) -> str:
+        if char == "|" and self.command[self.index + 1 : self.index + 2] == "|":
+            return _SHELL_SIGNS["&"]
+        if fault := _SHELL_SIGNS.get(char, ""):
+            return fault
+        if char == "#" and first:
+            return "it has a comment"
         if char == "~" and (first or self.text[-1:] in {"=", ":"}):
-            return False
+            return "it names a home folder by ~"
         if char in "*?":
             self.glob = True
         self.text += char
         self.index += 1
-        return True
+        return ""
 
-    def _quotes(self, mark: str) -> bool:
+    def _quotes(self, mark: str) -> str:
         end = self.command.find(mark, self.index + 1)
         if end < 0:
-            return False
+            return "a quote in it has no end"
         inner = self.command[self.index + 1 : end]
         # A backslash in double quotes may hide the closing quote. It is too rare to be worth parsing.
-        if mark == '"' and any(char in "$`\\" for char in inner):
-            return False
+        if mark == '"' and (acting := next((char for char in inner if char in "$`\\"), "")):
+            return _SHELL_SIGNS.get(acting, "it has a backslash in quotes")
         self.text += inner
         self.quoted = True
         self.index = end + 1
-        return True
+        return ""
 
-    def _backslash(self) -> bool:
+    def _backslash(self) -> str:
         if self.index + 1 >= len(self.command):
-            return False
+            return "it ends with a backslash"
         self.text += self.command[self.index + 1]
         self.quoted = True
         self.index += 2
-        return True
+        return ""

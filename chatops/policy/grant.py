@@ -216,8 +216,7 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     verdicts = [_verdict(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
     applying = [verdict for verdict in verdicts if verdict is not None]
     verdict = meet(applying) if applying else layer.default
-    reason = layer.asks if layer.asks and verdict is Verdict.ASK else layer.name
-    return Judgement(verdict=verdict, reason=reason)
+    return Judgement(verdict=verdict, reason=layer.name, asks=layer.asks if verdict is Verdict.ASK else "")
 
 
 def explain(

@@ -34,6 +34,7 @@ __all__ = [
     "parse_rule",
     "pattern_from_list",
     "reread",
+    "rule_text",
     "show_rule",
     "suggest_exact",
     "suggest_rules",
@@ -94,6 +95,11 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
             return f"{tool}:{pattern.host}"
         case _:
             assert_never(pattern)
+
+
+def rule_text(tool: str, pattern: ArgumentPattern) -> str:
+    """Return a rule for a dialog that shows the call: as `show_rule` does, but without a call's arguments as JSON."""
+    return f"{tool} with exactly these arguments" if isinstance(pattern, ExactArguments) else show_rule(tool, pattern)
 
 
 def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:

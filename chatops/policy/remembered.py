@@ -29,6 +29,7 @@ from collections.abc import Collection
 
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
+from chatops.policy.argv import why_not_simple
 from chatops.policy.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
 from chatops.policy.matching import STAR, matches, stays_inside
 
@@ -69,12 +70,19 @@ def widest_scope(known: Capabilities, facts: CallFacts) -> tuple[RuleScope, str]
     if not facts.sandboxed:
         return RuleScope.SESSION, "the program runs without a sandbox"
     if not facts.argv:
-        return RuleScope.SESSION, "what it runs cannot be told from its words"
+        return RuleScope.SESSION, _why_no_words(facts.command)
     if not stays_inside(facts):
         return RuleScope.SESSION, "it names files outside of its folder, or places of secrets"
     if not runs_no_workspace_code(facts.argv, cwd=facts.cwd):
         return RuleScope.FOLDER, f"{facts.argv[0]} may run code of the folder"
     return RuleScope.ROLE, ""
+
+
+def _why_no_words(command: str) -> str:
+    if not command:
+        return "it is not known what the tool runs"
+    fault = why_not_simple(command) or "what it runs is no program that was found"
+    return f"a lasting rule takes one program with its words, and here {fault}"
 
 
 def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scopes: Collection[RuleScope]) -> str:

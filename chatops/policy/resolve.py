@@ -194,7 +194,8 @@ def workspace_layers(registry: Registry, *, role: str, specs: Sequence[ToolSpec]
     Nothing else of it is looked at. As every layer they can only take rights away.
     """
     verdicts = tuple(Rule(tool=tool, verdict=setting.verdict) for tool, setting in registry.tools if setting.verdict)
-    layers = [Layer(name="tools of the workspace's registry", rules=verdicts)] if verdicts else []
+    asks = "the workspace's registry makes this tool ask"
+    layers = [Layer(name="tools of the workspace's registry", rules=verdicts, asks=asks)] if verdicts else []
     if (spec := registry.role(role)) is not None:
         named = (
             replace(layer, name=f"{layer.name} in the workspace's registry")
@@ -237,12 +238,14 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict))
         if by_user.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict))
-    asks = "the tool's default, to ask unless a rule allows it"
+    asks = "this tool always asks, unless a rule allows the call"
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
-        layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules)))
+        asks = "the site registry makes this tool ask"
+        layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules), asks=asks))
     if own_rules:
-        layers.append(Layer(name="tools of your registry", rules=tuple(own_rules)))
+        asks = "your registry makes this tool ask"
+        layers.append(Layer(name="tools of your registry", rules=tuple(own_rules), asks=asks))
     return layers
 
 
@@ -297,7 +300,8 @@ def _role_layers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Layer]:
         layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY))
     strict = tuple(rule for rule in _rules(role, specs) if rule.verdict is not Verdict.ALLOW)
     if strict:
-        layers.append(Layer(name=f"rules of role {role.name}", rules=strict))
+        asks = f"a rule of role {role.name} makes this call ask"
+        layers.append(Layer(name=f"rules of role {role.name}", rules=strict, asks=asks))
     return layers
 
 

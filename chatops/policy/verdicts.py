@@ -27,7 +27,7 @@ class Layer:
     rules: tuple[Rule, ...]
     default: Verdict = Verdict.ALLOW
     asks: str = ""
-    """Reason shown when this layer asks; empty: its name."""
+    """Why this layer asks, as a clause for the user; empty: its name has to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class Judgement:
     verdict: Verdict
     reason: str
     """Name of the deciding layer, or another reason."""
+    asks: str = ""
+    """As in the layer that asks."""
     answered_by: str = ""
     """The rule that answered an *ask*; the verdict is then ALLOW. Empty: none did."""
     workspace_read: bool = False
@@ -60,8 +62,8 @@ class Judgement:
 
     @property
     def why(self) -> str:
-        """The reason, with the remembered rules that do not answer."""
-        return "; ".join((self.reason, *self.unanswered))
+        """Why it asks, as a clause, with the remembered rules that do not answer."""
+        return "; ".join((self.asks or self.reason, *self.unanswered))
 
 
 BY_POLICY = "policy"

@@ -311,8 +311,7 @@ def test_explaining_names_the_deciding_layer() -> None:
         registry(RoleSpec(name="coder", tools=("file_read", "shell_exec"))), approvals=("shell_exec:git status",)
     )
     assert explain(held, "file_edit")[0] == "file_edit: deny, decided by tools of role coder"
-    default = "the tool's default, to ask unless a rule allows it"
-    assert explain(held, "shell_exec", PUSH)[0] == f"shell_exec: ask, decided by {default}"
+    assert explain(held, "shell_exec", PUSH)[0] == "shell_exec: ask, decided by tool default"
     assert "answered by --approve shell_exec:git status" in explain(held, "shell_exec", STATUS)[0]
     assert any("access level operator" in line for line in explain(held, "shell_exec", STATUS)[1:])
     assert explain(held, "nonsense")[0].startswith("nonsense: deny")

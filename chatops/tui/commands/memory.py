@@ -65,7 +65,7 @@ async def _edit(context: Context, scope: MemoryScope) -> Replies:
         done="saves",
         lines=True,
     )
-    return (EditText(text=before, suffix=".md", question=question, done=save),)
+    return (EditText(text=before, file_name="memory.md", question=question, done=save),)
 
 
 def _checked(text: str) -> str:

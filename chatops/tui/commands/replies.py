@@ -140,8 +140,8 @@ class EditText:
     """Let the user edit a text in their editor, then run `done` with it. Without an editor, `question` asks for it."""
 
     text: str
-    suffix: str
-    """File name suffix by which the editor knows the language."""
+    file_name: str
+    """Name under which the editor shows it. Its suffix tells the language."""
     question: "Question[str]"
     done: "Handler"
 

@@ -15,6 +15,7 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rej
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
+    AskReason,
     CallDecided,
     Event,
     PendingCall,
@@ -43,7 +44,7 @@ from chatops.tui.dialogs.approval_text import (
 from chatops.tui.dialogs.argument_fields import main_text, with_values
 from chatops.tui.dialogs.arguments import arguments_form
 from chatops.tui.dialogs.change import missing_columns
-from chatops.tui.dialogs.external_editor import edit_text, suffix_of
+from chatops.tui.dialogs.external_editor import edit_text, file_name
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line
 from chatops.tui.dialogs.rule import RuleDialog
@@ -116,7 +117,9 @@ class ApprovalScreen(GuardedDialog):
         shown = self._calls.current
         waited = shown is not None and shown.undecided
         if self._calls.refresh(self._session.snapshot().pending):
-            self._note = "This call has changed since it was shown. Look again."
+            edited = shown is not None and shown.pending.reason is AskReason.EDITED
+            # The description of an edited call begins with that.
+            self._note = "" if edited else "This call has changed since it was shown. Look again."
             # The next key would answer what was shown before.
             self._typing = False
             self.arm()
@@ -355,7 +358,7 @@ class ApprovalScreen(GuardedDialog):
             self.show_note("This call has no text. e edits its arguments.")
             return
         try:
-            edited = await edit_text(self.app, text, suffix=suffix_of(asked.facts, name))
+            edited = await edit_text(self.app, text, name=file_name(asked.facts, name))
             if edited.text == text:
                 edited.discard()
                 self.show_note_or_notice("Nothing was changed in the editor.")
@@ -423,9 +426,13 @@ class ApprovalScreen(GuardedDialog):
         return DialogFrame(
             title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
-            keys=keys(self._calls, item, left=self.payload.lines_below, narrow=narrow),
+            keys=keys(self._calls, item, left=self.payload.lines_below, views=self._view_keys(item), narrow=narrow),
             waits=item.undecided,
         )
+
+    def _view_keys(self, item: ListedCall) -> str:
+        details = "v hide details" if self._details else "v details"
+        return f"{details}{self.view_keys(sides=bool(item.pending.facts.diff), beside=self._side_by_side)}"
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""

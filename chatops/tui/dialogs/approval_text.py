@@ -27,7 +27,7 @@ from chatops.domain.sanitize import show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, tool_name
 from chatops.domain.wording import plural
 from chatops.engine.containment import CHANGING
-from chatops.policy.patterns import show_rule, suggest_exact
+from chatops.policy.patterns import rule_text, suggest_exact
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
@@ -197,8 +197,8 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     if not pending.outcome_unknown:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
         yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
-    model = f"({line(pending.model)})" if pending.model else "(no model)"
-    yield Row(label="asked by", text=f"{line(pending.role)} {model}", weight="dim")
+    model = f" ({line(pending.model)})" if pending.model else ", without a model"
+    yield Row(label="asked by", text=f"{line(pending.role)}{model}", weight="dim")
     if pending.why:
         edited = pending.reason is AskReason.EDITED
         yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), weight="dim")
@@ -224,11 +224,9 @@ def _rows(facts: Iterable[tuple[str, str]]) -> Iterator[Row]:
 
 def _grant(pending: PendingCall) -> Row:
     """Return what `s` would remember, and for how long. Exact arguments are shown elsewhere already."""
-    pattern, tool = exact_grant(pending), pending.call.name
-    exactly = isinstance(pattern, ExactArguments)
-    allowed = f"{tool} with exactly these arguments" if exactly else show_rule(tool, pattern)
-    text = f"{line(allowed)}  (this session, as {line(pending.role)})"
-    return Row(label="s allows", text=text, exact=not exactly, weight="dim")
+    pattern = exact_grant(pending)
+    text = f"{line(rule_text(pending.call.name, pattern))}  (this session, as {line(pending.role)})"
+    return Row(label="s allows", text=text, exact=not isinstance(pattern, ExactArguments), weight="dim")
 
 
 def _described(facts: CallFacts) -> Iterator[Row]:
@@ -375,20 +373,22 @@ def takes_rule(pending: PendingCall) -> bool:
     return not pending.facts.repairs and not pending.facts.needs_user
 
 
-def keys(approvals: ApprovalList, item: ListedCall, *, left: int, narrow: bool) -> str:
-    """Return the key legend for this call. `left` is how many of its lines have not been on screen yet."""
+def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, narrow: bool) -> str:
+    """Return the key legend for this call, with `views` for how it is shown.
+
+    `left` is how many of its lines have not been on screen yet.
+    """
     if not item.undecided:
         return "Tab next call   Esc close"
-    return _short(item, left) if narrow else _long(approvals, item, left)
+    return _short(item, left) if narrow else _long(approvals, item, left, views)
 
 
-def _long(approvals: ApprovalList, item: ListedCall, left: int) -> str:
+def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
     more = f"{plural(left, 'more line')} below"
     pending = item.pending
     deny = "d deny   D deny with a reason"
     edit = f"e edit{'   E in your editor' if main_text(pending.facts.arguments)[0] else ''}"
-    view = "v details   | side by side   f full screen" if pending.facts.diff else "v details   f full screen"
-    unknown = "u tell the model it is unknown   m mark done\nD unknown, with a note   v details   Esc later"
+    unknown = f"u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later   {view}"
     if pending.outcome_unknown:
         again = "R run it again" if item.seen else f"R scrolls, {more}"
         return unknown if pending.denial is not None else f"{again}   {unknown}"

@@ -317,7 +317,8 @@ class ContainedScreen(GuardedDialog):
             return f"{first}  {'Tab d Esc' if self._undoes else 'Space Tab d D Esc'}"
         first = apply if self._seen else f"a scrolls, {left}"
         ticks = "" if self._undoes else "   Space ticks"
-        return f"{first}{ticks}   Tab next file\n{rest}\n| side by side   f full screen"
+        views = self.view_keys(sides=True, beside=self._side_by_side).strip()
+        return "\n".join(filter(None, (f"{first}{ticks}   Tab next file", rest, views)))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -24,7 +24,7 @@ class NoEditorError(ChatopsError):
 
 _USUAL = ("sensible-editor", "nano", "vi")
 """Editors to try if the user has named none."""
-_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 MOST_BYTES = 4_000_000
 """Most bytes that are read back."""
 
@@ -56,24 +56,22 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
     return [found]
 
 
-def suffix_of(facts: CallFacts, argument: str) -> str:
-    """Return the file name suffix by which an editor knows the language of an argument."""
-    if argument == "code":
-        return ".py"
-    if argument == "command":
-        return ".sh"
-    found = PurePath(facts.paths[0]).suffix if facts.paths else ""
-    return found if _SUFFIX.fullmatch(found) else ".txt"
+def file_name(facts: CallFacts, argument: str) -> str:
+    """Return the name under which an editor shows an argument of a call: ``new-of-cart.py``, ``command.sh``."""
+    if suffix := {"code": ".py", "command": ".sh"}.get(argument):
+        return f"{argument}{suffix}"
+    target = PurePath(facts.paths[0]).name if facts.paths else ""
+    return f"{argument}-of-{target}" if _FILE_NAME.fullmatch(target) else f"{argument}.txt"
 
 
-async def edit_text(app: App[Any], text: str, *, suffix: str) -> EditedText:
-    """Return `text` as the editor left it. The session continues meanwhile. `suffix` tells the editor the language.
+async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
+    """Return `text` as the editor left it. The session continues meanwhile. `name` is that of the file.
 
     Raises NoEditorError, and ChatopsError, which names the file if the editor has changed it.
     """
     command = editor_command(os.environ)
     try:
-        file = Path(tempfile.mkdtemp(prefix="chatops-")) / f"payload{suffix}"
+        file = Path(tempfile.mkdtemp(prefix="chatops-")) / name
         file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
     except OSError as error:
         raise ChatopsError(f"No file for the editor could be made: {error.strerror or error}.") from None

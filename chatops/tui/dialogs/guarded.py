@@ -21,6 +21,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.change import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import KeyGroup, wrapped_legend
@@ -404,6 +405,19 @@ class GuardedDialog(Modal[None]):
         """Give the payload the whole window, or back only what it needs."""
         self.toggle_class("-full")
         self.call_after_refresh(self.show_frame)
+
+    def view_keys(self, *, sides: bool, beside: bool) -> str:
+        """Return the legend of the keys for the view that have an effect in this window, each after a gap.
+
+        `sides` is True if there is a diff to show side by side, and `beside` if it is shown so.
+        """
+        full = self.has_class("-full")
+        keys = []
+        if sides and not missing_columns(self.size.width):
+            keys.append("| one column" if beside else "| side by side")
+        if full or self.size.width > self._most_width:
+            keys.append("f smaller" if full else "f full screen")
+        return "".join(f"   {key}" for key in keys)
 
     def _fit_note(self, *, most: int) -> int:
         """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""

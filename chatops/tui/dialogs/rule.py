@@ -9,13 +9,13 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.config.folder_identity import path_of
-from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, ExactArguments, RuleScope
+from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import cut, plural
 from chatops.policy.matching import STAR
-from chatops.policy.patterns import show_rule
+from chatops.policy.patterns import rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import Modal
@@ -30,8 +30,7 @@ _AROUND = 8
 _LONGEST = 300
 """Characters of a recorded call that are shown."""
 _WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
-_NOTHING_RECORDED = "No other call of this session would have been allowed."
-
+_NOTHING_RECORDED = "This session has no earlier call of this tool."
 
 _MAX_WIDTH, _SIDES = 110, 4
 """Cells: the widest dialog, as in ``dialogs.tcss``, and its border and padding."""
@@ -180,7 +179,7 @@ class RuleDialog(Modal[Approved | None]):
         tool = self._offer.pending.call.name
         yield Content("Calls to allow without asking (Up, Down):")
         for at, pattern in enumerate(self._patterns):
-            yield _choice(f"{line(show_rule(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
+            yield _choice(f"{line(rule_text(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
         yield Content("")
         yield Content("Where (Tab):")
         for scope in SCOPES:
@@ -201,12 +200,15 @@ class RuleDialog(Modal[Approved | None]):
         if self._recorded is None:
             yield Content("Checking the recorded calls of this session …")
             return
-        found = self._offer.allowed(self._recorded, self.pattern, self._scope)
-        total = plural(len(self._recorded), "recorded call")
-        if not found:
-            yield Content(f"{_NOTHING_RECORDED} ({total})")
+        if not self._recorded:
+            yield Content(_NOTHING_RECORDED)
             return
-        yield Content(f"Of {total} of this session it would have allowed {len(found)}:")
+        found = self._offer.allowed(self._recorded, self.pattern, self._scope)
+        total = plural(len(self._recorded), "earlier call")
+        if not found:
+            yield Content(f"It would have allowed none of {total} in this session.")
+            return
+        yield Content(f"It would have allowed {len(found)} of {total} in this session:")
         for one in found[:SHOWN]:
             yield Content(f"  {line(_subject(one))}{_fate(one)}")
         if len(found) > SHOWN:
@@ -221,7 +223,7 @@ def _meaning(pattern: ArgumentPattern) -> str:
     match pattern:
         case ArgvPattern(words=words) if words[-1] == STAR:
             return "(and any further words that do no harm)"
-        case ExactArguments() | ArgvPattern():
+        case ArgvPattern():
             return "(exactly this)"
         case AnyArguments():
             return "(every call)"

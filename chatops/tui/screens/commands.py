@@ -150,7 +150,7 @@ class CommandPresenter:
         from chatops.tui.dialogs.external_editor import NoEditorError, edit_text
 
         try:
-            edited = await edit_text(self._screen.app, reply.text, suffix=reply.suffix)
+            edited = await edit_text(self._screen.app, reply.text, name=reply.file_name)
         except NoEditorError:
             self.choose(Choose(reply.question, reply.done))
             return

@@ -177,7 +177,7 @@ def _line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int, the
         " ": (" ", theme.muted, Style()),
     }.get(row.sign, ("", theme.muted, Style()))
     if not sign:
-        return Text.assemble(" " * (digits + 3), part if part.plain else (signs.ellipsis, theme.muted), end="")
+        return Text.assemble(" " * (digits + 1), part if part.plain else (signs.ellipsis, theme.muted), end="")
     number = str(row.number) if first else ""
     line = Text.assemble((f"{number.rjust(digits)} {sign} ", style), part, end="")
     return padded(line, width=width, style=under) if row.sign != " " else line

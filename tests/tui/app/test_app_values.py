@@ -203,7 +203,7 @@ def test_a_call_that_no_rule_answers_offers_none() -> None:
         waiting.refresh([asked])
         for narrow in (False, True):
             waiting.items[0].seen = True
-            offered = keys(waiting, waiting.items[0], left=0, narrow=narrow)
+            offered = keys(waiting, waiting.items[0], left=0, views="", narrow=narrow)
             assert "s for this session" not in offered
             assert " s " not in offered.split("e ")[0]
 

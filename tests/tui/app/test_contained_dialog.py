@@ -139,6 +139,7 @@ async def test_what_tab_skips_is_shown_before_anything_is_applied() -> None:
         seen = {number for number in range(40) if f"line {number} of" in running.text}
         await running.press("tab")
         assert "lines above not shown" in running.text and "a.py" in running.text
+        seen |= {number for number in range(40) if f"line {number} of" in running.text}
         while not running.session.taken:
             await running.press("a")
             seen |= {number for number in range(40) if f"line {number} of" in running.text}
