@@ -27,7 +27,6 @@ from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, holds, resolve
-from chatops.runtime.conversation import Conversation
 from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
@@ -43,6 +42,7 @@ from chatops.runtime.settings import (
 )
 from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import MakeStep, Turns
+from chatops.runtime.user_actions import UserActions
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo, Store
 
@@ -109,7 +109,7 @@ class Session(SessionView):
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
         self._queue = MessageQueue(self._turns, services, self._bus)
-        self.conversation = Conversation(self._turns, self._queue, services)
+        self.actions = UserActions(self._turns, self._queue, services)
         """What the user can do besides sending messages."""
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""

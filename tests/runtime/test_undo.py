@@ -15,8 +15,8 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.runtime.conversation import Undone, effects_besides
 from chatops.runtime.session import Session
+from chatops.runtime.user_actions import UndoResult, calls_with_effects
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled, users
@@ -42,7 +42,7 @@ def opener(session: Session, number: int) -> UserMessage:
     return [m for m in session.snapshot().messages if isinstance(m, UserMessage)][number]
 
 
-async def reopened(app: App, done: Undone) -> Session:
+async def reopened(app: App, done: UndoResult) -> Session:
     session = await app.open_session(done.session_id, attended=True)
     await session.resume()
     await settled(session)
@@ -54,7 +54,7 @@ async def test_the_last_turn_is_taken_back_in_a_copy_with_its_files(tmp_path: Pa
     async with demo_session(tmp_path) as (app, session, _events):
         await say(session, "write two to a.txt")
         await say(session, "write three to a.txt then run `touch made`")
-        done = await session.conversation.undo(opener(session, 1).id)
+        done = await session.actions.undo(opener(session, 1).id)
         assert done.asks
         assert done.cannot == ("shell_exec (touch made)",)
         assert (tmp_path / "a.txt").read_text() == "three"
@@ -69,7 +69,7 @@ async def test_the_last_turn_is_taken_back_in_a_copy_with_its_files(tmp_path: Pa
         assert users(copy) == ["write two to a.txt"]
         assert users(session) == ["write two to a.txt", "write three to a.txt then run `touch made`"]
         # From the copy, back to before the first message, which was said in the original.
-        first = await copy.conversation.undo(opener(copy, 0).id)
+        first = await copy.actions.undo(opener(copy, 0).id)
         again = await reopened(app, first)
         await approve(again)
         await settled(again)
@@ -82,12 +82,12 @@ async def test_denied_it_changes_nothing_and_without_files_it_asks_nothing(tmp_p
     async with demo_session(tmp_path) as (app, session, _events):
         await say(session, "list .")
         await say(session, "write two to a.txt")
-        copy = await reopened(app, await session.conversation.undo(opener(session, 1).id))
+        copy = await reopened(app, await session.actions.undo(opener(session, 1).id))
         (pending,) = copy.pending
         await copy.decide(pending.call.id, digest=pending.digest, decision=Rejected(reason=""))
         assert await settled(copy) is TurnStatus.ANSWERED
         assert (tmp_path / "a.txt").read_text() == "two"
-        done = await copy.conversation.undo(opener(copy, 0).id)
+        done = await copy.actions.undo(opener(copy, 0).id)
         assert not done.asks
 
 
@@ -95,7 +95,7 @@ async def test_an_edit_between_preview_and_approval_is_kept(tmp_path: Path) -> N
     (tmp_path / "a.txt").write_text("one")
     async with demo_session(tmp_path) as (app, session, _events):
         await say(session, "write two to a.txt")
-        copy = await reopened(app, await session.conversation.undo(opener(session, 0).id))
+        copy = await reopened(app, await session.actions.undo(opener(session, 0).id))
         (tmp_path / "a.txt").write_text("mine")
         await approve(copy)
         await settled(copy)
@@ -107,7 +107,7 @@ async def test_a_role_that_may_not_write_takes_nothing_back(tmp_path: Path) -> N
     async with demo_session(tmp_path) as (app, session, _events):
         await say(session, "write two to a.txt")
         await session.switch_role("researcher")
-        copy = await reopened(app, await session.conversation.undo(opener(session, 0).id))
+        copy = await reopened(app, await session.actions.undo(opener(session, 0).id))
         await approve(copy)
         await settled(copy)
         assert (tmp_path / "a.txt").read_text() == "two"
@@ -120,10 +120,10 @@ async def test_while_a_turn_runs_or_for_another_message_it_is_refused(tmp_path: 
         await session.submit("list .")
         if session.snapshot().status is TurnStatus.RUNNING:
             with pytest.raises(ChatopsError, match="a turn is running"):
-                await session.conversation.undo(opener(session, 0).id)
+                await session.actions.undo(opener(session, 0).id)
         await settled(session)
         with pytest.raises(ChatopsError, match="not in this session"):
-            await session.conversation.undo(opener(session, 0).id.__class__("other.m1"))
+            await session.actions.undo(opener(session, 0).id.__class__("other.m1"))
 
 
 _POINTS = (
@@ -177,7 +177,7 @@ async def _act(place: Path, name: str) -> None:
                 await say(session, "write two to a.txt")
         elif name == "undo":
             session = await app.open_session(known[0].id, attended=True)
-            await session.conversation.undo(opener(session, 0).id)
+            await session.actions.undo(opener(session, 0).id)
         else:
             (undecided,) = {app.store.load_turn(turn).session_id for turn in app.store.unfinished_turns()}
             session = await app.open_session(undecided, attended=True)
@@ -201,5 +201,5 @@ def test_what_is_not_taken_back_is_named_without_json() -> None:
         id=MessageId("s.1.m3"), call_id=CallId("s.1.1.1"), tool="shell_exec", arguments=arguments,
         outcome=Outcome.SUCCESS, content="",
     )  # fmt: skip
-    (named,) = effects_besides([call]).values()
+    (named,) = calls_with_effects([call]).values()
     assert named.startswith("shell_exec (git commit -m x") and "{" not in named and "\x1b" not in named

@@ -86,7 +86,7 @@ async def undo(context: Context, argument: str) -> Replies:
     if argument and not (argument.isdigit() and int(argument) < len(openers)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     message, host = openers[int(argument or 0)], context.host
-    done = await context.session.owned("Nothing was undone").conversation.undo(message.id)
+    done = await context.session.owned("Nothing was undone").actions.undo(message.id)
     opened = ShowSession(lambda: host.open_session(done.session_id))
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)

@@ -111,7 +111,7 @@ class SendingPresenter:
                 session = sending.session.owned("The message was not sent")
                 if text.startswith("!"):
                     await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=leave)
-                elif not (correcting and await session.conversation.correct(text.strip(), draft=leave)):
+                elif not (correcting and await session.actions.correct(text.strip(), draft=leave)):
                     await session.submit(text.strip(), draft=leave)
         except ChatopsError:
             if sending is self._shown:
@@ -195,7 +195,7 @@ class SendingPresenter:
         session = shown.session.owned("The queue was not changed")
         self._composer.add_history(text)
         shown.host.remember(text)
-        if await session.conversation.remove_queued(text, later=later):
+        if await session.actions.remove_queued(text, later=later):
             self._marked = min(later, len(queued) - 2)
 
     async def resume_queue(self) -> None:
@@ -229,7 +229,7 @@ async def _run_command(
     command = text.removeprefix("!").strip()
     if not command:
         raise ChatopsError("Write a command after the !: !git status")
-    await session.conversation.run_command(command, private=private, shown=shown, draft=draft)
+    await session.actions.run_command(command, private=private, shown=shown, draft=draft)
 
 
 def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool) -> str:

@@ -193,7 +193,7 @@ async def test_a_command_that_does_nothing_says_why_and_gives_the_text_back(text
 
 
 class Commands:
-    """Stands for a session's conversation; keeps whether each command was on screen."""
+    """Stands for the user's actions on a session; keeps whether each command was on screen."""
 
     def __init__(self) -> None:
         self.shown: list[bool] = []
@@ -205,7 +205,7 @@ class Commands:
 async def test_a_command_counts_as_read_only_if_all_of_it_was_on_screen() -> None:
     async with stage() as running:
         commands = Commands()
-        running.session.conversation = commands  # type: ignore[assignment]
+        running.session.actions = commands  # type: ignore[assignment]
         for text in ("!ls", "!touch one;" + " a" * 194, "!touch one;" + "\n" * 12 + "ls", "!" + "a" * 3_000):
             await send(running, text)
         await running.pilot.resize_terminal(40, 12)

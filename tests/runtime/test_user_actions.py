@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 
 async def run(session: Session, command: str, *, private: bool = False) -> ToolMessage:
-    await session.conversation.run_command(command, private=private, shown=True, draft=no_draft)
+    await session.actions.run_command(command, private=private, shown=True, draft=no_draft)
     await settled(session)
     (*_, result) = (m for m in session.snapshot().messages if isinstance(m, ToolMessage))
     return result
@@ -85,7 +85,7 @@ async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> 
 )
 async def test_what_cannot_be_read_at_a_glance_asks(tmp_path: Path, command: str) -> None:
     async with demo_session(tmp_path) as (_, session, _events):
-        await session.conversation.run_command(command, private=False, shown="above" not in command, draft=no_draft)
+        await session.actions.run_command(command, private=False, shown="above" not in command, draft=no_draft)
         assert await settled(session) is TurnStatus.PAUSED
         assert [one.facts.command for one in session.pending] == [command]
         assert not (tmp_path / "one").exists()
@@ -138,19 +138,19 @@ async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
         await run(session, "true")
         assert session.snapshot().queue_held
         assert session.snapshot().queued == ("a", "b", "a")
-        assert not await session.conversation.remove_queued("a", later=1)
-        assert await session.conversation.remove_queued("a", later=2)
+        assert not await session.actions.remove_queued("a", later=1)
+        assert await session.actions.remove_queued("a", later=2)
         assert session.snapshot().queued == ("b", "a")
 
 
 async def test_a_correction_goes_on_in_the_same_turn(tmp_path: Path) -> None:
     async with demo_session(tmp_path) as (_, session, _events):
-        assert not await session.conversation.correct("list .", draft=no_draft)
+        assert not await session.actions.correct("list .", draft=no_draft)
         await session.submit("run `touch one`")
         await settled(session)
         state = session.state
         assert state is not None
-        assert await session.conversation.correct("list .", draft=no_draft)
+        assert await session.actions.correct("list .", draft=no_draft)
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
         assert session.state is not None
         assert session.state.turn_id == state.turn_id
@@ -167,7 +167,7 @@ def test_a_command_never_runs_twice_over_a_kill(tmp_path: Path, point: str) -> N
     place = tmp_path / "ws"
     place.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "tests.runtime.test_conversation", str(place)]
+    command = [sys.executable, "-m", "tests.runtime.test_user_actions", str(place)]
     failpoint = point if ":" in point else f"{point}:1"
     killed = subprocess.run(
         command, env={**environment, "CHATOPS_FAILPOINT": failpoint}, cwd=tmp_path, timeout=120, check=False

@@ -1,4 +1,4 @@
-"""What a user can do to a conversation besides sending a message: correct it, run a command, take turns back."""
+"""User actions on a session besides sending: correct a turn, run a command, undo."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _MOST_OF_A_CALL = 200
 _ELSEWHERE = frozenset({"memory_write"})
 """Built-in tools that write, and not in the workspace."""
-Left = Callable[[], ComposerDraft | None]
+TakeDraft = Callable[[], ComposerDraft | None]
 """Called when a text is about to be stored; returns the draft to store with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
-    """The copy in which a conversation continues after an undo."""
+class UndoResult:
+    """The copy in which a session continues after an undo."""
 
     session_id: SessionId
     asks: bool
@@ -53,7 +53,7 @@ def messages_from(before: MessageId, messages: Sequence[Message]) -> Sequence[Me
     return messages[at:]
 
 
-def effects_besides(messages: Sequence[Message]) -> dict[CallId, str]:
+def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
     """Return the calls that may have had an effect, each with what to tell the user if it cannot be taken back."""
     found: dict[CallId, str] = {}
     for message in messages:
@@ -77,15 +77,15 @@ def _values(message: ToolMessage) -> str:
     return reveal(", ".join(shown), newlines=False)
 
 
-class Conversation:
-    """The conversation of a session that this process owns. Methods raise ChatopsError with a message for the user."""
+class UserActions:
+    """User actions on a session that this process owns. Methods raise ChatopsError with a message for the user."""
 
     def __init__(self, turns: Turns, queue: MessageQueue, services: Services) -> None:
         self._turns = turns
         self._queue = queue
         self._services = services
 
-    async def correct(self, text: str, *, draft: Left) -> bool:
+    async def correct(self, text: str, *, draft: TakeDraft) -> bool:
         """Interrupt the turn and go on with `text`, in one step. Returns False if no turn can be corrected.
 
         Raises StoreError if it cannot be stored: the turn then goes on as before.
@@ -102,7 +102,7 @@ class Conversation:
             CorrectTurn(text=text, files=files, draft=draft(), partial_text=said, partial_reasoning=reasoning)
         )
 
-    async def run_command(self, command: str, *, private: bool, shown: bool, draft: Left) -> None:
+    async def run_command(self, command: str, *, private: bool, shown: bool, draft: TakeDraft) -> None:
         """Run a shell command that the user has typed, through the same checks as a call of the model.
 
         If it is `private`, no model gets it or its result. If it was not `shown` in full, it asks.
@@ -136,7 +136,7 @@ class Conversation:
 
             await turns.begin(info, turns.settings, make)
 
-    async def undo(self, before: MessageId) -> Undone:
+    async def undo(self, before: MessageId) -> UndoResult:
         """Continue in a copy that ends before a message, which asks to put back the files changed since.
 
         The copy and its question are stored in one step. Raises SessionBusyError while a turn runs.
@@ -169,12 +169,12 @@ class Conversation:
 
             fork = partial(self._services.store.fork_session, info.id, before=before)
             copy = await self._services.worker(partial(fork, begin=begin) if listed.name else fork)
-        return Undone(session_id=copy.id, asks=bool(listed.name), cannot=listed.cannot)
+        return UndoResult(session_id=copy.id, asks=bool(listed.name), cannot=listed.cannot)
 
     async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
         from chatops.tools.contained.undoing import UndoList
 
-        calls = effects_besides(messages)
+        calls = calls_with_effects(messages)
         if self._services.contained is None:
             return UndoList(name="", cannot=tuple(calls.values()))
         taken = dict.fromkeys(turn_of(message.id) for message in messages)
