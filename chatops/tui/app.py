@@ -30,7 +30,7 @@ from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.keymap import Keymap, use
 from chatops.tui.screens.chat import ChatScreen
-from chatops.tui.screens.messages import Waiting
+from chatops.tui.screens.messages import PendingChanged
 from chatops.tui.status.attention import Attention
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
@@ -298,10 +298,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     # A user who is elsewhere
 
-    @on(Waiting)
-    def waiting(self, message: Waiting) -> None:
-        """Call the user back if something new waits and the terminal is not focused."""
-        self._attention.waits(message.waiting)
+    @on(PendingChanged)
+    def pending_changed(self, message: PendingChanged) -> None:
+        """Notify the user of new questions if the terminal is not focused."""
+        self._attention.set_pending(message.pending)
 
     def on_app_blur(self) -> None:
         """Take note that the terminal has lost the focus."""

@@ -18,18 +18,18 @@ def attention(**more: bool) -> tuple[Attention, list[str]]:
 
 def test_it_calls_once_for_each_question_and_only_without_the_focus() -> None:
     caller, written = attention()
-    caller.waits(CALL)
+    caller.set_pending(CALL)
     assert written == [], "the terminal has not said that it lost the focus"
     caller.focus(False)
     assert written == ["\x1b[22;2t\x1b]2;? Approve Shell? chatops\x1b\\"], "seen already: the title is enough"
-    caller.waits({**CALL, "d2": "Approve Edit?"})
+    caller.set_pending({**CALL, "d2": "Approve Edit?"})
     assert written[1:] == [
         "\x1b]9;chatops: 2 decisions pending\x1b\\",
         "\x1b]777;notify;chatops;2 decisions pending\x1b\\",
         BELL,
         "\x1b]2;? 2 decisions pending chatops\x1b\\",
     ]
-    caller.waits(CALL)
+    caller.set_pending(CALL)
     caller.focus(True)
     assert written[5:] == ["\x1b]2;? Approve Shell? chatops\x1b\\", "\x1b[23;2t"]
     caller.close()
@@ -39,7 +39,7 @@ def test_it_calls_once_for_each_question_and_only_without_the_focus() -> None:
 def test_it_can_be_switched_off() -> None:
     caller, written = attention(enabled=False)
     caller.focus(False)
-    caller.waits(CALL)
+    caller.set_pending(CALL)
     caller.close()
     assert written == []
 
@@ -49,7 +49,7 @@ def test_no_name_gets_a_character_into_the_sequences_that_acts_there(name: str) 
     for in_tmux in (False, True):
         caller, written = attention(in_tmux=in_tmux)
         caller.focus(False)
-        caller.waits({"d": f"Approve {name}?"})
+        caller.set_pending({"d": f"Approve {name}?"})
         text = r"[ A-Za-z0-9_.?:,'\"-]*"
         escape = "\x1b\x1b" if in_tmux else "\x1b"
         before, after = ("\x1bPtmux;", "\x1b\\") if in_tmux else ("", "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.tui.composer.composer import Composer
-from chatops.tui.screens.messages import Changed, Waiting
+from chatops.tui.screens.messages import Changed, PendingChanged
 from chatops.tui.screens.shown import Shown
 
 if TYPE_CHECKING:
@@ -104,16 +104,16 @@ class DecisionDialogs:
 
     def _announce(self, snapshot: "Snapshot") -> None:
         """Tell the app what waits, for a user who is elsewhere."""
-        waiting = {}
+        pending = {}
         if snapshot.pending:
             from chatops.tui.transcript.card import verb
 
-            waiting = {one.digest: f"Approve {verb(one.call.name)}?" for one in snapshot.pending}
+            pending = {one.digest: f"Approve {verb(one.call.name)}?" for one in snapshot.pending}
         if self._wanted is not None:
-            waiting[f"review {self._wanted}"] = "A step needs a review"
-        if waiting != self._announced:
-            self._announced = waiting
-            self._screen.post_message(Waiting(waiting))
+            pending[f"review {self._wanted}"] = "A step needs a review"
+        if pending != self._announced:
+            self._announced = pending
+            self._screen.post_message(PendingChanged(pending))
 
     def _settled(self) -> None:
         self._settling = False

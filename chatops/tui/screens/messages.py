@@ -16,12 +16,12 @@ class Changed(Message):
     """Posted when status line, banner or dialogs have to be updated."""
 
 
-class Waiting(Message):
-    """Posted when other things wait for the user: a text for each, by a key that lasts as long as the question."""
+class PendingChanged(Message):
+    """Posted when other questions are pending: a text for each, by a key that lasts as long as the question."""
 
-    def __init__(self, waiting: "Mapping[str, str]") -> None:
+    def __init__(self, pending: "Mapping[str, str]") -> None:
         super().__init__()
-        self.waiting = waiting
+        self.pending = pending
 
 
 class Batch(Message):

@@ -1,4 +1,4 @@
-"""Calls the user back to a terminal that is not focused: desktop notification, bell, window title.
+"""Notify a user whose terminal is not focused: desktop notification, bell, window title.
 
 What is written holds words of ours and names of tools and steps in plain ASCII, nothing else: no text of a model can
 reach the terminal this way.
@@ -19,7 +19,7 @@ _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 
 
 class Attention:
-    """Knows what waits for the user and if the terminal has the focus, as far as it reports that."""
+    """The notifications of one terminal. A terminal that reports no focus counts as focused."""
 
     def __init__(self, write: Callable[[str], None], *, enabled: bool, in_tmux: bool | None = None) -> None:
         """Create it. `write` writes to the terminal. Without `enabled`, nothing is ever written."""
@@ -27,20 +27,19 @@ class Attention:
         self._enabled = enabled
         self._in_tmux = "TMUX" in os.environ if in_tmux is None else in_tmux
         self._focused = True
-        """True until the terminal reports something else: one that reports nothing counts as focused."""
-        self._waiting: Mapping[str, str] = {}
+        self._pending: Mapping[str, str] = {}
         self._title = ""
 
-    def waits(self, waiting: Mapping[str, str]) -> None:
-        """Take note of what waits: a text for each, by a key that is the same as long as it is the same question."""
-        new = waiting.keys() - self._waiting.keys()
-        self._waiting = dict(waiting)
+    def set_pending(self, pending: Mapping[str, str]) -> None:
+        """Set the pending questions, a text for each by its key. Notify if one is new and the terminal not focused."""
+        new = pending.keys() - self._pending.keys()
+        self._pending = dict(pending)
         if new and not self._focused and self._enabled:
             self._notify()
         self._update_title()
 
     def focus(self, focused: bool) -> None:
-        """Take note of a focus report."""
+        """Handle a focus report of the terminal."""
         self._focused = focused
         self._update_title()
 
@@ -50,7 +49,7 @@ class Attention:
 
     @property
     def _text(self) -> str:
-        texts = list(self._waiting.values())
+        texts = list(self._pending.values())
         text = texts[0] if len(texts) == 1 else f"{plural(len(texts), 'decision')} pending"
         return _OTHER.sub("_", text)[:_MOST]
 
@@ -60,7 +59,7 @@ class Attention:
         self._write("\x07")
 
     def _update_title(self) -> None:
-        wanted = f"? {self._text} chatops" if self._waiting and not self._focused and self._enabled else ""
+        wanted = f"? {self._text} chatops" if self._pending and not self._focused and self._enabled else ""
         if wanted == self._title:
             return
         if wanted:
