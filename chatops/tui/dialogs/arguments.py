@@ -37,7 +37,7 @@ _HEAD = re.compile(r"[^.\[]*")
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
 
 
-class Choice(ErrorBoundary, Static, can_focus=True):
+class ChoiceField(ErrorBoundary, Static, can_focus=True):
     """A few values, of which one is chosen with the arrow keys or Space."""
 
     class Changed(Message):
@@ -121,10 +121,10 @@ class ArgumentsForm(Modal[Decision | None]):
             yield Static("", id="arguments-problem", markup=False)
             yield Static("", id="arguments-keys")
 
-    def _widget(self, number: int, field: ArgumentField) -> TextField | LineField | Choice:
+    def _widget(self, number: int, field: ArgumentField) -> TextField | LineField | ChoiceField:
         name, text = f"field-{number}", field.text
         if field.kind is FieldKind.CHOICE:
-            return Choice(field, self._kept.get(field.name, ""), id=name)
+            return ChoiceField(field, self._kept.get(field.name, ""), id=name)
         if field.kind in (FieldKind.LONG, FieldKind.JSON):
             area = TextField(text, id=name, compact=True, highlight_cursor_line=False)
             area.cursor_blink = False
@@ -163,7 +163,7 @@ class ArgumentsForm(Modal[Decision | None]):
 
     @on(TextArea.Changed)
     @on(Input.Changed)
-    @on(Choice.Changed)
+    @on(ChoiceField.Changed)
     def forget_problem(self) -> None:
         """Clear the problems of fields whose text has changed since they were found."""
         now = [self._text(number) for number in range(len(self._fields))]
