@@ -43,7 +43,7 @@ from chatops.tui.dialogs.approval_text import (
 )
 from chatops.tui.dialogs.argument_fields import main_text, with_values
 from chatops.tui.dialogs.arguments import arguments_form
-from chatops.tui.dialogs.change import missing_columns
+from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.external_editor import edit_text, file_name
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line

@@ -42,7 +42,7 @@ from chatops.runtime.descriptions import (
 )
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.argument_fields import main_text
-from chatops.tui.dialogs.change import Change
+from chatops.tui.dialogs.diff_rows import DiffRows
 from chatops.tui.dialogs.payload import Description, Row, RowTone, Span, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.theme import BlockTheme
@@ -72,9 +72,9 @@ def describe(
     return Description(rows=(*payload, *_details(pending, shown=details)), payload=len(payload))
 
 
-def change_of(pending: PendingCall, theme: BlockTheme) -> Change:
+def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
     """Return the diff of a call."""
-    return Change(pending.facts.diff, name=next(iter(pending.facts.paths), ""), theme=theme)
+    return DiffRows(pending.facts.diff, name=next(iter(pending.facts.paths), ""), theme=theme)
 
 
 def title(pending: PendingCall) -> str:
@@ -161,7 +161,7 @@ def _coloured(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]
     ]
 
 
-def _file(facts: CallFacts, change: Change) -> Iterator[Row]:
+def _file(facts: CallFacts, change: DiffRows) -> Iterator[Row]:
     """Yield which file changes, and how many lines of it."""
     yield Row()
     path = next(iter(facts.paths), "")

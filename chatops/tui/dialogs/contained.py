@@ -18,7 +18,7 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.change import Change, missing_columns
+from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
 from chatops.tui.dialogs.question import Question
@@ -49,7 +49,7 @@ class ContainedScreen(GuardedDialog):
         self._pending: PendingCall | None = None
         self._changes: ContainedReview | None = None
         self._ticked: set[str] = set()
-        self._diffs: dict[str, Change] = {}
+        self._diffs: dict[str, DiffRows] = {}
         self._side_by_side = False
         self._index = 0
         self._seen = False
@@ -102,7 +102,7 @@ class ContainedScreen(GuardedDialog):
             self._changes = found
             self._ticked = {one.path for one in found.changes if not one.conflict}
             theme = dialog_theme(self.app)
-            self._diffs = {one.path: Change(one.diff, name=one.path, theme=theme) for one in found.changes}
+            self._diffs = {one.path: DiffRows(one.diff, name=one.path, theme=theme) for one in found.changes}
             self._index = 0
             self.arm()
             self._show()

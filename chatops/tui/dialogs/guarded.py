@@ -21,7 +21,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.change import missing_columns
+from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import KeyGroup, wrapped_legend

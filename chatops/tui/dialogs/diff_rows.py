@@ -28,7 +28,7 @@ def missing_columns(width: int) -> str:
     return f"Side by side needs {LEAST_SIDES} columns; this window has {width}." if width < LEAST_SIDES else ""
 
 
-class Change:
+class DiffRows:
     """One file's diff. `name` decides the language. Everything is revealed, and nothing is left out."""
 
     def __init__(self, diff: str, *, name: str, theme: BlockTheme) -> None:
