@@ -41,7 +41,7 @@ from chatops.models.wire import (
     join_body,
     result_content,
     user_content,
-    without_images,
+    with_image_note,
 )
 from chatops.policy.prompt import with_section
 from chatops.policy.registry import ModelSpec
@@ -95,7 +95,7 @@ class PromptedEncoder:
         for index, message in enumerate(messages):
             match message:
                 case UserMessage():
-                    yield "user", without_images(user_content(message), [file.ref for file in message.files])
+                    yield "user", with_image_note(user_content(message), [file.ref for file in message.files])
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
@@ -118,7 +118,7 @@ class PromptedEncoder:
         name = self._family.their_name(call.name, offered) or "unnamed"
         if result is None:
             return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
-        content = without_images(result_content(result), result.facts.files)
+        content = with_image_note(result_content(result), result.facts.files)
         return WrittenResult(name=name, content=content, outcome=result.outcome.value)
 
 

@@ -142,7 +142,7 @@ def result_content(message: ToolMessage) -> str:
     return message.content if message.content.strip() else empty
 
 
-def without_images(text: str, files: Iterable[FileRef]) -> str:
+def with_image_note(text: str, files: Iterable[FileRef]) -> str:
     """Return `text`, which names these files, with a note if an image among them is not sent."""
     return f"{text}\n{NOT_SHOWN}" if any(file.is_image for file in files) else text
 
@@ -339,7 +339,7 @@ class MessageEncoder:
                 files = [file.ref for file in message.files]
                 images = self._images(files)
                 if not images:
-                    return {"role": "user", "content": without_images(user_content(message), files)}
+                    return {"role": "user", "content": with_image_note(user_content(message), files)}
                 return {"role": "user", "content": [{"type": "text", "text": user_content(message)}, *images]}
             case AssistantMessage():
                 return self._assistant(message, ids=ids, reasoning=reasoning, field=field)
@@ -350,7 +350,7 @@ class MessageEncoder:
 
     def _result_text(self, message: ToolMessage) -> str:
         text = result_content(message)
-        return text if self._images_of(message) else without_images(text, message.facts.files)
+        return text if self._images_of(message) else with_image_note(text, message.facts.files)
 
     def _assistant(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
         text = assistant_text(message)
