@@ -1,7 +1,7 @@
 """The keys that the user can change: `keys` in settings.yaml gives an id other keys.
 
 A key that the user has chosen is translated when it arrives, so that everything else knows the default keys only.
-Likewise texts for the screen are written with the default keys, and `worded` puts the user's keys into them.
+Likewise texts for the screen are written with the default keys, and `with_user_keys` puts the user's keys into them.
 """
 
 import difflib
@@ -107,7 +107,7 @@ class Keymap:
             return key
         return DEFAULTS[name] if key in self._meant else ""
 
-    def worded(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
+    def with_user_keys(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
         """Return a text of the app with the keys in force, the first of each or `every` one.
 
         In a dialog only some keys can be changed, as in `translated`.
@@ -152,6 +152,6 @@ def use(keymap: Keymap) -> None:
     _in_force[0] = keymap
 
 
-def worded(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
+def with_user_keys(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
     """Return a text of the app, which names default keys, with the keys in force."""
-    return _in_force[0].worded(text, every=every, in_dialog=in_dialog)
+    return _in_force[0].with_user_keys(text, every=every, in_dialog=in_dialog)

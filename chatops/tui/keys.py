@@ -8,7 +8,7 @@ from typing import Literal
 from rich.cells import cell_len
 from textual.content import Content
 
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 
 KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
@@ -148,7 +148,7 @@ _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))
 
 def wrapped_legend(text: str, width: int) -> Content:
     """Return a dialog's legend in lines of at most `width` cells, broken between entries where that is possible."""
-    parts = worded(text, in_dialog=True).split("\n")
+    parts = with_user_keys(text, in_dialog=True).split("\n")
     lines = [line for part in parts for line in _packed(part, width)]
     return Content("\n").join(_with_bold_keys("\n".join(lines)).wrap(max(1, width)))
 
@@ -171,7 +171,7 @@ def legend(text: str) -> Content:
 
     Bold is also visible on terminals without colours.
     """
-    return _with_bold_keys(worded(text))
+    return _with_bold_keys(with_user_keys(text))
 
 
 def _with_bold_keys(text: str) -> Content:

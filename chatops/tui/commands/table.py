@@ -10,7 +10,7 @@ from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memor
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
-from chatops.tui.keymap import DEFAULTS, shown, worded
+from chatops.tui.keymap import DEFAULTS, shown, with_user_keys
 from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
@@ -176,13 +176,13 @@ def help_text(*, first: KeyGroup = "message") -> str:
     """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
     for group in (first, *(one for one in KEY_GROUPS if one != first)):
-        wording = partial(worded, in_dialog=group not in ("message", "chat"))
+        wording = partial(with_user_keys, in_dialog=group not in ("message", "chat"))
         rows = [(wording(one.keys, every=True), wording(one.does)) for one in KEYS if one.group == group]
         lines += [KEY_GROUPS[group], *_table(rows), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
-    lines += _table([(name, worded(shown(default), every=True)) for name, default in DEFAULTS.items()])
+    lines += _table([(name, with_user_keys(shown(default), every=True)) for name, default in DEFAULTS.items()])
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from textual.widgets import TextArea
 from chatops.domain.wording import plural
 from chatops.tui.clipboard import plain
 from chatops.tui.composer.text_fields import TextField, types_invisible
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
@@ -114,7 +114,11 @@ class Composer(TextField):
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
         super().__init__(
-            id=id, compact=True, highlight_cursor_line=False, placeholder=worded(_PLACEHOLDER), show_line_numbers=False
+            id=id,
+            compact=True,
+            highlight_cursor_line=False,
+            placeholder=with_user_keys(_PLACEHOLDER),
+            show_line_numbers=False,
         )
         self.cursor_blink = False
         self.clock = clock

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 from chatops.tui.textual_internals import refresh_notices
 
 BannerTone = Literal["waiting", "error", "quiet"]
@@ -38,7 +38,7 @@ class Banner(_Lines):
         self.display = bool(shown)
         for name in ("waiting", "error", "quiet"):
             self.set_class(name == ("error" if problem else tone), f"-{name}")
-        self.update(Content(worded(sanitize(shown))))
+        self.update(Content(with_user_keys(sanitize(shown))))
 
 
 class Notices(_Lines):
@@ -52,7 +52,7 @@ class Notices(_Lines):
         """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
-        self._lines = [line for notice in notices for line in worded(sanitize(notice.message)).split("\n")]
+        self._lines = [line for notice in notices for line in with_user_keys(sanitize(notice.message)).split("\n")]
         self._draw()
         if notices:
             left = min(notice.time_left for notice in notices)

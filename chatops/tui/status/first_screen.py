@@ -15,7 +15,7 @@ from chatops import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 
 if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
@@ -116,7 +116,7 @@ def first_lines(
     change = Content.assemble((own[0], key), f"  {own[1]}")
     lines.append(_apart(Content.assemble(model[0], (model[1], muted)), change, width))
     tools = f"  {', '.join(_line(tool) for tool in facts.tools)}" if facts.tools else "  no tools"
-    switch = Content.assemble((worded("ctrl+r"), key), "  another role")
+    switch = Content.assemble((with_user_keys("ctrl+r"), key), "  another role")
     room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
     role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (cut(tools, most=room), muted))
     lines += [_apart(role, switch, width), Content("")]

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural, spent
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published
@@ -172,7 +172,7 @@ class StatusLine(ErrorBoundary, Static):
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""
-        self._parts = [_Part(worded(text))]
+        self._parts = [_Part(with_user_keys(text))]
         self._draw()
 
     def on_resize(self) -> None:

@@ -17,7 +17,7 @@ from chatops.domain.decisions import deciding_login
 from chatops.domain.tools import CONTAINED_APPLY, Outcome, is_undo, tool_name
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.diff import diff_lines
@@ -203,7 +203,11 @@ def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]
     lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MOST_CHANGED, whole=False)
     if (more := card.added + card.removed - shown) > 0:
         lines.append(
-            Text(f"{theme.symbols.ellipsis} {plural(more, 'more line')} {worded('(ctrl+o)')}", theme.muted, end="")
+            Text(
+                f"{theme.symbols.ellipsis} {plural(more, 'more line')} {with_user_keys('(ctrl+o)')}",
+                theme.muted,
+                end="",
+            )
         )
     return lines
 

@@ -8,7 +8,7 @@ from typing import Literal
 from rich.cells import cell_len
 
 from chatops.domain.wording import plural
-from chatops.tui.keymap import worded
+from chatops.tui.keymap import with_user_keys
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
@@ -58,7 +58,7 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Sty
     head = [StyledSpan(one_line(view.workflow), "strong"), StyledSpan("  "), StyledSpan(view.word, _tone(view.mark))]
     head.append(StyledSpan(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
     room = width - sum(cell_len(one.text) for one in head) - 3
-    hint = next((one for one in map(worded, HINTS) if cell_len(one) <= room), "")
+    hint = next((one for one in map(with_user_keys, HINTS) if cell_len(one) <= room), "")
     lines = [_spread(head, hint, width=width, signs=signs), *_problem(view, width=width)]
     steps = [_above_step(one, width=width, signs=signs, here=one.number - 1 == view.at) for one in view.steps]
     return [*lines, *_window(steps, view, room=height - len(lines), width=width, signs=signs)]
@@ -75,7 +75,9 @@ def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[St
     ]
     steps = [_beside_step(one, width=width, signs=signs, here=one.number - 1 == view.at) for one in view.steps]
     lines += _window(steps, view, room=height - len(lines) - 2, width=width, signs=signs)
-    return [_cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(worded(HINTS[0]), "muted"),))]
+    return [
+        _cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(with_user_keys(HINTS[0]), "muted"),))
+    ]
 
 
 def clock(seconds: float) -> str:

@@ -76,7 +76,7 @@ def test_what_cannot_be_a_key_is_refused_with_its_reason(keys: dict[str, list[st
 def test_two_ids_can_change_places() -> None:
     keymap = Keymap({"role": ["ctrl+g"], "pending": ["Ctrl+R"]})
     assert keymap.translated("ctrl+g", in_dialog=False) == "ctrl+r"
-    assert keymap.worded("ctrl+g, ctrl+r, Ctrl+Rx") == "ctrl+r, ctrl+g, Ctrl+Rx"
+    assert keymap.with_user_keys("ctrl+g, ctrl+r, Ctrl+Rx") == "ctrl+r, ctrl+g, Ctrl+Rx"
 
 
 @pytest.mark.usefixtures("swapped")
