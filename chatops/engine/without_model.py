@@ -27,7 +27,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.workflow import GATE_TOOL, CommandGate
+from chatops.policy.workflow import SHELL_TOOL, CommandGate
 
 PLAIN = 400
 """Characters of the longest command whose text in the message field can be read at a glance."""
@@ -129,7 +129,7 @@ def _open_round(draft: Draft, said: UserMessage, arguments: dict[str, JsonValue]
     """Open the turn with a message, and its round with a call of the shell."""
     state = draft.state
     number = round_id(state.turn_id, 1)
-    call = ToolCall(id=call_id(number, 1), name=GATE_TOOL, arguments=canonical(arguments))
+    call = ToolCall(id=call_id(number, 1), name=SHELL_TOOL, arguments=canonical(arguments))
     draft.say(said)
     draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
     # Only a gate has no model at all: what the user runs stands between messages to one.

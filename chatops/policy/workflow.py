@@ -91,7 +91,7 @@ class CommandGate:
 
 
 Gate = PatternGate | CommandGate
-GATE_TOOL = "shell_exec"
+SHELL_TOOL = "shell_exec"
 """The tool that runs the command of a gate, which is its argument ``command``."""
 
 

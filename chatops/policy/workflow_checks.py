@@ -17,7 +17,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.registry_checks import MOST_TOOLS
 from chatops.policy.resolve import MOST_ROUNDS
 from chatops.policy.workflow import (
-    GATE_TOOL,
+    SHELL_TOOL,
     CommandGate,
     Keys,
     PassesWhen,
@@ -283,7 +283,7 @@ class _Step:
                 case CommandGate():
                     if not gate.command.strip() or "\0" in gate.command:
                         yield WorkflowProblem(keys=(*keys, "command"), message="there is no command to run here")
-                    elif why := self._unknown(GATE_TOOL) or self._refused(GATE_TOOL):
+                    elif why := self._unknown(SHELL_TOOL) or self._refused(SHELL_TOOL):
                         yield WorkflowProblem(keys=(*keys, "command"), message=f"a command cannot run here: {why}")
 
     def _order(self) -> Iterator[WorkflowProblem]:

@@ -46,7 +46,7 @@ from chatops.policy.resolve import (
 from chatops.policy.sandbox import SandboxLayers
 from chatops.policy.skills import SKILL_TOOL
 from chatops.policy.verdicts import Layer, Rule
-from chatops.policy.workflow import GATE_TOOL, step_layers
+from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
 
 BASE = (
@@ -398,7 +398,7 @@ def _step_layers(step: StepRights | None) -> tuple[Layer, ...]:
     if step is None:
         return ()
     if step.gate:
-        only = Rule(tool=GATE_TOOL, verdict=Verdict.ALLOW)
+        only = Rule(tool=SHELL_TOOL, verdict=Verdict.ALLOW)
         return (Layer(name=f"gate {step.gate} of {step.place}", rules=(only,), default=Verdict.DENY),)
     return step_layers(step.step, at=step.place)
 
