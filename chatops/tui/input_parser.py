@@ -93,6 +93,7 @@ class InputParser:
         self._held_since = 0.0
         self._paste: list[str] | None = None
         """The chunks of a paste that has started and not ended."""
+        self._paste_at = 0.0
         self._flood: list[str] = []
         self._flood_at = 0.0
         self._flood_after_paste = False
@@ -134,19 +135,19 @@ class InputParser:
         text, self._held = self._held + text, ""
         while text:
             if self._paste is not None:
-                text = self._parse_paste(text, found)
+                text = self._parse_paste(text, found, now)
                 if self._paste is None:
                     between, begin, text = text.partition(PASTE_BEGIN)
                     self._flood, self._flood_at, self._flood_after_paste = [between], now, not begin
                     if begin:
                         self._end_flood(found, now)
-                        self._paste = []
+                        self._paste, self._paste_at = [], now
                 continue
             typed, begin, text = text.partition(PASTE_BEGIN)
             self._parse_typed(typed, found, now)
             if begin:
                 # An unfinished sequence before the paste is dropped.
-                self._held, self._paste = "", []
+                self._held, self._paste, self._paste_at = "", [], now
                 self._max_lines = _FLOOD_LINES_MARKED
         return found
 
@@ -162,13 +163,15 @@ class InputParser:
             self._held = ""
         return found
 
-    def _parse_paste(self, text: str, found: list[InputToken]) -> str:
+    def _parse_paste(self, text: str, found: list[InputToken], now: float) -> str:
         """Consume the paste's part of `text` and return the rest."""
         assert self._paste is not None
         body, end, after = text.partition(PASTE_END)
-        if not end and text == _INTERRUPT:
-            # ctrl+c ends the paste of a terminal that sends no end mark, so that the keyboard stays usable.
+        if text == _INTERRUPT and now - self._paste_at >= FLOOD_PAUSE_S:
+            # ctrl+c ends the paste of a terminal that sends no end mark, so that the keyboard stays usable. Without
+            # silence before it, it is a character of the paste.
             end, body = PASTE_END, ""
+        self._paste_at = now
         if end:
             found.append(Pasted("".join([*self._paste, body])))
             self._paste = None

@@ -130,6 +130,7 @@ def test_mouse_movement_after_a_paste_does_not_delay_keys() -> None:
 
 def test_ctrl_c_alone_ends_a_paste_without_an_end_mark() -> None:
     assert taken("\x1b[200~abc", "def", "\x03", "x", gap=10) == [Pasted("abcdef"), Typed("x")]
+    assert taken("\x1b[200~abc", "\x03", "a\x1b[201~") == [Pasted("abc\x03a")], "read alone, and not typed"
 
 
 @pytest.mark.parametrize("flood", ["x" * FLOOD_LENGTH, "one\rtwo\r", "a\nb\nc"])
