@@ -1,5 +1,7 @@
 """Give every test a home of its own, no keys, no proxies, default signal handling and a patient hypothesis."""
 
+import gc
+import itertools
 import json
 import os
 import signal
@@ -31,6 +33,7 @@ _FOREIGN = ("CHATOPS_", "OPENAI_", "GEMINI_", "ANTHROPIC_", "BRAVE_", "TAVILY_",
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _CLIPBOARDS = ("TMUX", "WAYLAND_DISPLAY", "DISPLAY")
 _FOR_TESTS = frozenset({"CHATOPS_AIMOCK"})
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,8 +50,13 @@ def default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def chatops_home(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty CHATOPS_HOME, inherited by programs the test starts; the user's own files and keys stay out.
 
     What a test starts imports this checkout, wherever the tests were started and whatever else is installed.
@@ -56,7 +64,8 @@ def chatops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in list(os.environ):
         if name in (*_PROXIES, *_CLIPBOARDS) or (name.startswith(_FOREIGN) and name not in _FOR_TESTS):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("home", numbered=True)
+    home = homes / str(next(_NUMBERS))
+    home.mkdir()
     monkeypatch.setenv("CHATOPS_HOME", str(home))
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     return home
@@ -92,6 +101,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = {item for item in items if zlib.crc32(item.nodeid.encode()) % of == number % of}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+
+
+def pytest_collection_finish() -> None:
+    """Keep Python from looking through thousands of collected tests each time that it looks for garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
