@@ -86,8 +86,6 @@ def check_changes(pending: PendingCall, arguments: Namespace) -> None:
         )
     if arguments.only and not contained:
         raise ChatopsError(f"{call} is no contained turn, so --only means nothing; nothing was approved.")
-    if arguments.only and undo:
-        raise ChatopsError(f"{call} takes back all that it shows, so --only does not apply; nothing was approved.")
     if arguments.only:
         from chatops.tools.contained.turns import ContainedTurns
 

@@ -79,11 +79,9 @@ def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: D
         # Refusing to apply the changes of a contained turn must not discard them: they stay pending.
         if isinstance(decision, Edited) or (isinstance(decision, Approved) and (denied or not by.is_person)):
             return False
-        # An undo takes back all that it shows, and no model is there to go on.
-        if containment.is_undo(draft):
-            partly = isinstance(decision, Approved) and decision.only is not None
-            if partly or (isinstance(decision, Rejected) and decision.send_back):
-                return False
+        # After an undo no model is there to go on.
+        if containment.is_undo(draft) and isinstance(decision, Rejected) and decision.send_back:
+            return False
     if isinstance(decision, Approved) and decision.extra != NARROWEST:
         return _may_give_extra(status, decision, by)
     # A call with unknown outcome is not edited: other arguments would be another call.

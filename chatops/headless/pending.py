@@ -165,14 +165,10 @@ def answers(pending: PendingCall) -> list[str]:
             f"chatops approvals deny {call} --reason TEXT",
         ]
     if pending.call.name == CONTAINED_APPLY and not pending.outcome_unknown:
-        if is_undo(pending.facts.arguments):
-            return [
-                f"chatops approvals approve {call} --digest HEX    (HEX: at the end of what show prints)",
-                f"chatops approvals deny {call}    (the changes stay applied)",
-            ]
+        denied = "the changes stay applied" if is_undo(pending.facts.arguments) else "discards all changes"
         return [
             f"chatops approvals approve {call} --digest HEX [--only PATH]…    (HEX: at the end of what show prints)",
-            f"chatops approvals deny {call}    (discards all changes)",
+            f"chatops approvals deny {call}    ({denied})",
         ]
     if not pending.outcome_unknown:
         return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]

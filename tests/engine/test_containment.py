@@ -280,12 +280,14 @@ def test_an_undo_is_recorded_with_what_the_user_typed() -> None:
     assert [event.text for event in Undo().started if isinstance(event, TurnStarted)] == ["/undo"]
 
 
-def test_an_undo_is_not_sent_back_nor_done_in_part() -> None:
+def test_an_undo_is_not_sent_back_and_can_be_of_some_files() -> None:
     turn = Undo()
     before = turn.state
-    for decision in (Rejected(reason="why", send_back=True), Approved(only=("a",))):
-        turn.decide(decision)
-        assert turn.state == before
+    turn.decide(Rejected(reason="why", send_back=True))
+    assert turn.state == before
+    turn.decide(Approved(only=("a",)))
+    (effect,) = [one for one in turn.step.effects if isinstance(one, InspectCall)]
+    assert '"only":["a"]' in effect.call.arguments
 
 
 def test_denying_an_undo_says_that_the_changes_stay() -> None:

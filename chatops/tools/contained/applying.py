@@ -63,22 +63,26 @@ class Applied:
     left: Mapping[str, str]
 
 
-def conflicts(changes: ChangeList, *, undo: bool = False) -> dict[str, str]:
-    """Return the paths whose base is not in the workspace any more, with what is there instead.
+def conflicts(changes: ChangeList) -> dict[str, str]:
+    """Return the paths whose base is not in the workspace any more, each with what has happened to it.
 
     Raises WorkspaceReplacedError.
     """
     found: dict[str, str] = {}
     with Below(Path(changes.workspace), changes.identity) as below:
-        for entry in _directed(changes.entries, undo=undo):
+        for entry in changes.entries:
             now = below.state(entry.path)
             if not same(now, entry.base):
-                found[entry.path] = f"{CHANGED}: {_named(now)}"
+                found[entry.path] = _what_happened(entry.base, now)
     return found
 
 
-def _named(state: State) -> str:
-    return f"{state.kind} {state.sha[:12]}".strip() if state.kind is Kind.FILE else str(state.kind)
+def _what_happened(before: State, now: State) -> str:
+    if now.kind is Kind.ABSENT:
+        return "removed in the workspace since"
+    if before.kind is Kind.ABSENT:
+        return f"a {now.kind} was made there since"
+    return CHANGED if now.kind is before.kind else f"replaced by a {now.kind} since"
 
 
 def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: bool = False) -> Applied:
@@ -90,18 +94,14 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
     done = folder.read(_journal(undo))
     if done is not None and done["state"] != "staging":
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
+    listed = replace(changes, entries=undoable(folder, changes)) if undo else changes
+    found = conflicts(listed)
+    chosen = selected(listed, only, found)
     with Below(Path(changes.workspace), changes.identity) as below:
-        left: dict[str, str] = {}
-        if undo:
-            applied = undoable(folder, changes)
-            left = {one.path: CHANGED for one in applied if not same(below.state(one.path), one.base)}
-            chosen = tuple(one for one in applied if one.path not in left)
-        else:
-            chosen = selected(changes, only, conflicts(changes))
         work = _Work(folder=folder, below=below, entries=chosen, undo=undo)
         work.stage()
         result = work.carry_out()
-        return replace(result, left={**left, **result.left})
+        return replace(result, left={**found, **result.left})
 
 
 def undoable(folder: TurnFolder, changes: ChangeList) -> tuple[Entry, ...]:

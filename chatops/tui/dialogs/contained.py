@@ -157,7 +157,7 @@ class ContainedScreen(GuardedDialog):
             self._toggle_sides()
 
     def _tick(self) -> None:
-        if self._changes is None or not self._changes.changes or self._undoes:
+        if self._changes is None or not self._changes.changes:
             return
         one = self._changes.changes[self._index]
         if one.conflict:
@@ -189,8 +189,8 @@ class ContainedScreen(GuardedDialog):
             self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         elif not self._ticked:
-            undo = "Nothing can be undone. d leaves the changes applied."
-            self.show_note(undo if self._undoes else "Nothing is ticked. d discards all changes.")
+            rest = "d leaves the changes applied." if self._undoes else "d discards all changes."
+            self.show_note(f"Nothing is ticked. {rest}")
         else:
             able = tuple(one.path for one in self._changes.changes if not one.conflict)
             ticked = tuple(path for path in able if path in self._ticked)
@@ -276,10 +276,8 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=line(text), tone="code", exact=True)
         for number, one in enumerate(found.changes):
             tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
-            # An undo is taken as a whole, so there is nothing to tick.
-            box = "" if self._undoes and not one.conflict else f"[{tick}] "
             pointer = ">" if number == self._index else " "
-            yield Row(text=f"{pointer} {box}{line(one.title)}", tone="heading", label=_FILE)
+            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading", label=_FILE)
             if one.conflict:
                 yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
             for text in one.lines:
@@ -309,16 +307,13 @@ class ContainedScreen(GuardedDialog):
         skipped, below = self.payload.lines_skipped, self.payload.lines_below
         left = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"
         able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
-        apply = f"a apply {len(self._ticked)} of {able}"
-        if self._undoes:
-            apply = "a undo"
+        apply = f"a {'undo' if self._undoes else 'apply'} {len(self._ticked)} of {able}"
         if self.has_class("-narrow"):
             first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{skipped or below} lines"
-            return f"{first}  {'Tab d Esc' if self._undoes else 'Space Tab d D Esc'}"
+            return f"{first}  Space Tab d {'' if self._undoes else 'D '}Esc"
         first = apply if self._seen else f"a scrolls, {left}"
-        ticks = "" if self._undoes else "   Space ticks"
         views = self.view_keys(sides=True, beside=self._side_by_side).strip()
-        return "\n".join(filter(None, (f"{first}{ticks}   Tab next file", rest, views)))
+        return "\n".join(filter(None, (f"{first}   Space ticks   Tab next file", rest, views)))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -149,13 +149,18 @@ async def test_what_tab_skips_is_shown_before_anything_is_applied() -> None:
 async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
     async with asked(turn="t.c0", undo=True) as running:
         assert "Undo these changes?" in running.text and "? Undo  a.py, src/b.py" in running.text
-        assert "[x]" not in running.text and "Space ticks" not in running.text, "it is taken back as a whole"
         assert "[!] change b.py" in running.text
         await running.press("D")
-        assert "Tab next file" in running.text
+        assert "Space ticks   Tab next file" in running.text
         assert "cannot be sent back" in running.text and isinstance(running.app.screen, ContainedScreen)
         await running.press("d")
         assert taken(running) == [Rejected()]
+
+
+async def test_an_undo_takes_back_the_ticked_files() -> None:
+    async with asked(turn="t.c0", undo=True) as running:
+        await running.press("space", "a")
+        assert taken(running) == [Approved(only=("a.py",))]
 
 
 async def test_the_answer_goes_to_what_was_shown_when_the_key_was_pressed() -> None:
