@@ -19,7 +19,7 @@ from chatops.tui.terminal import TerminalTraits, detect_terminal
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from chatops.config.settings import UserSettings
     from chatops.runtime.view import SessionView
@@ -176,12 +176,26 @@ def _parting_words(screen: ChatopsApp) -> int:
 
 
 def _way_on(session: "SessionView", *, draft: bool) -> str:
-    """Return how to resume the session, and what of it is not saved. `draft`: text was typed and not sent."""
+    """Return what waits in the session and how to resume it, or what of it is not saved. `draft`: for a text typed."""
     if not session.unsaved:
         kept = "   (your draft is kept)" if draft else ""
-        return f"To continue: chatops -r {session.session_id}{kept}"
+        return "\n".join([*_waiting(session), f"To continue: chatops -r {session.session_id}{kept}"])
     what = "this session" if session.in_memory_only else "the end of this session"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
+
+
+def _waiting(session: "SessionView") -> "Iterator[str]":
+    """Yield what waits for the user in a session that this process has owned, in sentences."""
+    from chatops.domain.wording import plural
+    from chatops.runtime.descriptions import turn_summary
+    from chatops.runtime.follower import SessionFollower
+
+    if isinstance(session, SessionFollower):
+        return
+    if session.state is not None and (left := turn_summary(session.state, {})):
+        yield f"{left[0].upper()}{left[1:]}."
+    if queued := len(session.snapshot().queued):
+        yield f"{plural(queued, 'message')} {'is' if queued == 1 else 'are'} queued."
 
 
 def _leave(code: int) -> NoReturn:

@@ -242,7 +242,10 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
         case CheckingAnswer():
             return "interrupted before the reply was checked"
         case InRound(calls=calls, proposed_under=grant):
-            parts = (_call(one, grant, decided.get(one.call.id)) for one in calls)
+            # Calls that may run wait for the user too, if an earlier one does.
+            asks = any(isinstance(one.status, AwaitingDecision) for one in calls)
+            left = (one for one in calls if not (asks and isinstance(one.status, Permitted | Rechecking)))
+            parts = (_call(one, grant, decided.get(one.call.id)) for one in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [named_call(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]

@@ -79,6 +79,7 @@ def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(installation: I
             else:
                 leaves_it_for_later(terminal)
                 terminal.press("ctrl+q")
+                terminal.wait_for(f"Waiting for your approval of shell_exec ({EFFECT}).\nTo continue: chatops -r ")
         with installation.open("-c") as terminal:
             terminal.dialog()
             leaves_it_for_later(terminal)

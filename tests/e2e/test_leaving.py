@@ -54,6 +54,20 @@ def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(installation: Instal
     assert installation.count == 0
 
 
+@pytest.mark.more
+def test_leaving_says_what_was_interrupted_and_what_is_queued(installation: Installation) -> None:
+    with installation.open("--role", "coder") as terminal:
+        terminal.ready("coder")
+        terminal.say("!sleep 600")
+        terminal.wait_for("Esc to stop")
+        terminal.say("and then?")
+        terminal.wait_for("❯ and then?")
+        terminal.press("ctrl+q")
+        terminal.wait_for(
+            "Interrupted while running shell_exec (sleep 600): outcome unknown.\n1 message is queued.\nTo continue: "
+        )
+
+
 def all_gone(terminal: Terminal) -> None:
     """Wait until the program's children have followed it; its terminal is closed by then."""
     deadline = time.monotonic() + PATIENCE

@@ -63,6 +63,7 @@ def stopping() -> Stopping:
         ),
         (in_round(kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
         (in_round(kit.settled(), kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
+        (in_round(kit.awaiting(), permitted()), "waiting for your approval of shell_exec (ls)"),
         (
             in_round(kit.awaiting(reason=AskReason.OUTCOME_UNKNOWN)),
             "interrupted while running shell_exec (ls): outcome unknown",
