@@ -53,7 +53,10 @@ def run(arguments: Namespace) -> int:
         session = await app.open_session(_session_id(app, arguments), attended=False)
         if arguments.contain:
             await session.contain()
-        for notice in (*app.servers.failures(), *app.rights.withheld(session.grant().role, also_absent=False)):
+        for notice in (
+            *app.servers.failures(),
+            *app.rights.withheld(session.grant().role, but=app.catalog.unavailable),
+        ):
             view.say(notice)
         # Once the modules that the request needs are imported as well.
         asyncio.get_running_loop().call_later(COLLECT_AFTER_S, settle_collector)

@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         entry |= _limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
-        target = registry_of(opened)
+        target = registry_of(opened.loaded, opened.paths)
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")

@@ -1,22 +1,35 @@
 """Change the user's registry file: only the part that a command is about, checked before it replaces anything."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chatops.config.document import Json, parse
-from chatops.config.paths import write_private
-from chatops.config.registry import packaged_registry
+from chatops.config.paths import Paths, write_private
+from chatops.config.registry import Loaded, packaged_registry
 from chatops.config.registry_read import read_registry
 from chatops.domain.errors import ConfigError
-from chatops.wiring.app import App
+from chatops.policy.registry import Registry
 
 BOM = "\ufeff"
 """Some editors begin a file with it."""
 
 
-def registry_of(opened: App) -> Path:
+def registry_of(loaded: Loaded, paths: Paths) -> Path:
     """Return the file in force if the user named or has one, else the user's own."""
-    return opened.paths.registry if opened.loaded.path == packaged_registry() else opened.loaded.path
+    return paths.registry if loaded.path == packaged_registry() else loaded.path
+
+
+def how_to_list(tools: Sequence[str], *, registry: Registry, target: Path) -> str:
+    """Return what to write into the registry at `target` so that the default role gets `tools`, or that it has them."""
+    role = registry.role(registry.default_role)
+    if role is None or role.tools is None:
+        return f"Role {registry.default_role} lists no tools, so it gets them all." if role else ""
+    if set(tools) <= set(role.tools):
+        return f"Role {role.name} lists {', '.join(tools)}."
+    line = json.dumps([*role.tools, *(tool for tool in tools if tool not in role.tools)])
+    first = "" if target.exists() else f"copy {packaged_registry()} to {target}, and "
+    return f'For role {role.name}: {first}write in {target}, "roles", "{role.name}": "tools": {line}'
 
 
 def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:

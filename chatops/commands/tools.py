@@ -1,11 +1,15 @@
 """``chatops tools list|show|check``: the tools, what a role may do with them, and the problems of an own one."""
 
 import os
+import shlex
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import app, check_role, screen
-from chatops.config.paths import find_paths
+from chatops.commands.context import app, check_role, options, screen
+from chatops.commands.registry_edit import how_to_list, registry_of
+from chatops.config.own_tools import OwnToolsTrust
+from chatops.config.paths import Paths, find_paths
+from chatops.config.registry import load_registry
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
@@ -22,7 +26,7 @@ from chatops.wiring.words import unknown
 def run(arguments: Namespace) -> int:
     """Print all tools with their verdict in the named or default role; denied ones with the layer that denies."""
     if arguments.action == "check":
-        return _check(Path(arguments.file).expanduser(), arguments.output_format)
+        return _check(Path(arguments.file).expanduser(), arguments)
     with app(arguments, via="headless") as opened:
         role = arguments.role or opened.loaded.registry.default_role
         check_role(opened, role)
@@ -41,12 +45,12 @@ def run(arguments: Namespace) -> int:
         ]
         view.answer(table(("TOOL", "VERDICT", "FROM LEVEL", "ABOUT"), rows))
         view.say(f"For role {role} at access level {grant.level.word}.")
-        for tool, reason in opened.catalog.absent.items():
+        for tool, reason in opened.catalog.unavailable.items():
             view.say(f"{tool} is not offered: {reason}")
     return 0
 
 
-def _check(file: Path, output: str) -> int:
+def _check(file: Path, arguments: Namespace) -> int:
     """Load a file and print its tools and problems. Exit code 0, or 1 if there are problems."""
     try:
         data = file.read_bytes()
@@ -63,7 +67,7 @@ def _check(file: Path, output: str) -> int:
         if not tool.spec.description
     ]
     view = screen()
-    if output == "json":
+    if arguments.output_format == "json":
         tools = [
             {**_json(one.spec, one.spec.verdict, ""), "schema": json_or_text(one.spec.schema)} for one in found.tools
         ]
@@ -74,8 +78,25 @@ def _check(file: Path, output: str) -> int:
         view.answer(f"\nFrom level {tool.spec.min_access.word}; verdict {tool.spec.verdict.value}.\n")
     for problem in problems:
         view.say(problem)
-    view.say("It has problems." if problems else f"It can be used: copy it to {find_paths(os.environ).tools}")
-    return 1 if problems else 0
+    if problems:
+        view.say("It has problems.")
+        return 1
+    paths = find_paths(os.environ)
+    view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
+    loaded = load_registry(path=options(arguments, via="headless").registry, paths=paths, env=os.environ)
+    target = registry_of(loaded, paths)
+    view.say(how_to_list([tool.spec.name for tool in found.tools], registry=loaded.registry, target=target))
+    return 0
+
+
+def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
+    """Return what is left to do until chatops loads the file."""
+    if file.parent != paths.tools.resolve():
+        return f"Copy it to {paths.tools}"
+    trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    if any((item.path, item.data) == (file.name, data) for item in trust.in_force.own_tools):
+        return "You trust it, so every session loads it."
+    return f"The chat asks before it loads it; for scripts: chatops trust {shlex.quote(str(paths.tools))}"
 
 
 def _describe(spec: ToolSpec) -> None:

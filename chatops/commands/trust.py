@@ -39,9 +39,11 @@ def run(arguments: Namespace) -> int:
         view.say(f"Nothing in {workspace} {'is trusted any more' if found else 'was trusted'}.")
         return 0
     loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
-    own = workspace == paths.tools.resolve()
-    kind = OwnToolsTrust if own else WorkspaceTrust
-    trust = kind(paths.tools if own else workspace, folder=paths.trust, loaded=loaded)
+    trust: WorkspaceTrust
+    if workspace == paths.tools.resolve():
+        trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    else:
+        trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
     question = trust.question
     if not question.listed:
         view.say(f"{workspace} brings nothing that chatops would use.")

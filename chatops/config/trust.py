@@ -136,7 +136,7 @@ class _Reading:
 class WorkspaceTrust:
     """The trust in one workspace. May be used from any thread: each reading replaces all values at once."""
 
-    def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded) -> None:
+    def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded | None = None) -> None:
         """Read the workspace and its record in `folder`.
 
         The files of the registry in force, `loaded`, are the user's own, also inside the workspace.
@@ -144,7 +144,7 @@ class WorkspaceTrust:
         Raises ConfigError if the record or a trusted registry cannot be read any more.
         """
         self._workspace = workspace
-        self._own = (loaded.path, loaded.workflow_folder)
+        self._own = () if loaded is None else (loaded.path, loaded.workflow_folder)
         self._file = record_file(workspace, folder=folder)
         self._record_version = record_version(self._file)
         self._current = self._judged(self._found())

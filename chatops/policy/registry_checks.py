@@ -71,7 +71,7 @@ def withheld_tools(
         if tool in absent:
             reason = absent[tool]
         elif server in servers and mcp_source(server) not in sources:
-            reason = f"the MCP server {server} is not connected, and was not before"
+            reason = f"the MCP server {server} is not connected yet; chatops mcp check {server} connects to it"
         elif tool not in known or known[tool].steps or grant.tool(tool) is not None:
             continue
         elif grant.level < (least := least_access(known[tool], registries=registries)):
@@ -117,7 +117,8 @@ def _role(role: RoleSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) ->
     for rule in role.rules:
         if rule.tool not in tools:
             yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
-    if (count := len(listed_tools(listed, specs=specs))) > MOST_TOOLS:
+    known = {spec.name for spec in specs}
+    if (count := len(known.intersection(listed_tools(listed, specs=specs)))) > MOST_TOOLS:
         yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}."
 
 
@@ -190,7 +191,10 @@ def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) ->
 
 
 def _no_tool(tool: str, *, tools: Sequence[str], where: str, effect: str = "it grants nothing") -> str:
-    return f"{where} names the tool {tool!r}, which does not exist here; {effect}.{_nearest(tool, tools)}"
+    hint = _nearest(tool, tools)
+    if not hint and (server := server_of(tool)):
+        hint = f" Its MCP server is added with: chatops mcp add {server} COMMAND|URL"
+    return f"{where} names the tool {tool!r}, which does not exist here; {effect}.{hint}"
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ class App:
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
         self.memories = Memories(self.paths.memory, workspace=self.workspace)
-        self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust, loaded=self.loaded)
+        self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust)
         """Trust in the user's own tools."""
         self._own_tools: tuple[tuple[Item, ...], OwnTools] | None = None
         self._skills: tuple[tuple[Item, ...], Skills] | None = None
@@ -120,7 +120,7 @@ class App:
             broken=lambda: self._registry.broken_note,
             user=self.user,
             specs=lambda workflow: self.catalog.specs_for(workflow),
-            absent=lambda: self.catalog.absent,
+            unavailable=lambda: self.catalog.unavailable,
             personas=lambda: self.personas,
             default_model=lambda: self.settings.get(DEFAULT_MODEL_KEY),
             context_window=self._context_window,
@@ -228,6 +228,7 @@ class App:
             environ=os.environ,
             memories=own,
             further=self._further_tools,
+            not_loaded=self.own_tools_trust.not_loaded,
             servers=servers,
         )
 
@@ -317,7 +318,7 @@ class App:
             found = registry_warnings(
                 registries,
                 specs=specs,
-                absent=(*self.catalog.absent, *WORKFLOW_TOOLS),
+                absent=(*self.catalog.unavailable, *WORKFLOW_TOOLS),
                 personas=self.rights.personas(),
             )
             self._registry_warnings = (registries, specs, found)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.memory import Memories
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
 from chatops.config.workflow_files import FOLDER, find_workflows
 from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
-from chatops.demo.tools import component_tools
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
@@ -21,10 +21,11 @@ from chatops.policy.resolve import Registries, resolve_grant, role_names
 from chatops.policy.workflow import Definition, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.runtime.settings import SessionSettings, StepRights
-from chatops.tools.catalog import Catalog, builtin_catalog
 from chatops.wiring.app import App
+from chatops.wiring.own_tools import load_own_tools
 from chatops.wiring.rights import current_user
-from chatops.wiring.toolbox import RegistryTools, catalog_settings
+from chatops.wiring.servers import McpServers
+from chatops.wiring.toolbox import RegistryTools, Toolbox
 
 CANNOT_RUN = "This workflow cannot run as it is."
 
@@ -35,20 +36,40 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    memories = Memories(paths.memory, workspace=Path())
-    tools = RegistryTools.of((None, registry))
-    settings = catalog_settings(data=paths.data, environ=environ, tools=tools, memories=memories)
-    catalog = builtin_catalog(settings, workflow_tools=component_tools)
-    personas = [persona.name for persona in load_personas(paths).found]
     registries: Registries = (None, with_built_in_models(registry, env=environ))
+    trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    own = load_own_tools(trust.in_force.own_tools, folder=paths.tools)
+    catalog = Toolbox(
+        lambda: RegistryTools.of(registries),
+        data=paths.data,
+        environ=environ,
+        memories=Memories(paths.memory, workspace=Path()),
+        further=lambda: own.tools,
+        not_loaded=trust.not_loaded,
+        servers=_servers(registries, data=paths.data).tools,
+    )
+    personas = [persona.name for persona in load_personas(paths).found]
     return (
         *registry_warnings(
-            registries, specs=catalog.specs, absent=(*catalog.absent, *WORKFLOW_TOOLS), personas=personas
+            registries, specs=catalog.specs, absent=(*catalog.unavailable, *WORKFLOW_TOOLS), personas=personas
         ),
+        *own.notices,
         *_of_unused_models(registry),
         *_of_programs(registry),
         *_withheld(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
+    )
+
+
+def _servers(registries: Registries, *, data: Path) -> McpServers:
+    """Return the servers with the tools that they listed when they were connected last. None is started."""
+    return McpServers(
+        lambda: (registries, None),
+        workspace=Path(),
+        protected=tuple,
+        data=data,
+        changed=lambda: None,
+        notify=lambda text: None,
     )
 
 
@@ -74,7 +95,7 @@ def _of_programs(registry: Registry) -> Iterator[str]:
                 yield error.full
 
 
-def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:
+def _withheld(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
     for role in registries[1].roles:
         grant = resolve_grant(
             registries=registries,
@@ -85,10 +106,12 @@ def _withheld(registries: Registries, *, catalog: Catalog) -> Iterator[str]:
             models=(),
             prompt="",
         )
-        yield from withheld_tools(role, grant=grant, registries=registries, specs=catalog.specs, absent=catalog.absent)
+        yield from withheld_tools(
+            role, grant=grant, registries=registries, specs=catalog.specs, absent=catalog.unavailable
+        )
 
 
-def _of_workflows(registry: Registry, *, folder: Path, catalog: Catalog) -> Iterator[str]:
+def _of_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> Iterator[str]:
     workflows = find_workflows(site=None, own=registry, site_place=None, folder=folder)
     yield from workflows.notices
     for unusable in workflows.unusable:

@@ -12,8 +12,10 @@ from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Problem, ToolCall, tool_name
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, tool_name
 from chatops.policy.grant import Grant, explain
+from chatops.policy.patterns import show_rule
 from chatops.policy.verdicts import Judgement
 from chatops.tools.base import inspect_call
 from chatops.wiring.app import App
@@ -22,6 +24,7 @@ from chatops.wiring.words import unknown
 NO_SESSION = SessionId("explain")
 """Placeholder where a call needs a session and there is none."""
 ADVICE = 'Write them as \'{"path": "a"}\'.'
+_VERDICTS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asks", Verdict.DENY: "denied"}
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."
 
 
@@ -74,8 +77,40 @@ async def explain_call(
     )
 
 
+def tools_text(
+    grant: Grant,
+    *,
+    specs: Sequence[ToolSpec],
+    unavailable: Mapping[str, str],
+    remembered: Sequence[RememberedRule],
+    workspace_read: bool,
+) -> str:
+    """Return each tool with the verdict on its calls under `grant`, as far as it does not depend on arguments."""
+    lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
+    denied: dict[str, list[str]] = {}
+    for spec in specs:
+        if (permitted := grant.permits(spec.name)).verdict is Verdict.DENY:
+            denied.setdefault(permitted.reason, []).append(spec.name)
+            continue
+        judged = grant.judge(spec.name, CallFacts(arguments="{}"), remembered=remembered, workspace_read=workspace_read)
+        rules = [show_rule(one.tool, one.pattern) for one in grant.answers if one.tool == spec.name]
+        rules += [
+            show_rule(one.tool, one.pattern) for one in remembered if (one.tool, one.role) == (spec.name, grant.role)
+        ]
+        lines += [
+            f"  {spec.name}  {_VERDICTS[judged.verdict]} ({judged.answered_by or judged.reason})",
+            *([f"      does not ask for {', '.join(dict.fromkeys(rules))}"] if rules else []),
+            f"      {sanitize(spec.description, newlines=False)}",
+        ]
+    lines += [] if lines[2:] else ["  none"]
+    lines += ["", "Not on offer:", ""]
+    lines += [f"  {', '.join(tools)}  denied by {reason}" for reason, tools in denied.items()]
+    lines += [f"  {tool}  {sanitize(why, newlines=False)}" for tool, why in unavailable.items()]
+    return "\n".join([*lines, "", "/policy TOOL shows what each layer says. /policy TOOL JSON judges one call."])
+
+
 def _unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explained:
-    reason = "no tool of this name is registered"
+    reason = sanitize(app.catalog.unavailable.get(tool, "no tool of this name is registered"), newlines=False)
     return Explained(
         deciding=Judgement(verdict=Verdict.DENY, reason=reason),
         layers=grant.reasons(tool, facts),

@@ -97,7 +97,9 @@ class TuiHost(HostSessions, HostTexts):
 
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         try:
-            return self._app.rights.withheld(chat.snapshot().role)
+            # The app asks about those tools at once.
+            asked = self._app.own_tools_trust.not_loaded() if self._app.own_tools_trust.question.is_open else ()
+            return self._app.rights.withheld(chat.snapshot().role, but=asked)
         except ConfigError:
             return ()  # The role is gone from the registry, which has a notice of its own.
 

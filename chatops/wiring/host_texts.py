@@ -20,7 +20,7 @@ from chatops.runtime.view import SessionView
 from chatops.store.base import RuleRow
 from chatops.tui.host import RuleItem, TextTopic
 from chatops.wiring.app import App
-from chatops.wiring.explain import NO_SESSION, explain_call
+from chatops.wiring.explain import NO_SESSION, explain_call, tools_text
 from chatops.wiring.servers import login_text, servers_text
 from chatops.wiring.words import describe_rule
 
@@ -35,7 +35,13 @@ class HostTexts:
         """Return the text of a topic."""
         match topic:
             case "tools":
-                return self._tools(session)
+                return tools_text(
+                    session.grant(),
+                    specs=self._app.catalog.specs,
+                    unavailable=self._app.catalog.unavailable,
+                    remembered=tuple(row.rule for row in await self._rules(session)),
+                    workspace_read=_workspace_was_read(session),
+                )
             case "policy":
                 return await self._explained(session, argument) if argument else _policy(session)
             case "sandbox":
@@ -124,15 +130,6 @@ class HostTexts:
         if layers.site is not None:
             lines += ["", "The site registry limits all of it."]
         lines += ["", "To change it: /sandbox git commit, /sandbox hosts +NAME, /sandbox reset."]
-        return "\n".join(lines)
-
-    def _tools(self, session: SessionView) -> str:
-        grant = session.grant()
-        lines = [f"Tools of role {grant.role} at access level {grant.level.word}:", ""]
-        lines += [f"  {spec.name:<14} {spec.description}" for spec in grant.tools] or ["  none"]
-        hidden = [spec.name for spec in self._app.catalog.specs if grant.tool(spec.name) is None]
-        lines += ["", f"Not on offer here: {', '.join(hidden) or 'none'}"]
-        lines += [f"{tool}: {reason}" for tool, reason in self._app.catalog.absent.items()]
         return "\n".join(lines)
 
     async def _explained(self, session: SessionView, argument: str) -> str:

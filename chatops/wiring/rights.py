@@ -4,7 +4,7 @@ import grp
 import os
 import platform
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -88,7 +88,7 @@ class RegistryRights:
         broken: Callable[[], str],
         user: User,
         specs: Callable[[str], Sequence[ToolSpec]],
-        absent: Callable[[], Mapping[str, str]],
+        unavailable: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
         default_model: Callable[[], str | None],
         context_window: Callable[[ModelSpec], int],
@@ -106,7 +106,7 @@ class RegistryRights:
         self._broken = broken
         self._user = user
         self._specs = specs
-        self._absent = absent
+        self._unavailable = unavailable
         self._personas = personas
         self._default_model = default_model
         self._context_window = context_window
@@ -277,22 +277,21 @@ class RegistryRights:
         spec = find_role(settings.role, registries=with_workflow_role(self._registries(), workflow))
         return self._layers(spec, settings, tools=self.grant(settings).tools)
 
-    def withheld(self, role: str, *, also_absent: bool = True) -> tuple[str, ...]:
-        """Return which tools `role` lists and does not get here, and why. Raises ConfigError for an unknown role.
+    def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
+        """Return which tools `role` lists and does not get here, and why; without those in `but`.
 
-        `also_absent` is False to leave out the tools that are offered to no role here.
+        Raises ConfigError for an unknown role.
         """
-        absent = self._absent()
-        found = find_role(role, registries=self._registries())
-        if not also_absent and found.tools is not None:
-            found = replace(found, tools=tuple(tool for tool in found.tools if tool not in absent))
         registries = self._registries()
+        found = find_role(role, registries=registries)
+        if found.tools is not None:
+            found = replace(found, tools=tuple(tool for tool in found.tools if tool not in but))
         return withheld_tools(
             found,
             grant=self.grant(SessionSettings(role)),
             registries=registries,
             specs=self._specs(""),
-            absent=absent,
+            absent=self._unavailable(),
         )
 
     def timeout_of(self, tool: ToolSpec) -> float:

@@ -72,16 +72,18 @@ class Toolbox:
         environ: Mapping[str, str],
         memories: Memories | None = None,
         further: Callable[[], tuple[Tool, ...]] = tuple,
+        not_loaded: Callable[[], Mapping[str, str]] = dict,
         servers: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
         """Build the catalog.
 
-        `further` returns the tools beside the built-in ones, `servers` those of MCP servers; both are asked at each
-        lookup.
+        `further` returns the tools beside the built-in ones, `servers` those of MCP servers, `not_loaded` the names of
+        tools that await the user's trust, each with what to do; all are asked at each lookup.
 
         Raises ConfigError if one of a Python program has the name of another.
         """
         self._further = further
+        self._not_loaded = not_loaded
         self._servers = servers
         self._wanted = wanted
         self._data = data
@@ -112,6 +114,14 @@ class Toolbox:
     def absent(self) -> Mapping[str, str]:
         """Built-in tools that cannot be offered here, each with the reason and how to get it."""
         return self._catalog().absent
+
+    @property
+    def unavailable(self) -> Mapping[str, str]:
+        """What `absent` says, and the tools that await the user's trust."""
+        catalog = self._catalog()
+        known = {spec.name for spec in catalog.specs}
+        waiting = {name: why for name, why in self._not_loaded().items() if name not in known}
+        return {**waiting, **catalog.absent}
 
     def _catalog(self) -> Catalog:
         made_of = (self._wanted(), self._further())

@@ -95,6 +95,41 @@ def test_a_file_is_loaded_only_as_it_was_trusted(chatops: CommandLine, folder: P
     assert chatops("trust", str(folder), "--revoke").code == 0
 
 
+def test_a_tool_that_is_not_trusted_yet_is_no_unknown_name(chatops: CommandLine, folder: Path) -> None:
+    flags = registry(chatops, FakeOpenAI([]), "moon", "sun", "tide")[:2]
+    head = "from chatops import tool\n"
+    source = f"{head}raise SystemExit\n@tool(name='sun')\nasync def _sun(): ...\n@tool\ndef moon(): ...\n"
+    (folder / "sky.py").write_text(source)
+    (folder / "odd.py").write_text(
+        head + "@tool(name='shell_exec')\ndef a(): ...\n@tool(name='tide\\x1b[2J')\ndef b(): ...\n"
+    )
+    (folder / "torn.py").write_text("@tool\ndef tide(:\n")
+    checked = chatops("registry", "check", flags[1]).out
+    for said in (checked, chatops(*flags, "doctor").out, chatops(*flags, "roles", "show", "assistant").out):
+        assert "moon, sun: your trust is needed for tools/sky.py; chatops trust" in said
+    assert "names the tool 'tide', which does not exist" in checked
+    assert checked.count("does not exist") == 1
+    assert "your trust is needed for tools/sky.py" in chatops(*flags, "policy", "explain", "moon").out
+    (folder / "sky.py").write_text(source.replace("raise SystemExit", ""))
+    (folder / "odd.py").unlink()
+    (folder / "torn.py").unlink()
+    trusted(chatops, folder)
+    assert "trust is needed" not in chatops("registry", "check", flags[1]).out
+
+
+def test_a_check_says_what_is_left_to_do(chatops: CommandLine, folder: Path) -> None:
+    flags = registry(chatops, FakeOpenAI([]), "file_read")[:2]
+    elsewhere, file = chatops.workspace / "moon.py", folder / "moon.py"
+    for path in (elsewhere, file):
+        path.write_text(PACKAGE)
+    said = chatops(*flags, "tools", "check", str(elsewhere)).err
+    assert f"Copy it to {folder}" in said
+    assert f'in {flags[1]}, "roles", "assistant": "tools": ["file_read", "moon"]' in said
+    assert "The chat asks before it loads it" in chatops(*flags, "tools", "check", str(file)).err
+    trusted(chatops, folder)
+    assert "You trust it" in chatops(*flags, "tools", "check", str(file)).err
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

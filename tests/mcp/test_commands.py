@@ -18,12 +18,13 @@ def chatops(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def test_a_server_is_added_listed_and_removed(chatops: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     file.write_text(
-        '{\n  // mine\n  "roles": {"a": {}},\n  "mcpServers": {"old": {"command": "x", "args": ["y"]}}\n}\n'
+        '{\n  // mine\n  "roles": {"a": {"tools": ["file_read"]}},\n'
+        '  "mcpServers": {"old": {"command": "x", "args": ["y"]}}\n}\n'
     )
     flags = ("--registry", str(file))
     added = chatops(*flags, "mcp", "add", "--env", "TOKEN=${T}", "--network", "files", "npx", "-y", "pkg", "--flag")
     assert added.code == 0, added.err
-    assert '"files__*"' in added.err
+    assert f'in {file}, "roles", "a": "tools": ["file_read", "files__*"]' in added.err
     chatops(*flags, "mcp", "add", "--header", "Authorization: Bearer ${T}", "web", "https://mcp.example.org/mcp")
     text = file.read_text()
     assert "// mine" in text

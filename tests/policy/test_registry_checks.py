@@ -50,6 +50,14 @@ def test_the_sites_definition_of_a_model_counts() -> None:
     assert said(registry(RoleSpec(name="coder", models=("claude_cli",))), site=site) == ()
 
 
+def test_only_tools_that_are_there_count_as_too_many() -> None:
+    many = tuple(f"t{number}" for number in range(9))
+    specs = [ToolSpec(name=name, description="", schema="{}") for name in many]
+    registries = (None, registry(RoleSpec(name="coder", tools=many)))
+    assert not registry_warnings(registries, specs=specs[:8], absent=many[8:])
+    assert "lists 9 tools" in registry_warnings(registries, specs=specs)[0]
+
+
 def test_what_is_in_order_is_not_mentioned() -> None:
     user = UserSpec(name="*", confirm_allow=("shell_exec:git status *",), confirm_deny=("file_read",))
     role = RoleSpec(name="a", persona="default", tools=("file_read",), models=("demo",))

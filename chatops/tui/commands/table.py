@@ -57,7 +57,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role),
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
     SlashCommand(name="persona", args="[NAME]", help="speak as another persona", run=handlers.persona),
-    SlashCommand(name="tools", help="what the model may use now", run=handlers.tools),
+    SlashCommand(name="tools", help="tools of the role: allowed, asks or denied", run=handlers.tools),
     SlashCommand(name="policy", args="[TOOL [JSON]]", help="the verdict on a call, and why", run=handlers.policy),
     SlashCommand(
         name="permissions",

@@ -275,6 +275,20 @@ async def test_the_memory_is_shown_edited_and_cleared_after_a_question(commands:
     assert commands.said.startswith("Usage")
 
 
+async def test_the_tools_of_a_role_are_shown_with_their_verdicts(commands: CommandLine) -> None:
+    await commands.type("/role reviewer")
+    await commands.type("/permissions deny file_list")
+    await commands.type("/tools")
+    lines = [line.strip() for line in commands.shown.splitlines()]
+    assert "file_read  allowed (tool default)" in lines
+    asks = lines.index("shell_exec  asks (the tool's default, to ask unless a rule allows it)")
+    assert lines[asks + 1].startswith("does not ask for shell_exec:git status *, shell_exec:git diff *")
+    (denied,) = (line for line in lines if line.endswith("denied by tools of role reviewer"))
+    assert "python_exec" in denied and "file_list" not in denied
+    assert any(line.startswith("file_list  denied by ") for line in lines)
+    assert any(line.startswith("web_search  no search service") for line in lines)
+
+
 async def test_own_tools_are_asked_about_first_and_are_there_once_they_are_trusted(
     tmp_path: Path, chatops_home: Path
 ) -> None:
