@@ -70,13 +70,18 @@ def _list(opened: Stored, arguments: Namespace) -> int:
             one.role,
             str(one.messages),
             *([one.workspace] if arguments.all else []),
-            f"{one.title or NO_TITLE} [run: {run_state(one)}]" if one.run is not None else one.title or NO_TITLE,
+            f"{_titled(one)} [run: {run_state(one)}]" if one.run is not None else _titled(one),
             *([state] if any(states) else []),
         ]
         for one, state in zip(found, states, strict=True)
     ]
     view.answer(table(header, rows))
     return 0
+
+
+def _titled(info: "SessionInfo") -> str:
+    """Return the title, with a sign before that of a copy."""
+    return f"{'↳ ' if info.forked_from else ''}{info.title or NO_TITLE}"
 
 
 def _state(store: "Store", info: "SessionInfo") -> str:
@@ -114,9 +119,9 @@ def _show(opened: Stored, arguments: Namespace) -> int:
 
 
 def _search(opened: Stored, arguments: Namespace) -> int:
-    """Print every message that contains the text, and sessions whose title does if none of their messages do.
+    """Print every message that contains the text once, and sessions whose title does if none of their messages do.
 
-    The case is ignored. Finding nothing is not an error.
+    As JSON, a message is printed for each copy that has it. The case is ignored. Finding nothing is not an error.
     """
     view = screen()
     wanted = arguments.text.casefold()
@@ -140,7 +145,12 @@ def _search(opened: Stored, arguments: Namespace) -> int:
         ]
         view.json(found)
     elif hits:
-        rows = [(hit.session.id, hit.session.title, excerpt(hit.text, wanted, around=AROUND)) for hit in hits]
+        # Copies of a session share its messages; the one used last comes first.
+        once = {hit.message_id or hit.session.id: hit for hit in reversed(hits)}
+        rows = [
+            (hit.session.id, _titled(hit.session), excerpt(hit.text, wanted, around=AROUND))
+            for hit in reversed(once.values())
+        ]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))
     else:
         view.say(f"Nothing found. {'' if arguments.all else 'In all folders: add --all.'}".rstrip())

@@ -1,5 +1,6 @@
 """The messages of a session. The class is the kind of speaker; *role* means an access role such as coder here."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -142,6 +143,14 @@ class SummaryMessage:
 
 
 Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage | SummaryMessage
+
+
+def countable(messages: Iterable[Message]) -> int:
+    """Return the number of messages that a user would count: their own, and the model's replies with text."""
+    return sum(
+        isinstance(one, UserMessage) or (isinstance(one, AssistantMessage) and bool(one.text.strip()))
+        for one in messages
+    )
 
 
 def _block(file: AttachedFile) -> str:

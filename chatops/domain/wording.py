@@ -21,11 +21,14 @@ def one_line(text: str, *, most: int) -> str:
     return sanitize(cut_short, newlines=False)
 
 
-def excerpt(text: str, wanted: str, *, around: int) -> str:
-    """Return the first place of `wanted`, whatever the case, in one line with `around` characters on each side."""
+def excerpt(text: str, wanted: str, *, around: int, before: int | None = None) -> str:
+    """Return the first place of `wanted`, whatever the case, in one line with `around` characters on each side.
+
+    `before` is their number on the left, if that is another one.
+    """
     flat = " ".join(text.split())
     at = max(0, flat.casefold().find(wanted.casefold()))
-    start, end = max(0, at - around), at + len(wanted) + around
+    start, end = max(0, at - (around if before is None else before)), at + len(wanted) + around
     return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")
 
 

@@ -6,7 +6,7 @@ stored, it is a message like any other, and the model gets it instead of what wa
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, UserMessage
+from chatops.domain.messages import Message, SummaryMessage, UserMessage, countable
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.engine.transcript import fit
 from chatops.models.base import Failed, ModelClient, Replied
@@ -40,9 +40,12 @@ async def ask_for_summary(
     async for event in models.stream(request):
         match event:
             case Replied(reply=reply) if reply.text.strip():
-                replaces = sum(isinstance(one, UserMessage) or _says_something(one) for one in messages)
                 return SummaryMessage(
-                    id=MessageId(""), text=reply.text.strip(), replaces=replaces, model=target.name, usage=reply.usage
+                    id=MessageId(""),
+                    text=reply.text.strip(),
+                    replaces=countable(messages),
+                    model=target.name,
+                    usage=reply.usage,
                 )
             case Replied():
                 raise ChatopsError(f"{target.label or target.name} sent an empty summary.", advice="Try again.")
@@ -51,8 +54,3 @@ async def ask_for_summary(
             case _:
                 pass
     raise ChatopsError("There is no summary: the reply did not end.", advice="Try again.")
-
-
-def _says_something(message: Message) -> bool:
-    """Return True for a reply with text; one that only calls tools is none that a user would count."""
-    return isinstance(message, AssistantMessage) and bool(message.text.strip())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.messages import countable
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
 from chatops.store.rules import AT_MOST_NAMED, ambiguous, turn_number
@@ -137,14 +138,16 @@ def fork(
     path = messages.chain_ids(rows, source.head)
     if before is not None and before not in path:
         raise StoreError(f"There is no message {before!r} in session {session_id}.", advice="Name one of its own.")
-    shared = path if before is None else path[path.index(before) + 1 :]
+    left_out = path[: 0 if before is None else path.index(before) + 1]
+    shared = path[len(left_out) :]
     made = create(
         rows,
         new_id(),
         workspace=source.workspace,
         role=source.role,
         persona=source.persona,
-        title=source.title,
+        # A copy without messages gets its title from its own first exchange.
+        title=source.title if shared else "",
         now=now,
     )
     rows.run(
@@ -152,7 +155,7 @@ def fork(
         shared[0] if shared else None,
         session_id,
         source.model_pin,
-        len(shared),
+        max(0, source.messages - countable(messages.bodies(rows, left_out))),
         made.id,
     )
     return info(rows, made.id)
@@ -170,7 +173,7 @@ def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Mes
         "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
         head,
         before.title or title_from(added),
-        len(added),
+        countable(added),
         now,
         session_id,
     )

@@ -1,7 +1,7 @@
 """Title of a session, made from its first exchange without a model."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.store.rules import TITLE_LENGTH
@@ -14,12 +14,15 @@ _GREETING = re.compile(
     re.IGNORECASE,
 )
 _POLITE = re.compile(
-    r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to)?"
-    r"|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to)\s+",
+    r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to| with)?"
+    r"|i(?:'d| would) like (?:you )?to(?: know)?|i (?:want|need) (?:you )?to(?: know)?)\s+",
     re.IGNORECASE,
 )
 _SIGNS = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
-_SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s")
+_SENTENCE = re.compile(r"(?<=[^\s./][.!?])\s")
+_FULL_STOP = re.compile(r"(?<![\s./])\.$")
+"""The end of a sentence, and not the last part of a path such as ``.`` or ``src/.``."""
+_REQUEST = re.compile(r"\byou\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
 _PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
 _LEAST = 12
@@ -46,14 +49,30 @@ def title_from(messages: Iterable[Message]) -> str:
 
 def _title(text: str) -> str:
     """Return the first sentence without greeting, list signs and long paths, cut between words."""
-    lines = (" ".join(line.split()) for line in text[:_READ].splitlines())
-    said = next((rest for line in lines if (rest := _without_greeting(line)) and not line.startswith("```")), "")
+    lines = [" ".join(line.split()) for line in _prose_first(text[:_READ].splitlines())]
+    line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
+    # "Could you fix it?" asks for something to be done: "Fix it".
+    is_request = _REQUEST.search(line[: -len(said)] if said else "") is not None
     said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
     said = _first_sentence(said)
+    said = said.removesuffix("?") if is_request else said
     if len(said) <= TITLE_LENGTH:
         return said
     head, _, _ = said[:TITLE_LENGTH].rpartition(" ")
     return f"{(head or said)[: TITLE_LENGTH - 1].rstrip(' ,;:-')}…"
+
+
+def _prose_first(lines: Sequence[str]) -> list[str]:
+    """Return the lines outside of fenced code, then those of the code."""
+    prose: list[str] = []
+    code: list[str] = []
+    fenced = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        else:
+            (code if fenced else prose).append(line)
+    return prose + code
 
 
 def _without_greeting(line: str) -> str:
@@ -69,5 +88,5 @@ def _without_greeting(line: str) -> str:
 def _first_sentence(text: str) -> str:
     for end in _SENTENCE.finditer(text):
         if end.start() >= _LEAST:
-            return text[: end.start()].removesuffix(".")
-    return text.removesuffix(".") if not text.endswith("..") else text
+            return _FULL_STOP.sub("", text[: end.start()])
+    return _FULL_STOP.sub("", text)

@@ -39,7 +39,7 @@ from dataclasses import dataclass, fields, replace
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
+from chatops.domain.messages import Message, countable
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, RunTool, TurnStep
@@ -117,7 +117,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         state.turn_id,
         turn_number(state.turn_id),
         title or title_from(step.messages),
-        len(step.messages),
+        countable(step.messages),
         now,
         state.session_id,
     )

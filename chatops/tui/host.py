@@ -5,7 +5,7 @@ available choices, texts to show). Methods that may touch the disk or the networ
 `ChatopsError` with a message for the user, and nothing else on purpose.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -77,6 +77,14 @@ class SessionRow:
     """Title and time of the session that it is a copy of; empty for an original."""
     source: str = ""
     """Id of the session that it is a copy of; empty for an original."""
+
+
+def origin(row: SessionRow, sources: Mapping[str, str]) -> str:
+    """Return the id of the session that `row` is a copy of, or a copy of a copy of; `sources` are by session."""
+    chain = [str(row.id)]
+    while (source := sources.get(chain[-1], "")) and source not in chain:
+        chain.append(source)
+    return chain[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

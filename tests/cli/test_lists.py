@@ -50,6 +50,10 @@ def test_a_search_finds_words_in_forks_too_and_titles_whatever_the_case(chatops:
     fork = chatops("sessions", "fork", session).out.strip()
     assert found("ärger") == found("100%") == found("\\ CELLAR_") == {session, fork}
     assert found("cellar") == {session, fork, other}
+    # As text, a message stands once, in the copy used last.
+    assert [line.split("  ")[1] for line in chatops("sessions", "search", "100%").out.splitlines()[1:]] == [
+        "↳ Where is the ÄRGER?"
+    ]
     assert found("cellarXroom") == set()
     assert chatops("sessions", "delete", session, "--yes").code == 0
     assert found("ÄRGER") == {fork}

@@ -198,6 +198,8 @@ class SessionConformance:
         store.append_message(session.id, kit.user(session.id, "0", 0))
         fork = store.fork_session(session.id, before=kit.user(session.id, n=0).id)
         assert (fork.head, fork.messages, fork.forked_from) == (None, 0, session.id)
+        # Its first exchange gives it a title.
+        assert (store.session(session.id).title, fork.title) == ("0", "")
         assert store.history(fork.id) == ()
 
     def test_a_search_finds_messages_in_each_session_that_has_them(self, store: Store, session: SessionInfo) -> None:

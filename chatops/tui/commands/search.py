@@ -8,9 +8,11 @@ from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Repl
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import HitRow
 
-_AROUND = 24
-_TITLE = 24
-_TEXT = 50
+_TITLE, _WHEN = 20, 16
+_BEFORE, _AFTER = 8, 60
+"""Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
+_LED, _PREVIEW = 80, 400
+"""Characters shown before and after the text while its row is highlighted."""
 
 
 async def search(context: Context, argument: str) -> Replies:
@@ -26,11 +28,13 @@ async def search(context: Context, argument: str) -> Replies:
             key=str(index),
             text=columns(
                 (f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE),
-                (hit.when, 15),
-                (excerpt(hit.text, argument, around=_AROUND), _TEXT),
+                (hit.when, _WHEN),
+                (excerpt(hit.text, argument, around=_AFTER, before=_BEFORE), _BEFORE + len(argument) + _AFTER + 2),
             ),
             find=f"{hit.title} {hit.text}",
-            preview=hit.text,
+            preview=hit.text
+            if len(hit.text) <= _PREVIEW
+            else excerpt(hit.text, argument, around=_PREVIEW, before=_LED),
         )
         for index, hit in enumerate(hits)
     ]
@@ -51,3 +55,7 @@ def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:
     for hit in hits:
         found.setdefault(hit.message_id or f"title {hit.session_id}", hit)
     return list(found.values())
+
+
+def _preview(text: str, wanted: str) -> str:
+    return text if len(text) <= _PREVIEW else excerpt(text, wanted, around=_PREVIEW, before=_LED)

@@ -76,6 +76,11 @@ class Picker(Modal[str | None]):
         """The legend of keys."""
         return f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
 
+    @property
+    def start(self) -> str:
+        """The choice that is highlighted at first if none is the current one; empty for the first."""
+        return ""
+
     def on_mount(self) -> None:
         """Highlight the current choice."""
         self.query_one(Input).cursor_blink = False
@@ -154,7 +159,8 @@ class Picker(Modal[str | None]):
         if (left := len(found) - len(self._shown)) > 0:
             options.add_option(Option(f"  … and {left} more: type to filter", disabled=True))
         if self._shown:
-            at = next((at for at, choice in enumerate(self._shown) if choice.current), 0)
+            start = next((choice.key for choice in self._shown if choice.current), self.start)
+            at = next((at for at, choice in enumerate(self._shown) if choice.key == start), 0)
             options.highlighted = 0 if wanted else at
             self._preview(options.highlighted or 0)
         else:

@@ -15,7 +15,7 @@ from chatops.domain.wording import excerpt, plural
 from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
-from chatops.tui.host import SessionRow
+from chatops.tui.host import SessionRow, origin
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -55,7 +55,7 @@ class SessionPicker(Picker):
         )
 
     def _listed(self) -> list[Choice]:
-        return [self._choice(row) for row in self._rows.values()]
+        return [self._choice(row) for row in below_origins(tuple(self._rows.values()))]
 
     def _choice(self, row: SessionRow) -> Choice:
         sign = "?" if row.asks else "…" if row.state or row.pending else "↳" if row.copy_of else " "
@@ -67,6 +67,11 @@ class SessionPicker(Picker):
             find=" ".join(found),
             current=row.id == self._open.session_id,
         )
+
+    @property
+    def start(self) -> str:
+        """The session used last, which is a copy below its origin where a turn was taken back."""
+        return next(iter(self._rows), "")
 
     # Preview
 
@@ -201,6 +206,15 @@ class SessionPicker(Picker):
         del self._rows[row.id]
         self.choices = tuple(self._listed())
         self.refill()
+
+
+def below_origins(rows: Sequence[SessionRow]) -> list[SessionRow]:
+    """Return `rows`, newest first, with the copies of a session right below it. The newest of them gives the place."""
+    versions: dict[str, list[SessionRow]] = {}
+    sources = {str(row.id): row.source for row in rows}
+    for row in rows:
+        versions.setdefault(origin(row, sources), []).append(row)
+    return [row for found in versions.values() for row in sorted(found, key=lambda one: bool(one.source))]
 
 
 def _one_line(title: str) -> str:

@@ -15,6 +15,7 @@ from chatops import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.host import origin
 from chatops.tui.keymap import with_user_keys
 
 if TYPE_CHECKING:
@@ -55,12 +56,10 @@ def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
     found: list[SessionRow] = []
     seen: set[str] = set()
     for row in rows:
-        chain = [str(row.id)]
-        while (source := sources.get(chain[-1], "")) and source not in chain:
-            chain.append(source)
-        if row.pending or chain[-1] not in seen:
+        first = origin(row, sources)
+        if row.pending or first not in seen:
             found.append(row)
-        seen.add(chain[-1])
+        seen.add(first)
     return found
 
 

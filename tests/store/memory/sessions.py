@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
+from chatops.domain.messages import Message, countable
 from chatops.store.base import SessionInfo
 from chatops.store.rules import ambiguous
 from chatops.store.titles import title_from
@@ -127,7 +127,7 @@ def fork(
         workspace=source.workspace,
         role=source.role,
         persona=source.persona,
-        title=source.title,
+        title=source.title if point else "",
         now=now,
     )
     memory.sessions[made.id] = replace(
@@ -135,7 +135,7 @@ def fork(
         model_pin=source.model_pin,
         head=point,
         forked_from=source.id,
-        messages=len(path(memory, point)),
+        messages=countable(memory.messages[id_].message for id_ in path(memory, point)),
     )
     return memory.sessions[made.id]
 
@@ -153,7 +153,7 @@ def append(memory: Memory, session_id: SessionId, messages: Sequence[Message], *
         session,
         head=head,
         title=session.title or title_from(messages),
-        messages=session.messages + len(messages),
+        messages=session.messages + countable(messages),
         updated_at=now,
     )
     touch(memory, session_id)

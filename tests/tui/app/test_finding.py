@@ -239,14 +239,17 @@ async def test_the_session_picker_also_filters_by_what_was_said() -> None:
 
 @pytest.mark.more
 async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks_the_copy() -> None:
+    text = f"{'before ' * 40}quux{' after' * 400}"
     hits = [
-        HitRow(session_id=session, title=title, when="today", text="quux", message_id="m1", is_copy=is_copy)
+        HitRow(session_id=session, title=title, when="today", text=text, message_id="m1", is_copy=is_copy)
         for session, title, is_copy in ((OTHER, "Later", True), (SessionId("first"), "Earlier", False))
     ]
     async with stage(host=FakeHost(hits=hits)) as running:
         running.app.chat.run_command("/search quux")
         await running.settle()
-        assert "↳ Later" in running.text and "Earlier" not in running.text
+        row = next(line for line in running.text.splitlines() if "↳ Later" in line)
+        assert "…before quux after" in row.replace("… before", "…before"), row
+        assert "Earlier" not in running.text
 
 
 async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_only_renamed() -> None:

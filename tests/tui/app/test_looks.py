@@ -18,6 +18,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.tools import ToolCall
 from chatops.domain.usage import Usage
+from chatops.tui.dialogs.sessions import below_origins
 from chatops.tui.host import SessionRow
 from chatops.tui.status.first_screen import FirstFacts, first_facts, first_lines
 from tests.tui.app.fake_run import FakeRun
@@ -252,6 +253,8 @@ def test_the_first_screen_names_of_a_session_and_its_copies_only_the_newest() ->
 
     rows = [row("copy2", "copy1"), row("other"), row("copy1", "first", pending=1), row("first")]
     assert [one.id for one in first_facts(FakeHost(), "coder", rows).open] == ["copy1", "copy2", "other"]
+    # The session picker shows all of them, copies below their origin.
+    assert [one.id for one in below_origins(rows)] == ["first", "copy2", "copy1", "other"]
 
 
 @pytest.mark.more
