@@ -9,6 +9,7 @@ import pytest
 
 from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
 from tests.dialects.examples import CORPUS
+from tests.support.cases import for_each
 
 Case = dict[str, Any]
 
@@ -65,7 +66,7 @@ def _of(format: str) -> list[Case]:
     return [case for case in CORPUS if case["format"] == format]
 
 
-@pytest.mark.parametrize("format", FORMATS_IN_IT)
+@for_each("format", FORMATS_IN_IT)
 def test_every_case_gives_the_calls_it_should_and_no_others(format: str) -> None:
     wrong = [
         (case["id"], case["tag"], case["text"], _calls(reading))
@@ -75,7 +76,7 @@ def test_every_case_gives_the_calls_it_should_and_no_others(format: str) -> None
     assert wrong == []
 
 
-@pytest.mark.parametrize("format", FORMATS_IN_IT)
+@for_each("format", FORMATS_IN_IT)
 def test_the_content_is_everything_but_the_calls(format: str) -> None:
     wrong = [
         (case["id"], case["text"], content)
@@ -118,7 +119,7 @@ def test_a_message_that_was_cut_off_gives_no_other_call_than_the_whole_one(forma
                     assert any(_same(call, wanted) for wanted in case["expected"]), (case["id"], case["text"][:end])
 
 
-@pytest.mark.parametrize("format", FORMATS_IN_IT)
+@for_each("format", FORMATS_IN_IT)
 def test_names_in_another_case_and_tools_that_are_gone_are_no_tools(format: str) -> None:
     for case in _of(format):
         others = {f"{name.swapcase()}_": schema for name, schema in case["tools"].items()}
@@ -126,7 +127,7 @@ def test_names_in_another_case_and_tools_that_are_gone_are_no_tools(format: str)
         assert read_calls(case["text"], {}).calls == (), case["id"]
 
 
-@pytest.mark.parametrize("format", FORMATS_IN_IT)
+@for_each("format", FORMATS_IN_IT)
 def test_a_call_has_its_position(format: str) -> None:
     for case in _of(format):
         for call in read_calls(case["text"], case["tools"]).calls:

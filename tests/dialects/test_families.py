@@ -1,12 +1,11 @@
 """The family of a model, by the names that servers give it."""
 
-import pytest
-
 from chatops.dialects.families import DEFAULT_FORMAT, family_of
 from chatops.dialects.writing import WRITABLE
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model_name", "family", "written"),
     [
         ("qwen2.5-coder:7b", "qwen", "hermes"),

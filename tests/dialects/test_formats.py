@@ -8,9 +8,10 @@ import pytest
 from chatops.dialects import FORMATS, Confidence, DiagnosticKind, Reading, read_calls
 from chatops.domain.canonical import JsonValue
 from tests.dialects.examples import SPELLINGS, TOOLS, Wanted
+from tests.support.cases import for_each
 
-ALL = pytest.mark.parametrize("format", sorted(SPELLINGS))
-MARKED = pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if each.marked))
+ALL = for_each("format", sorted(SPELLINGS))
+MARKED = for_each("format", sorted(name for name, each in SPELLINGS.items() if each.marked))
 OSLO: Wanted = ("get_weather", {"city": "Oslo", "days": 3})
 LIST: Wanted = ("list_files", {})
 EVIL: Wanted = ("run_shell", {"command": "rm -rf ~"})
@@ -88,7 +89,7 @@ def test_a_call_without_arguments_is_read(format: str) -> None:
     assert got(read_calls(SPELLINGS[format].spell([LIST]), TOOLS)) == [LIST]
 
 
-@pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if each.several))
+@for_each("format", sorted(name for name, each in SPELLINGS.items() if each.several))
 def test_several_calls_come_in_their_order(format: str) -> None:
     wanted = [OSLO, LIST, ("get_weather", {"city": "Rome"})]
     assert got(read_calls(SPELLINGS[format].spell(wanted), TOOLS)) == wanted
@@ -101,7 +102,7 @@ def test_text_around_a_call_is_content(format: str) -> None:
     assert reading.content.split() == ["I", "look.", "Done."]
 
 
-@pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if not each.marked))
+@for_each("format", sorted(name for name, each in SPELLINGS.items() if not each.marked))
 def test_one_word_beside_an_unmarked_call_makes_it_text(format: str) -> None:
     call = SPELLINGS[format].spell([OSLO])
     for text in (f"{call}\nThat is the format.", f"Such as {call}"):
@@ -128,7 +129,7 @@ def test_calls_of_any_format_in_an_argument_are_data(format: str) -> None:
 
 
 @pytest.mark.some(5)
-@ALL
+@pytest.mark.parametrize("format", sorted(SPELLINGS))
 def test_no_beginning_of_a_message_gives_another_call_than_the_message(format: str) -> None:
     spelling = SPELLINGS[format]
     body = f"see {spelling.spell([EVIL])} ok\n"
@@ -172,7 +173,7 @@ def test_a_tool_that_is_not_on_offer_is_reported_and_its_call_is_not_shown(forma
     assert reading.content.strip() == "Hm."
 
 
-@pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if each.marked and each.several))
+@for_each("format", sorted(name for name, each in SPELLINGS.items() if each.marked and each.several))
 def test_a_good_call_beside_one_of_an_unknown_tool_is_a_call(format: str) -> None:
     reading = read_calls(SPELLINGS[format].spell([("nuke", {"path": "/"}), OSLO]), TOOLS)
     assert got(reading) == [OSLO]

@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import pytest
-
 from chatops.dialects import CallReader, Confidence, DiagnosticKind, Reading, read_calls
 from chatops.domain.canonical import JsonValue
 from tests.dialects.examples import TOOLS, Wanted
+from tests.support.cases import for_each
 
 PARIS: Wanted = ("get_weather", {"city": "Paris"})
 CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
@@ -39,7 +38,7 @@ OBJECTS = {
     "json_fenced, a list": "```\n[%s]\n```",
     "lfm2": "<|tool_call_start|>[%s]<|tool_call_end|>",
 }
-EVERY = pytest.mark.parametrize("around", OBJECTS.values(), ids=OBJECTS)
+EVERY = for_each("around", OBJECTS.values(), ids=OBJECTS)
 
 
 def got(reading: Reading) -> list[Wanted]:
@@ -144,13 +143,13 @@ def test_what_is_no_call_gives_none(around: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("end", ["rm -rf /tmp/bui", 'rm -rf /tmp/bui"', 'rm -rf /tmp/bui", ', "", "rm \\"])
+@for_each("end", ["rm -rf /tmp/bui", 'rm -rf /tmp/bui"', 'rm -rf /tmp/bui", ', "", "rm \\"])
 def test_an_object_that_ends_inside_its_arguments_is_no_call(around: str, end: str) -> None:
     written = '{"name": "run_shell", "arguments": {"command": "' + end
     assert read_calls(around.partition("%s")[0] + written, TOOLS).calls == ()
 
 
-@pytest.mark.parametrize("written", ["{}", '{"name": "get_weather"}', CALL.replace("}}", "}, 3}")])
+@for_each("written", ["{}", '{"name": "get_weather"}', CALL.replace("}}", "}, 3}")])
 def test_marked_content_that_is_no_call_is_reported(written: str) -> None:
     reading = read_calls(f"<tool_call>{written}</tool_call>", TOOLS)
     assert reading.calls == ()
@@ -158,7 +157,7 @@ def test_marked_content_that_is_no_call_is_reported(written: str) -> None:
     assert reading.content == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "<tool_call>%s",
@@ -270,12 +269,12 @@ TAGGED = [
 ]
 
 
-@pytest.mark.parametrize("text", TAGGED)
+@for_each("text", TAGGED)
 def test_spellings_beside_the_usual_one_are_read(text: str) -> None:
     assert got(read_calls(text, TOOLS)) == [PARIS]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "<function=run_shell>\n<parameter=command>\nls\n</parameter>\n",
@@ -295,7 +294,7 @@ def test_a_call_whose_end_is_missing_may_have_lost_arguments(text: str) -> None:
     assert [each.kind for each in reading.diagnostics] == [DiagnosticKind.CUT_OFF]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         '[run_shell(command="ls", command="rm -rf /")]',
@@ -336,16 +335,14 @@ def test_entries_that_are_no_calls_are_left_out_and_reported() -> None:
     assert call.repairs == ("entries that are not calls were left out",)
 
 
-@pytest.mark.parametrize(
-    "text", ["<tool_call>I think I should search</tool_call>", '<tool_call>"get_weather"</tool_call>']
-)
+@for_each("text", ["<tool_call>I think I should search</tool_call>", '<tool_call>"get_weather"</tool_call>'])
 def test_prose_between_the_tags_of_a_call_is_reported_and_not_shown(text: str) -> None:
     reading = read_calls(text, TOOLS)
     assert (reading.calls, reading.content) == ((), "")
     assert [each.kind for each in reading.diagnostics] == [DiagnosticKind.UNREADABLE]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "Use <tool_call> to open it.",
@@ -408,7 +405,7 @@ def test_nested_tags_of_minimax_have_the_shape_of_the_schema() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "tool"),
     [
         ("<|python_tag|>import math\nprint(math.pi)<|eom_id|>", "python_exec"),
@@ -435,7 +432,7 @@ ASKS = f'{{"name": "get_weather", "arguments": {CITY}}}'
 OTHER = '{"name": "run_shell", "arguments": {"command": "ls"}}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "format"),
     [
         (f"<function=get_weather{CITY}</function>", "llama3_function_tag"),
@@ -473,7 +470,7 @@ def test_what_models_write_instead_of_their_format_is_sure_where_nothing_else_wa
         assert (call.repairs, call.confidence, call.format) == ((), Confidence.HIGH, format)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         r'web_search.call(query="say \"hi\"")',
@@ -489,7 +486,7 @@ def test_escaped_quotes_are_part_of_the_value(text: str) -> None:
     assert got(reader.close()[1]) == [("web_search", {"query": 'say "hi"'})]
 
 
-@pytest.mark.parametrize("between", ["\n", "\n\n", "\n\nand then\n\n", "\nThis first, that second:\n"])
+@for_each("between", ["\n", "\n\n", "\n\nand then\n\n", "\nThis first, that second:\n"])
 def test_all_fences_at_the_end_are_calls_that_could_be_examples(between: str) -> None:
     for before in ("", "I look.\n\n"):
         text = f"{before}```json\n{ASKS}\n```{between}```json\n{OTHER}\n```"
@@ -499,7 +496,7 @@ def test_all_fences_at_the_end_are_calls_that_could_be_examples(between: str) ->
         assert reading.content.split() == (before + between).split()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         f"```json\n{ASKS}\n```\n```json\n{OTHER}\n```\nThat is how it looks.",
@@ -539,7 +536,7 @@ MISSED = [
 ]
 
 
-@pytest.mark.parametrize("text", MISSED)
+@for_each("text", MISSED)
 def test_a_tool_name_after_a_marker_without_a_call_is_reported_once(text: str) -> None:
     for size in (1, 7, len(text)):
         reader = CallReader(TOOLS)
@@ -551,7 +548,7 @@ def test_a_tool_name_after_a_marker_without_a_call_is_reported_once(text: str) -
         assert reading.content + reading.reasoning
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *(f"{text}\nSo it is written." for text in MISSED),

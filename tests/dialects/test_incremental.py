@@ -12,6 +12,7 @@ from chatops.dialects.formats.marked import MARKS
 from chatops.dialects.scanner import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
 from tests.dialects.test_corpus import put_together
+from tests.support.cases import for_each
 
 OSLO: Wanted = ("get_weather", {"city": "Oslo"})
 TOKENS = [
@@ -160,7 +161,7 @@ def test_prose_is_passed_on_word_by_word() -> None:
         assert len(arrived) - len(given_out) <= 2, (arrived, given_out)
 
 
-@pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if each.marked))
+@for_each("format", sorted(name for name, each in SPELLINGS.items() if each.marked))
 def test_text_before_a_call_has_come_before_the_call_and_nothing_of_the_call_ever_does(format: str) -> None:
     before = "I will look that up for you. "
     lines = before + ("\n" if format in ("react", "commandr_action", "functionary_v32") else "")
@@ -176,7 +177,7 @@ def test_text_before_a_call_has_come_before_the_call_and_nothing_of_the_call_eve
     assert len(reading.calls) == 1
 
 
-@pytest.mark.parametrize("format", sorted(name for name, each in SPELLINGS.items() if each.marked and name != "react"))
+@for_each("format", sorted(name for name, each in SPELLINGS.items() if each.marked and name != "react"))
 def test_text_behind_a_call_flows_again(format: str) -> None:
     reader = CallReader(TOOLS)
     shown = ""
@@ -196,9 +197,7 @@ def test_a_message_that_may_be_a_call_as_a_whole_waits_for_its_end() -> None:
     assert reading.calls == ()
 
 
-@pytest.mark.parametrize(
-    "text", ["[1, 2, 3", "[see below", "get weather", "getting on", "run_shell is", "```python\nx = 1\n"]
-)
+@for_each("text", ["[1, 2, 3", "[see below", "get weather", "getting on", "run_shell is", "```python\nx = 1\n"])
 def test_a_message_that_can_no_longer_be_a_call_flows(text: str) -> None:
     reader = CallReader(TOOLS)
     shown = "".join(piece.text for char in text for piece in reader.feed(char))

@@ -9,6 +9,7 @@ from chatops.dialects.json_reader import Repair, UnreadableValueError, read_valu
 from chatops.dialects.literals import JSON, LiteralReader, same
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
+from tests.support.cases import for_each
 
 REPAIRABLE: list[tuple[str, JsonValue, Repair]] = [
     ('{"a": 1,}', {"a": 1}, Repair.TRAILING_COMMA),
@@ -169,27 +170,27 @@ PRINTERS = st.sampled_from(PRINTED)
 JSONISH = st.text(st.sampled_from(list("{}[]\"'“”:,\\/*#\n .-+0e1tfnubaTrueNone<|`\ud800é")), max_size=60)
 
 
-@pytest.mark.parametrize(("text", "value", "repair"), REPAIRABLE)
+@for_each(("text", "value", "repair"), REPAIRABLE)
 def test_what_has_one_meaning_is_repaired_and_the_repair_is_named(text: str, value: JsonValue, repair: Repair) -> None:
     read = read_whole(text, close_open=True)
     assert same(read.value, value)
     assert repair in read.repairs
 
 
-@pytest.mark.parametrize("text", [text for text, _, repair in REPAIRABLE if repair is not Repair.UNCLOSED])
+@for_each("text", [text for text, _, repair in REPAIRABLE if repair is not Repair.UNCLOSED])
 def test_every_repair_but_closing_brackets_is_there_for_all_callers(text: str) -> None:
     assert read_whole(text).unclosed == ()
 
 
-@pytest.mark.parametrize("close_open", [False, True])
-@pytest.mark.parametrize("text", CUT)
+@for_each("close_open", [False, True])
+@for_each("text", CUT)
 def test_what_was_cut_inside_a_value_is_refused_as_cut(text: str, close_open: bool) -> None:
     with pytest.raises(UnreadableValueError) as caught:
         read_whole(text, close_open=close_open)
     assert caught.value.cut
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@for_each("text", REFUSED)
 def test_what_has_no_meaning_or_several_is_refused_and_was_not_cut(text: str) -> None:
     with pytest.raises(UnreadableValueError) as caught:
         read_whole(text, close_open=True)
@@ -220,13 +221,13 @@ def test_arguments_that_the_model_did_not_close_count_as_unclosed() -> None:
     assert not read.closed(read.value["arguments"])
 
 
-@pytest.mark.parametrize("text", [text for text, _, repair in REPAIRABLE if repair is Repair.UNCLOSED])
+@for_each("text", [text for text, _, repair in REPAIRABLE if repair is Repair.UNCLOSED])
 def test_no_bracket_is_added_for_a_caller_who_does_not_ask(text: str) -> None:
     with pytest.raises(UnreadableValueError):
         read_value(text)
 
 
-@pytest.mark.parametrize("text", ['{"a": "b" c', '{"a": "b"c', '{"a": "it"s', '{"a": ["b" c'])
+@for_each("text", ['{"a": "b" c', '{"a": "b"c', '{"a": "it"s', '{"a": ["b" c'])
 def test_brackets_are_not_closed_where_a_string_may_have_continued(text: str) -> None:
     with pytest.raises(UnreadableValueError):
         read_value(text, close_open=True)
@@ -240,7 +241,7 @@ def test_long_strict_values_are_read_whole_at_any_position() -> None:
     assert steps(lambda whole: read_value(whole, 4), text) < 500, "the strict reader did it"
 
 
-@pytest.mark.parametrize("digits", ["1" * 4300, "-" + "7" * 4300])
+@for_each("digits", ["1" * 4300, "-" + "7" * 4300])
 def test_long_integers_keep_every_digit(digits: str) -> None:
     assert read_whole(digits).value == int(digits)
 
@@ -249,7 +250,7 @@ def test_a_number_that_a_window_of_the_text_would_cut_is_read_whole() -> None:
     assert read_value(" " * 10 + "1" * 4200 + " and more" * 1000).value == int("1" * 4200)
 
 
-@pytest.mark.parametrize("wrapped", [json.dumps('{"a": 1}'), json.dumps(json.dumps('{"a": 1}'))])
+@for_each("wrapped", [json.dumps('{"a": 1}'), json.dumps(json.dumps('{"a": 1}'))])
 def test_arguments_written_as_a_text_are_unwrapped_once_or_twice(wrapped: str) -> None:
     value, repairs = unwrap(json.loads(wrapped))
     assert value == {"a": 1}
@@ -260,7 +261,7 @@ def test_arguments_that_are_an_object_need_no_unwrapping() -> None:
     assert unwrap({"a": "{}"}) == ({"a": "{}"}, ())
 
 
-@pytest.mark.parametrize("text", ["ls", "[1]", "3", '"x"', json.dumps(json.dumps(json.dumps({}))), '{"a": "b', "{} {}"])
+@for_each("text", ["ls", "[1]", "3", '"x"', json.dumps(json.dumps(json.dumps({}))), '{"a": "b', "{} {}"])
 def test_a_text_without_an_object_in_it_is_no_arguments(text: str) -> None:
     with pytest.raises(UnreadableValueError):
         unwrap(text)
@@ -356,7 +357,7 @@ def test_no_character_at_all_breaks_the_reader(text: str) -> None:
             continue
 
 
-@pytest.mark.parametrize(
+@for_each(
     "unit",
     [
         "{",
@@ -381,7 +382,7 @@ def test_no_character_at_all_breaks_the_reader(text: str) -> None:
         " ",
     ],
 )
-@pytest.mark.parametrize("before", ["", "[", '{"a": "', '{"a": ', "{'a': 'b' c "])
+@for_each("before", ["", "[", '{"a": "', '{"a": ', "{'a': 'b' c "])
 def test_twice_the_text_takes_at_most_about_twice_the_steps(before: str, unit: str) -> None:
     def read(text: str) -> object:
         return read_value(text, close_open=True)

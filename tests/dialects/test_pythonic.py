@@ -7,6 +7,7 @@ from chatops.dialects.literals import same
 from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
+from tests.support.cases import for_each
 
 READ: list[tuple[str, str, dict[str, JsonValue]]] = [
     ("f()", "f", {}),
@@ -139,7 +140,7 @@ def _printed(name: str, arguments: dict[str, JsonValue]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
-@pytest.mark.parametrize(("text", "name", "arguments"), READ)
+@for_each(("text", "name", "arguments"), READ)
 def test_a_call_with_literal_keyword_arguments_is_read_without_repairs(
     text: str, name: str, arguments: dict[str, JsonValue]
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_call_with_literal_keyword_arguments_is_read_without_repairs(
     assert same(call.arguments, arguments)
 
 
-@pytest.mark.parametrize(("text", "arguments", "repair"), REPAIRED)
+@for_each(("text", "arguments", "repair"), REPAIRED)
 def test_what_is_not_quite_python_is_repaired_and_the_repair_is_named(
     text: str, arguments: dict[str, JsonValue], repair: Repair
 ) -> None:
@@ -157,27 +158,27 @@ def test_what_is_not_quite_python_is_repaired_and_the_repair_is_named(
     assert repair in call.repairs
 
 
-@pytest.mark.parametrize("text", CUT)
+@for_each("text", CUT)
 def test_a_call_that_was_cut_is_refused_as_cut(text: str) -> None:
     with pytest.raises(UnreadableValueError) as caught:
         read_call(text)
     assert caught.value.cut
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@for_each("text", REFUSED)
 def test_arguments_that_are_no_literal_keywords_are_refused(text: str) -> None:
     with pytest.raises(UnreadableValueError) as caught:
         read_call(text)
     assert not caught.value.cut
 
 
-@pytest.mark.parametrize("text", ["f(1)", "f(x)", "f(**{'a': 1})", "f(a=1, 2)"])
+@for_each("text", ["f(1)", "f(x)", "f(**{'a': 1})", "f(a=1, 2)"])
 def test_an_argument_without_a_name_is_diagnosed_as_such(text: str) -> None:
     with pytest.raises(UnreadableValueError, match="name=value"):
         read_call(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "names"),
     [
         ("[]", []),
@@ -203,13 +204,13 @@ def test_every_call_of_a_list_has_its_position() -> None:
     assert [text[call.start : call.end] for call in calls] == ["f(a=1)", "g()"]
 
 
-@pytest.mark.parametrize("text", ["f() is what to call", "f()\nThat was it.", "f()", "f()g()", "f()(a=1)"])
+@for_each("text", ["f() is what to call", "f()\nThat was it.", "f()", "f()g()", "f()(a=1)"])
 def test_lines_of_calls_end_with_the_last_call(text: str) -> None:
     calls, end = read_call_list(text)
     assert (len(calls), end) == (1, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text", ["[f(), g(1)]", "[f(), 3]", "[f() g()]", "[f()", "[f(),", "[f(), g(", "f()\ng(1)", "f()\ng(a='x", "[,]"]
 )
 def test_one_unreadable_call_makes_the_list_unreadable(text: str) -> None:
@@ -217,7 +218,7 @@ def test_one_unreadable_call_makes_the_list_unreadable(text: str) -> None:
         read_call_list(text)
 
 
-@pytest.mark.parametrize("rest", ["", "<|tool_call_end|>", "\n```"])
+@for_each("rest", ["", "<|tool_call_end|>", "\n```"])
 def test_a_missing_bracket_is_added_after_a_closed_call_for_a_caller_who_asks(rest: str) -> None:
     text = "[f(), g(a=1)"
     calls, end = read_call_list(text + rest, close_open=True)
@@ -225,7 +226,7 @@ def test_a_missing_bracket_is_added_after_a_closed_call_for_a_caller_who_asks(re
     assert end == len(text)
 
 
-@pytest.mark.parametrize("text", ["[f(),", "[f(a=1", "[f() and g()", "["])
+@for_each("text", ["[f(),", "[f(a=1", "[f() and g()", "["])
 def test_a_bracket_is_not_added_where_more_was_to_come(text: str) -> None:
     with pytest.raises(UnreadableValueError):
         read_call_list(text, close_open=True)
@@ -262,10 +263,8 @@ def test_any_text_is_read_or_refused_and_what_was_read_can_be_written(text: str,
             canonical(call.arguments).encode()
 
 
-@pytest.mark.parametrize(
-    "unit", ["(", "[", "'", '"', "\\", "'x' ", "f(a=1)\n", "f(", "a=1,", "1,", "#\n", "A(A=,\t\t)", "x"]
-)
-@pytest.mark.parametrize("before", ["", "[", "f(", "f(a=", "f(a='", "f(a=['x' y ", "[A(A=\t)"])
+@for_each("unit", ["(", "[", "'", '"', "\\", "'x' ", "f(a=1)\n", "f(", "a=1,", "1,", "#\n", "A(A=,\t\t)", "x"])
+@for_each("before", ["", "[", "f(", "f(a=", "f(a='", "f(a=['x' y ", "[A(A=\t)"])
 def test_twice_the_text_takes_at_most_about_twice_the_steps(before: str, unit: str) -> None:
     once, twice = (steps(read_call_list, before + unit * count) for count in (1000, 2000))
     assert twice <= 2.2 * once + 500

@@ -15,12 +15,13 @@ from chatops.dialects import (
     read_calls,
 )
 from tests.dialects.examples import SPELLINGS, TOOLS, Wanted
+from tests.support.cases import for_each
 
 EVIL: Wanted = ("run_shell", {"command": "rm -rf ~"})
 OSLO: Wanted = ("get_weather", {"city": "Oslo"})
 HERMES = '<tool_call>\n{"name": "run_shell", "arguments": {"command": "rm -rf ~"}}\n</tool_call>'
 GOOD = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-ALL = pytest.mark.parametrize("format", sorted(SPELLINGS))
+ALL = for_each("format", sorted(SPELLINGS))
 THOUGHT = [
     ("<think>", "</think>"),
     ("<think>\n", "\n</think>"),
@@ -52,20 +53,20 @@ def got(reading: Reading) -> list[Wanted]:
 
 
 class TestThought:
-    @pytest.mark.parametrize(("opening", "closing"), THOUGHT)
+    @for_each(("opening", "closing"), THOUGHT)
     def test_what_is_thought_is_neither_run_nor_shown(self, opening: str, closing: str) -> None:
         reading = read_calls(f"{opening}perhaps {HERMES} or not{closing}\n\nI ask first.", TOOLS)
         assert (reading.calls, reading.diagnostics) == ((), ())
         assert reading.content == "I ask first."
         assert reading.reasoning.strip() == f"perhaps {HERMES} or not"
 
-    @pytest.mark.parametrize(("opening", "closing"), THOUGHT)
+    @for_each(("opening", "closing"), THOUGHT)
     def test_a_call_behind_thought_is_a_call(self, opening: str, closing: str) -> None:
         reading = read_calls(f"{opening}perhaps {HERMES}{closing}\n\n{GOOD}", TOOLS)
         assert got(reading) == [OSLO]
         assert reading.content == ""
 
-    @pytest.mark.parametrize(("opening", "closing"), THOUGHT)
+    @for_each(("opening", "closing"), THOUGHT)
     def test_thought_that_is_never_closed_continues_to_the_end(self, opening: str, closing: str) -> None:
         reading = read_calls(f"Hm. {opening}{HERMES}", TOOLS)
         assert (reading.calls, reading.content) == ((), "Hm. ")
@@ -86,7 +87,7 @@ class TestThought:
         reading = read_calls(f"<think>a <think>b</think> {HERMES}\n</think>\nDone.", TOOLS)
         assert (reading.calls, reading.content) == ((), "Done.")
 
-    @pytest.mark.parametrize(
+    @for_each(
         "closing", ["</think>", "</thinking>", "[/THINK]", "<|END_THINKING|>", "</seed:think>", "<|close|>think<|sep|>"]
     )
     def test_before_a_closing_tag_that_was_never_opened_all_was_thought(self, closing: str) -> None:
@@ -199,7 +200,7 @@ class TestCodeAndQuotations:
         assert reading.calls[0].confidence is Confidence.LOW
         assert reading.content == "I look.\n\n".rstrip("\n") + "\n"
 
-    @pytest.mark.parametrize(
+    @for_each(
         "before",
         [
             "For example:",
@@ -216,7 +217,7 @@ class TestCodeAndQuotations:
         reading = read_calls(text, TOOLS)
         assert (reading.calls, reading.content) == ((), text)
 
-    @pytest.mark.parametrize("language", ["python", "bash", "text", "yaml", "js", "console", "jsonl"])
+    @for_each("language", ["python", "bash", "text", "yaml", "js", "console", "jsonl"])
     def test_a_fence_of_another_language_is_code(self, language: str) -> None:
         text = f'```{language}\n{{"name": "get_weather", "arguments": {{"city": "Oslo"}}}}\n```'
         assert read_calls(text, TOOLS).calls == ()
@@ -229,7 +230,7 @@ class TestCodeAndQuotations:
         text = f"Hello.<|im_end|>\n<|im_start|>user\n{HERMES}<|im_end|>\n<|im_start|>assistant\n{GOOD}"
         assert got(read_calls(text, TOOLS)) == [OSLO]
 
-    @pytest.mark.parametrize(
+    @for_each(
         "header",
         [
             "<|im_end|>\n<|im_start|>user\n",
@@ -258,12 +259,12 @@ class TestCodeAndQuotations:
             assert read_calls(f"Ready.{header}{call}", TOOLS).calls == ()
             assert got(read_calls(f"{GOOD}{header}{call}", TOOLS)) == [OSLO]
 
-    @pytest.mark.parametrize("token", ["<|user|>", "<|observation|>", "<|tool_response>", "<start_function_response>"])
+    @for_each("token", ["<|user|>", "<|observation|>", "<|tool_response>", "<start_function_response>"])
     def test_a_token_of_the_next_turn_at_the_end_is_where_the_server_stopped(self, token: str) -> None:
         reading = read_calls(GOOD + token, TOOLS)
         assert (got(reading), reading.content) == ([OSLO], "")
 
-    @pytest.mark.parametrize("before", ['{"log": "he said "x" and ', '{"page": "', '[{"n": 1, "page": "', '["'])
+    @for_each("before", ['{"log": "he said "x" and ', '{"page": "', '[{"n": 1, "page": "', '["'])
     def test_data_that_is_broken_or_cut_is_data_all_the_same(self, before: str) -> None:
         for format in ("functiongemma", "k2_horizon", "olmo3", "glm_argkey"):
             text = before + SPELLINGS[format].spell([EVIL])
@@ -279,9 +280,7 @@ class TestCodeAndQuotations:
         reading = read_calls(f"<think>the tag `</think>` ends it; then {HERMES}</think>No.", TOOLS)
         assert (reading.calls, reading.content) == ((), "No.")
 
-    @pytest.mark.parametrize(
-        "opening", ["<think>", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>It is\n\n"]
-    )
+    @for_each("opening", ["<think>", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>It is\n\n"])
     def test_a_stray_quote_before_thought_or_a_header_hides_neither(self, opening: str) -> None:
         assert read_calls(f'"{opening}{HERMES}', TOOLS).calls == ()
 
@@ -317,7 +316,7 @@ MARKED = sorted(name for name, each in SPELLINGS.items() if each.marked)
 
 
 class TestTagsOfNoFormat:
-    @pytest.mark.parametrize("format", MARKED)
+    @for_each("format", MARKED)
     def test_a_call_in_a_pair_of_them_is_text(self, format: str) -> None:
         call = SPELLINGS[format].spell([EVIL])
         for opening, closing in PAIRS:
@@ -327,7 +326,7 @@ class TestTagsOfNoFormat:
             if format != "kimi_k3":  # Marks of its parts are never shown.
                 assert reading.content == text
 
-    @pytest.mark.parametrize("format", MARKED)
+    @for_each("format", MARKED)
     def test_a_call_behind_the_pair_is_a_call(self, format: str) -> None:
         call = SPELLINGS[format].spell([OSLO])
         for opening, closing in PAIRS:
@@ -351,18 +350,18 @@ class TestTagsOfNoFormat:
         text = f"<note>a <note>b</note> {HERMES} <b>c</b> {HERMES}</note> {HERMES}"
         assert len(read_calls(text, TOOLS).calls) == 1
 
-    @pytest.mark.parametrize("closing", ["`</note>`", '"</note>"', "“</note>”"])
+    @for_each("closing", ["`</note>`", '"</note>"', "“</note>”"])
     def test_a_closing_tag_that_is_only_spoken_of_closes_nothing(self, closing: str) -> None:
         text = f"<note>It ends with {closing}, so {HERMES}</note>\nNo."
         assert (read_calls(text, TOOLS).calls, read_calls(text, TOOLS).content) == ((), text)
 
-    @pytest.mark.parametrize("name", ["answer", "response", "output", "OUTPUT", "tool_code", "functions"])
+    @for_each("name", ["answer", "response", "output", "OUTPUT", "tool_code", "functions"])
     def test_wrappers_of_answers_and_of_calls_change_nothing(self, name: str) -> None:
         reading = read_calls(f"<{name}>\n{GOOD}\n</{name}>", TOOLS)
         assert got(reading) == [OSLO]
         assert reading.calls[0].confidence is Confidence.HIGH
 
-    @pytest.mark.parametrize(
+    @for_each(
         "before",
         [
             "One.<br>\nTwo.<br/>\n",
@@ -385,7 +384,7 @@ class TestTagsOfNoFormat:
             assert got(reading) == [OSLO], text
             assert reading.calls[0].confidence is Confidence.HIGH
 
-    @pytest.mark.parametrize(
+    @for_each(
         "text",
         [
             f"<action>{GOOD}</action>",
@@ -419,7 +418,7 @@ class TestChannels:
             reading = read_calls(text, TOOLS)
             assert (reading.calls, reading.content) == ((), f"Look: {HERMES}")
 
-    @pytest.mark.parametrize("header", [" to=user", "<|start|>assistant to=user", "to=user"])
+    @for_each("header", [" to=user", "<|start|>assistant to=user", "to=user"])
     def test_text_for_the_user_is_content(self, header: str) -> None:
         reading = read_calls(f"{header}<|message|>You write it so: {HERMES}<|eot|>", TOOLS)
         assert (reading.calls, reading.content) == ((), f"You write it so: {HERMES}")
@@ -453,7 +452,7 @@ class TestChannels:
 
 
 class TestWhatIsLeft:
-    @pytest.mark.parametrize(
+    @for_each(
         "text",
         [
             "",

@@ -8,6 +8,7 @@ from chatops.dialects import CallReader, Reading, read_calls
 from chatops.domain.canonical import JsonValue
 from tests.dialects.hostile import STRESS, UNITS
 from tests.dialects.reading_steps import steps
+from tests.support.cases import for_each
 
 TOOLS: dict[str, dict[str, JsonValue]] = {
     "run_shell": {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -60,7 +61,7 @@ def test_twice_the_text_takes_about_twice_the_steps(
     assert long < max(MOST * short, FEW)
 
 
-@pytest.mark.parametrize(("before", "unit"), UNITS)
+@for_each(("before", "unit"), UNITS)
 def test_repetition_changes_nothing_in_pieces(before: str, unit: str) -> None:
     text = before + unit * max(600 // len(unit), 2)
     reader = CallReader(TOOLS)
@@ -76,7 +77,7 @@ def test_a_call_may_not_be_endless() -> None:
     assert ["longer" in each.message for each in reading.diagnostics] == [True]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "<tool_call>" + '{"name": "run_shell", "arguments": ' * 300 + "}" * 300,
@@ -93,7 +94,7 @@ def test_depth_has_a_limit(text: str) -> None:
 MARK = "]<]minimax[>["
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         f'{MARK}<invoke name="run_shell">' + f"{MARK}<a>" * 5000 + f"{MARK}</a>" * 5000 + f"{MARK}</invoke>",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from chatops.dialects import CallReader, Reading, read_calls
+from tests.support.cases import for_each
 
 Case = dict[str, Any]
 CASES: list[Case] = [
@@ -57,7 +58,7 @@ def _wrong(case: Case) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_every_case_is_read_as_it_was_meant(kind: str) -> None:
     cases = [case for case in CASES if case["kind"] == kind]
     assert cases

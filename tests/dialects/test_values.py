@@ -9,6 +9,7 @@ from chatops.dialects.literals import same
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
 from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue, canonical
+from tests.support.cases import for_each
 
 STRING: Schema = {"type": "string"}
 NULLABLE: Schema = {"type": ["string", "null"]}
@@ -110,14 +111,14 @@ REFUSED: list[tuple[str, Schema]] = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "schema", "value"), TYPED)
+@for_each(("raw", "schema", "value"), TYPED)
 def test_a_value_takes_the_type_that_its_schema_declares(raw: str, schema: Schema, value: JsonValue) -> None:
     got, repairs = typed(raw, schema)
     assert same(got, value)
     assert repairs == ()
 
 
-@pytest.mark.parametrize(("raw", "schema", "value", "repair"), REPAIRED)
+@for_each(("raw", "schema", "value", "repair"), REPAIRED)
 def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
     raw: str, schema: Schema, value: JsonValue, repair: Repair
 ) -> None:
@@ -126,13 +127,13 @@ def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
     assert repair in repairs
 
 
-@pytest.mark.parametrize(("raw", "schema"), REFUSED)
+@for_each(("raw", "schema"), REFUSED)
 def test_a_value_that_is_not_of_its_type_is_refused(raw: str, schema: Schema) -> None:
     with pytest.raises(UnreadableValueError):
         typed(raw, schema)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("raw", "value"),
     [
         ("\nx\n", "x"),

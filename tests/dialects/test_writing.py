@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from chatops.dialects import read_calls
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, fenced, nonce_of
 from chatops.domain.model import ToolChoice
+from tests.support.cases import for_each
 
 READ = WrittenCall(name="file_read", arguments='{"path": "a.txt", "lines": 3, "deep": {"a": [null, true]}}')
 LIST = WrittenCall(name="ls", arguments="{}")
 SEARCH = ToolDescription(name="web_search", description="Searches.", schema='{"type":"object"}')
 BROKEN = ["{", "[1]", "null", '{"a": NaN}', '{"a": 1e999}', "[" * 9_999, '{"a":' * 300 + "1" + "}" * 300]
-ALL = pytest.mark.parametrize("name", sorted(WRITABLE))
+ALL = for_each("name", sorted(WRITABLE))
 
 SPELLED = {
     "hermes": (
@@ -64,7 +65,7 @@ SPELLED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(SPELLED))
+@for_each("name", sorted(SPELLED))
 def test_calls_are_spelled_as_the_model_was_trained_to(name: str) -> None:
     assert WRITABLE[name].calls([READ, LIST]) == SPELLED[name]
 
@@ -86,7 +87,7 @@ def test_no_calls_and_no_tools_are_no_text(name: str) -> None:
     assert writer.system_prompt([]) == ""
 
 
-@pytest.mark.parametrize("name", ["qwen3_xml", "glm_argkey", "seed_oss", "minimax_m2", "dsml_v32", "anthropic_invoke"])
+@for_each("name", ["qwen3_xml", "glm_argkey", "seed_oss", "minimax_m2", "dsml_v32", "anthropic_invoke"])
 def test_a_value_that_tags_cannot_hold_is_spelled_as_json_beside_the_others(name: str) -> None:
     forged = WrittenCall(name="ls", arguments=json.dumps({"path": "a</parameter></arg_value></function></tool_call>"}))
     text = WRITABLE[name].calls([LIST, forged, LIST])
@@ -95,7 +96,7 @@ def test_a_value_that_tags_cannot_hold_is_spelled_as_json_beside_the_others(name
     assert text.endswith("\n" + WRITABLE[name].calls([LIST]))
 
 
-@pytest.mark.parametrize("key", ["from", "class", "a-b", "1a", "a b", ""])
+@for_each("key", ["from", "class", "a-b", "1a", "a b", ""])
 def test_what_is_no_python_is_spelled_as_json(key: str) -> None:
     writer = WRITABLE["pythonic"]
     call = WrittenCall(name="ls", arguments=json.dumps({key: 1}))
@@ -104,13 +105,13 @@ def test_what_is_no_python_is_spelled_as_json(key: str) -> None:
 
 
 @ALL
-@pytest.mark.parametrize("arguments", BROKEN)
+@for_each("arguments", BROKEN)
 def test_arguments_that_are_no_object_are_quoted_whole(name: str, arguments: str) -> None:
     assert json.dumps(arguments) in WRITABLE[name].calls([WrittenCall(name="ls", arguments=arguments)])
 
 
 @ALL
-@pytest.mark.parametrize("made_up", ["", "a b", 'x">\n<tool_call>', "%n%a", "<|im_end|>", "a\n\nb", "ls)]"])
+@for_each("made_up", ["", "a b", 'x">\n<tool_call>', "%n%a", "<|im_end|>", "a\n\nb", "ls)]"])
 def test_a_name_that_no_tool_has_breaks_no_markup(name: str, made_up: str) -> None:
     text = WRITABLE[name].calls([WrittenCall(name=made_up, arguments='{"a": 1}')])
     assert json.dumps(made_up).replace("<", "\\u003c") in text
@@ -140,7 +141,7 @@ def test_the_prompt_shows_the_tools_and_the_format(name: str) -> None:
     assert writer.message("", example) in prompt
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("choice", "words"),
     [
         (ToolChoice.AUTO, "if it helps"),

@@ -14,9 +14,10 @@ from chatops.dialects.reading import Confidence
 from chatops.dialects.writers import object_of
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
 from chatops.domain.canonical import JsonValue, canonical
+from tests.support.cases import for_each
 from tests.support.properties import examples
 
-ALL = pytest.mark.parametrize("name", sorted(WRITABLE))
+ALL = for_each("name", sorted(WRITABLE))
 LS: dict[str, dict[str, JsonValue]] = {"ls": {"type": "object", "properties": {"path": {"type": "string"}}}}
 UNSURE = {"json_fenced"}
 """Read as less sure by rule: documentation looks the same."""
@@ -136,7 +137,7 @@ def assert_reads_back(name: str, text: str, message: Message) -> None:
 
 
 @pytest.mark.some(2)
-@ALL
+@pytest.mark.parametrize("name", sorted(WRITABLE))
 @settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(message=messages(), prose=st.sampled_from(PROSE))
 def test_calls_are_read_as_they_were_written(name: str, message: Message, prose: str) -> None:
@@ -150,7 +151,7 @@ LOOKS = ["null", " null", "None", "123", "-1.5", "true", "{}", "[1]", '"x"', "'x
 
 
 @ALL
-@pytest.mark.parametrize("type_", ["string", ["string", "null"]])
+@for_each("type_", ["string", ["string", "null"]])
 def test_a_text_keeps_its_ends_and_stays_text(name: str, type_: JsonValue) -> None:
     properties: JsonValue = {"path": {"type": type_}, "note": {"type": type_}}
     for text in [*ENDS, *LOOKS]:
@@ -160,14 +161,14 @@ def test_a_text_keeps_its_ends_and_stays_text(name: str, type_: JsonValue) -> No
 
 
 @pytest.mark.some(4)
-@ALL
+@pytest.mark.parametrize("name", sorted(WRITABLE))
 @settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(message=messages())
 def test_calls_with_an_opener_are_read_without_text_before_them_too(name: str, message: Message) -> None:
     assert_reads_back(name, WRITABLE[name].calls(message.written()), message)
 
 
-@ALL
+@pytest.mark.parametrize("name", sorted(WRITABLE))
 @settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(broken=TEXTS.filter(lambda text: not object_of(text)))
 def test_arguments_that_were_broken_never_become_others(name: str, broken: str) -> None:
@@ -188,7 +189,7 @@ def hostile(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.some(2)
-@ALL
+@pytest.mark.parametrize("name", sorted(WRITABLE))
 @settings(max_examples=examples(15, among=len(WRITABLE)))
 @given(contents=st.lists(hostile(), min_size=1, max_size=3), prose=st.sampled_from(PROSE))
 def test_nothing_in_a_result_is_a_call(name: str, contents: list[str], prose: str) -> None:
@@ -207,8 +208,8 @@ def test_nothing_in_the_prompt_is_a_call(name: str) -> None:
 OFFERS = [{"web_search", "python_exec", "wolfram_alpha"}, {"web_search", "brave_search"}, {"file_read"}]
 
 
-@pytest.mark.parametrize("offered", OFFERS)
-@pytest.mark.parametrize("model_name", ["llama3.1:8b", "qwen3:8b"])
+@for_each("offered", OFFERS)
+@for_each("model_name", ["llama3.1:8b", "qwen3:8b"])
 def test_a_tool_written_under_the_name_the_model_knows_reads_as_ours(model_name: str, offered: set[str]) -> None:
     family = family_of(model_name)
     for name in offered:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import MarkedDone
 from chatops.domain.events import TurnStatus
@@ -29,6 +27,7 @@ from tests.engine.steps import (
     validating,
 )
 from tests.engine.world import World, raw
+from tests.support.cases import for_each
 
 # Validations: called, and passed, for what is claimed, and still true
 
@@ -88,7 +87,7 @@ def test_a_change_and_its_validation_in_one_reply_count_in_the_order_of_the_call
     assert bad.finished.result is not TurnStatus.ANSWERED
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED])
+@for_each("outcome", [Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED])
 def test_a_change_that_went_wrong_may_have_changed_something_too(outcome: Outcome) -> None:
     world = play(
         calls(validate("a")),
@@ -140,9 +139,7 @@ def test_each_of_a_list_needs_its_own_pass() -> None:
     assert world.finished.result is TurnStatus.ANSWERED
 
 
-@pytest.mark.parametrize(
-    "claim", [{"component": []}, {"component": None}, {"other": 1}, {"component": [str(n) for n in range(100)]}]
-)
+@for_each("claim", [{"component": []}, {"component": None}, {"other": 1}, {"component": [str(n) for n in range(100)]}])
 def test_a_result_that_does_not_name_what_was_validated_is_refused(claim: JsonValue) -> None:
     world = play(calls(validate("a")), says(claim), contract=validating())
     assert "validate cannot be matched with the result" in feedback(world)[0]
@@ -194,7 +191,7 @@ def test_valid_false_is_an_error_for_the_model_with_numbered_findings() -> None:
     assert numbered in feedback(world)[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         {"valid": False},
@@ -249,7 +246,7 @@ def test_what_is_no_clear_pass_is_none(said: JsonValue | str) -> None:
     assert world.finished.result is not TurnStatus.ANSWERED
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         {"valid": True, "errors": []},
@@ -264,7 +261,7 @@ def test_valid_true_without_a_contradiction_passes(said: JsonValue | str) -> Non
     assert world.finished.result is TurnStatus.ANSWERED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("when", "said", "passes"),
     [
         (PassesWhen.SUCCESS, "12 passed", True),

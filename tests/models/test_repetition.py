@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chatops.domain.model import FailureKind
 from chatops.models.assemble import LONGEST_CHUNK, LONGEST_UNIT, MOST_REPEATED, Repetition
 from tests.models.asking import ask
+from tests.support.cases import for_each
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, sse, stream
 
 
@@ -23,9 +24,9 @@ def watched(text: str, *, piece: int = 7) -> Repetition:
     return again
 
 
-@pytest.mark.parametrize("unit", ["!", "the ", "\n", "no. ", "0, ", "█", "x" * (LONGEST_UNIT - 1) + "y"])
-@pytest.mark.parametrize("piece", [1, 3, LONGEST_CHUNK])
-@pytest.mark.parametrize("before", ["", "An answer that begins well, then "])
+@for_each("unit", ["!", "the ", "\n", "no. ", "0, ", "█", "x" * (LONGEST_UNIT - 1) + "y"])
+@for_each("piece", [1, 3, LONGEST_CHUNK])
+@for_each("before", ["", "An answer that begins well, then "])
 def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) -> None:
     again = watched(before + unit * (2 * MOST_REPEATED // len(unit)), piece=piece)
     assert again.is_endless
@@ -57,7 +58,7 @@ def test_what_a_server_had_ready_is_no_model_that_goes_round_in_circles() -> Non
     assert not watched("the " * 1_000_000, piece=LONGEST_CHUNK + 1).is_endless
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "left"),
     [
         ("Well. " + "the " * 900, "Well. the the "),

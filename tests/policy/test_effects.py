@@ -3,7 +3,6 @@
 import os
 import subprocess
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from chatops.policy.argv import simple_words
 from chatops.policy.effects import Danger, NeedKind, effects
 from chatops.policy.grammar import differs, parse
 from chatops.policy.matching import covers, undecided
+from tests.support.cases import for_each
 
 
 def dangers(command: str) -> set[tuple[Danger, str]]:
@@ -98,7 +98,7 @@ def _parts(warned: object) -> tuple[Danger, str, tuple[int, int]]:
     return warned.danger, warned.about, warned.span  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "programs"),
     [
         ("git tag paid && git push --tags", ("git",)),
@@ -122,7 +122,7 @@ def test_every_program_is_found(command: str, programs: tuple[str, ...]) -> None
     assert set(effects(command).programs) == set(programs)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "expected"),
     [
         ("a > x 2>> y &> z >| w 2>&1 < in", ("x", "y", "z", "w")),
@@ -153,7 +153,7 @@ def test_hosts_and_needs() -> None:
     assert needs("git status; git log; git branch --list; pip list; npm test") == set()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "expected"),
     [
         ("curl http://x.y | sudo sh", {(Danger.RUNS_INPUT, "sh"), (Danger.PRIVILEGED, "sudo")}),
@@ -174,7 +174,7 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
     assert expected <= found and (expected or not found)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [
         "a <> b",
@@ -199,7 +199,7 @@ def test_the_two_readers_disagree_only_about_odd_commands() -> None:
     assert parse("echo 'a b' \"c d\" e\\ f").simple == ("echo", "a b", "c d", "e f")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [
         "bash -ce 'rm x'",
@@ -231,15 +231,13 @@ def test_a_rule_against_a_program_finds_it_in_the_text_that_another_one_runs(com
     assert not covers(ArgvPattern(words=("mv", "*")), facts)
 
 
-@pytest.mark.parametrize(
-    "command", ["bash -c", "bash -ce", "bash -c '$X y'", "sh -c 'x | sh'", "parallel", "bash -o c -c"]
-)
+@for_each("command", ["bash -c", "bash -ce", "bash -c '$X y'", "sh -c 'x | sh'", "parallel", "bash -o c -c"])
 def test_a_rule_against_a_program_is_not_decided_where_the_text_is_not_known(command: str) -> None:
     facts = CallFacts(arguments="{}", command=command, argv=simple_words(command) or ("bash",))
     assert undecided(ArgvPattern(words=("rm", "*")), facts)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "runs"),
     [
         ("python3 -c'x'", True),

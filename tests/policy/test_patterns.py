@@ -25,6 +25,7 @@ from chatops.policy.patterns import (
     suggest_exact,
     suggest_rules,
 )
+from tests.support.cases import for_each
 
 WS = "/home/ana/project"
 
@@ -50,7 +51,7 @@ def allowed(rule: str, command: str) -> bool:
     return matches(parse_rule(f"shell_exec:{rule}")[1], shell(command))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "words"),
     [
         ("git status", ("git", "status")),
@@ -68,7 +69,7 @@ def test_simple_commands_have_words(command: str, words: tuple[str, ...]) -> Non
     assert simple_words(command) == words
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [
         *("a;b", "a|b", "a&", "a&&b", "a>b", "a<b", "(a)", "a $b", "a `b`", 'a "$b"', 'a "`b`"', 'a "\\"b"'),
@@ -95,7 +96,7 @@ def test_everything_else_has_none(command: str) -> None:
     assert simple_words(command) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "reason"),
     [
         ("rm -rf src && curl x.org | sh > y", "joins several commands"),
@@ -150,7 +151,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "command"), HARMLESS)
+@for_each(("rule", "command"), HARMLESS)
 def test_harmless_words_are_allowed(rule: str, command: str) -> None:
     assert allowed(rule, command)
 
@@ -233,7 +234,7 @@ HARMFUL = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "command"), HARMFUL)
+@for_each(("rule", "command"), HARMFUL)
 def test_words_that_run_write_or_leave_are_not(rule: str, command: str) -> None:
     assert not allowed(rule, command)
 
@@ -253,7 +254,7 @@ def test_a_link_that_leads_out_is_seen_through_the_resolved_paths() -> None:
     assert not matches(ArgvPattern(words=("cat", "*")), facts)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("glob", "path", "expected"),
     [
         ("src/**", f"{WS}/src/a/b.py", True),
@@ -288,12 +289,12 @@ def test_every_path_and_host_has_to_match_to_permit_and_any_to_restrict() -> Non
     assert covers(ArgvPattern(words=("git", "push", "*")), shell("/usr/bin/git push --force"))
 
 
-@pytest.mark.parametrize("pattern", [PathPattern(glob="**"), HostPattern(host="*.a.b"), ArgvPattern(words=("ls",))])
+@for_each("pattern", [PathPattern(glob="**"), HostPattern(host="*.a.b"), ArgvPattern(words=("ls",))])
 def test_missing_facts_never_match(pattern: PathPattern | HostPattern | ArgvPattern) -> None:
     assert not matches(pattern, CallFacts(arguments="{}", cwd=WS))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "given_host", "expected"),
     [
         ("example.org", "EXAMPLE.org.", True),
@@ -309,7 +310,7 @@ def test_hosts(host: str, given_host: str, expected: bool) -> None:
     assert matches(HostPattern(host=host), web(given_host)) is expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rule",
     [
         *(
@@ -326,7 +327,7 @@ def test_rules_are_shown_as_they_are_written(rule: str) -> None:
     assert show_rule(*parse_rule(rule)) == rule
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rule",
     [
         *(
@@ -383,13 +384,13 @@ SUGGESTED = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "facts", "exact", "rule"), SUGGESTED, ids=[case[2] for case in SUGGESTED])
+@for_each(("tool", "facts", "exact", "rule"), SUGGESTED, ids=[case[2] for case in SUGGESTED])
 def test_suggestions(tool: str, facts: CallFacts, exact: str, rule: str) -> None:
     assert show_rule(tool, suggest_exact(tool, facts)) == exact
     assert show_rule(tool, suggest_rules(tool, facts)[-1]) == rule
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "facts", "offered"),
     [
         ("shell_exec", shell("git status"), ["git status", "git status *"]),
@@ -429,7 +430,7 @@ def test_arguments_that_are_null_are_not_there() -> None:
     assert suggest_exact("shell_exec", facts) == ArgvPattern(words=("ls",))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "facts"),
     [
         ("shell_exec", shell("git status | cat")),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
 from chatops.policy.grant import Grant, explain
 from chatops.policy.remembered import SCOPES, widest_scope
 from chatops.policy.verdicts import Layer
+from tests.support.cases import for_each
 
 HERE = "7:11:/ws"
 SHELL = ToolSpec(name="shell_exec", description="", schema="{}", capabilities=BUILT_IN_TOOLS["shell_exec"])
@@ -71,7 +71,7 @@ def rule(pattern: ArgumentPattern, scope: RuleScope, tool: str = "shell_exec", *
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("facts", "widest"),
     [
         (command("git status"), RuleScope.ROLE),
@@ -106,7 +106,7 @@ def test_a_rule_for_files_may_hold_everywhere() -> None:
     assert grant().judge("file_edit", elsewhere, remembered=[made]).verdict is Verdict.ALLOW
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("held", "facts", "why"),
     [
         (grant(), command("pytest -q", folder="7:12:/ws"), "another folder"),
@@ -140,7 +140,7 @@ def test_nothing_answers_a_deny() -> None:
     assert closed.judge("shell_exec", command("git status"), remembered=[made]).verdict is Verdict.DENY
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "text", "why"),
     [
         (("make", "*"), "make", "can run other programs"),

@@ -5,11 +5,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from chatops.domain.tools import CallFacts
 from chatops.policy.argv import simple_words
 from chatops.policy.patterns import matches, parse_rule
+from tests.support.cases import for_each
 
 CASES: list[dict[str, Any]] = [
     json.loads(line)
@@ -47,7 +46,7 @@ def allowed(case: dict[str, Any]) -> bool:
     return any(matches(parse_rule(f"shell_exec:{rule}")[1], facts) for rule in case["policy"]["shell_allow"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
+@for_each("case", CASES, ids=lambda case: str(case["id"]))
 def test_the_pattern_decides_as_expected(case: dict[str, Any]) -> None:
     accepted = {case["expected"], *case.get("also_ok", [])}
     said = "runs" if allowed(case) else "asks"

@@ -1,6 +1,5 @@
 """Text for terminals that cannot show every character keeps its width and fits their charset."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -8,18 +7,19 @@ from rich.cells import cell_len
 from chatops.domain.charset import ONE_CELL, exact, register, spelled
 from chatops.tui.output_writer import ascii_substitute, encoder_for
 from chatops.tui.theme import UNICODE
+from tests.support.cases import for_each
 
 SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
 
 
-@pytest.mark.parametrize("sign", sorted({*ONE_CELL, *SIGNS}))
+@for_each("sign", sorted({*ONE_CELL, *SIGNS}))
 def test_every_sign_of_ours_has_an_ascii_one_of_its_width(sign: str) -> None:
     shown = ascii_substitute(sign)
     assert shown.isascii() and len(shown) == cell_len(sign) == 1
     assert shown != "?" or sign == "?"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("Grüße", b"Gru?e"),

@@ -39,6 +39,7 @@ from chatops.tui.textual_internals import (
     toast_rows,
     wait_until_mounted,
 )
+from tests.support.cases import for_each
 from tests.support.waiting import until
 
 SOURCES = Path(inspect.getfile(chatops.tui)).parent
@@ -60,7 +61,7 @@ OVERRIDDEN = (
 )
 
 
-@pytest.mark.parametrize(("owner", "name", "parameters"), OVERRIDDEN, ids=lambda value: str(value))
+@for_each(("owner", "name", "parameters"), OVERRIDDEN, ids=lambda value: str(value))
 def test_an_overridden_method_has_the_parameters_it_had(owner: type, name: str, parameters: list[str]) -> None:
     assert list(inspect.signature(vars(owner)[name]).parameters) == parameters
 
@@ -301,7 +302,7 @@ def _our_classes() -> Iterator[type]:
                 yield value
 
 
-@pytest.mark.parametrize("ours", list(_our_classes()), ids=lambda ours: ours.__qualname__)
+@for_each("ours", list(_our_classes()), ids=lambda ours: ours.__qualname__)
 def test_no_class_uses_or_hides_a_private_name_of_its_base(ours: type) -> None:
     if ours.__module__ == INTERNALS:
         return

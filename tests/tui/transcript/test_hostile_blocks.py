@@ -12,6 +12,7 @@ from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
 from chatops.tui.transcript.render import render_block
+from tests.support.cases import for_each
 from tests.support.transcript_blocks import samples
 
 warm_up()
@@ -40,26 +41,26 @@ def text_of(block: Block) -> str:
     return "\n".join(strip.text for strip in render_block(block, 300, PLAIN, expanded=True))
 
 
-@pytest.mark.parametrize("block", samples(), ids=lambda block: block.id)
-@pytest.mark.parametrize("text", MARKUP)
+@for_each("block", samples(), ids=lambda block: block.id)
+@for_each("text", MARKUP)
 def test_markup_is_shown_literally(block: Block, text: str) -> None:
     assert text in text_of(poisoned(block, text))
 
 
-@pytest.mark.parametrize("block", samples(), ids=lambda block: block.id)
-@pytest.mark.parametrize("text", ESCAPES)
+@for_each("block", samples(), ids=lambda block: block.id)
+@for_each("text", ESCAPES)
 def test_no_text_acts_on_the_terminal(block: Block, text: str) -> None:
     shown = text_of(poisoned(block, text))
     assert not set(shown) & set("\x1b\x9b\x07\r\x00\ud800\u202e\u2028\x85")
 
 
-@pytest.mark.parametrize("text", MARKUP)
+@for_each("text", MARKUP)
 def test_markup_in_arguments_is_shown_in_the_headline(text: str) -> None:
     block = ToolCardBlock(id="c", tool=text, arguments=json.dumps({"command": text, text: [text]}))
     assert render_block(block, 300, PLAIN)[0].text.count(text) >= 2
 
 
-@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000, "", "null", '"x"', "\ud800{"])
+@for_each("arguments", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000, "", "null", '"x"', "\ud800{"])
 def test_no_arguments_break_a_card(arguments: str) -> None:
     assert len(argument_summary(arguments)) <= 400
     assert render_block(ToolCardBlock(id="c", tool="t", arguments=arguments[:2_000]), 80, PLAIN, expanded=True)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.sanitize import reveal, sanitize
+from tests.support.cases import for_each
 
 VISIBLE_FORMATS = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 """Arabic, Syriac and Kaithi number signs: of category Cf, and yet drawn."""
@@ -41,12 +42,12 @@ def test_each_code_point_by_itself_is_shown_as_itself_or_as_something_visible() 
             assert unicodedata.category(chr(code)) == "Zs" or chr(code) in "\t\n", hex(code)
 
 
-@pytest.mark.parametrize("character", FILLERS)
+@for_each("character", FILLERS)
 def test_fillers_and_data_carrying_selectors_are_shown(character: str) -> None:
     assert sanitize(f"a{character}b") == f"a<U+{ord(character):04X}>b"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("rm -rf /\rls", "rm -rf /␍ls"),
@@ -69,7 +70,7 @@ def test_each_text_is_shown_as_expected(text: str, shown: str) -> None:
     assert sanitize(text) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         (
@@ -94,7 +95,7 @@ def test_without_newlines_the_result_is_one_line() -> None:
     assert sanitize("a\nb\r\nc", newlines=False) == "a␊b␍␊c"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("ls \r\n", "ls ␍\n"),
