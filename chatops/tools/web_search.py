@@ -26,11 +26,13 @@ from chatops.tools.threads import in_thread
 MAX_HITS = 8
 MAX_QUERY = 400
 """Characters."""
-NO_BACKEND = (
-    "no search service is set up. Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search "
-    "that needs no key beside chatops: pip install 'ddgs>=9.10,<10'"
+NO_BACKEND = "no search service is set up; chatops doctor names those that can be"
+"""Reason why web_search is not offered."""
+BACKENDS = (
+    "Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search that needs no key beside chatops: "
+    "pip install 'ddgs>=9.10,<10'"
 )
-"""Reason why web_search is not offered, and the way to enable it."""
+"""Ways to set up a search service, for `chatops doctor`."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 

@@ -26,6 +26,7 @@ from chatops.models.trial import try_calling
 from chatops.policy.registry import KeySource, ModelSpec
 from chatops.tools.base import ToolContext
 from chatops.tools.execution import setup_fault
+from chatops.tools.web_search import BACKENDS
 from chatops.wiring.app import App
 
 
@@ -110,7 +111,10 @@ def _concerns(app: App) -> list[Check]:
     try:
         found = [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
         lacks = app.rights.withheld(app.loaded.registry.default_role)
-        return [*found, *(Check(name="tools", grade=Grade.OK, text=sentence) for sentence in lacks)]
+        found += [Check(name="tools", grade=Grade.OK, text=sentence) for sentence in lacks]
+        if "web_search" in app.catalog.absent:
+            found.append(Check(name="web search", grade=Grade.OK, text="none", advice=BACKENDS))
+        return found
     except ChatopsError:
         # Without a store there is no default model to doubt. The store has a check of its own.
         return []

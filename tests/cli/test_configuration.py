@@ -88,7 +88,7 @@ PASTED = """{
     "tools": ["web_search", "file_read", "shell_exec", "scratch_write"]}}
 }"""
 WITHHELD = [
-    "Role coder does not get web_search: no search service is set up.",
+    "Role coder does not get web_search: no search service is set up; chatops doctor names those that can be.",
     "Role coder does not get shell_exec: access level operator is needed, and yours is user",
 ]
 
