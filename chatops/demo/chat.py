@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chatops.domain.wording import one_line
 from chatops.models.server_json import as_list, as_object, as_text
+from chatops.runtime.summary import INSTRUCTION
 
 HELP = (
     "(demo) I am the built-in demo, not a language model: I only understand a few commands, so that you can see how "
@@ -18,6 +20,8 @@ HELP = (
 )
 OVER = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
+"""Lines with text that are quoted of a result."""
+_ASKED = 200
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 OURS = "[chatops]"
@@ -103,13 +107,28 @@ def denied(result: Result) -> str:
 
 
 def quoted(result: Result) -> str:
-    """Return the first lines of a result as indented code, which keeps their own indentation."""
+    """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
     found = _lines(result.content)
     if not found:
         return f"{result.tool} gave nothing back."
-    shown = found[:QUOTED_LINES] + (["…"] if len(found) > QUOTED_LINES else [])
-    return "\n".join([f"{result.tool} gave:\n", *(f"    {line}" for line in shown)])
+    with_text = [at for at, line in enumerate(found) if line]
+    end = with_text[QUOTED_LINES - 1] + 1 if len(with_text) > QUOTED_LINES else len(found)
+    shown = found[:end] + (["…"] if end < len(found) else [])
+    return "\n".join([f"{result.tool} gave:\n", *(f"    {line}".rstrip() for line in shown)])
+
+
+def summary(body: Mapping[str, object]) -> str:
+    """Return a summary if the request ends with chatops' question for one; else an empty string."""
+    said = [_typed(text) for text in _texts_of_user(body)]
+    if not said or not said[-1].startswith(INSTRUCTION):
+        return ""
+    return "\n".join(["(demo) You asked me:\n", *(f"- {one_line(text, most=_ASKED)}" for text in said[:-1] if text)])
+
+
+def _texts_of_user(body: Mapping[str, object]) -> list[str]:
+    messages = [as_object(message) for message in as_list(body.get("messages"))]
+    return [as_text(message.get("content")) for message in messages if message.get("role") == "user"]
 
 
 def _lines(content: str) -> list[str]:
-    return [line.rstrip()[:200] for line in content.splitlines() if line.strip()]
+    return [line.rstrip()[:200] for line in content.strip("\r\n").splitlines()] if content.strip() else []

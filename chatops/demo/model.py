@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 
-from chatops.demo.chat import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn
+from chatops.demo.chat import HELP, OVER, Turn, denied, missing_tool, quoted, read_turn, summary
 from chatops.demo.plan import DemoReply, plan
 from chatops.demo.workflows import play
 from chatops.models.chat import OpenAIChat
@@ -64,8 +64,13 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
-            stream=_Pieces(play(body) or answer(read_turn(body)), sent=len(request.content)),
+            stream=_Pieces(self._reply(body), sent=len(request.content)),
         )
+
+    def _reply(self, body: dict[str, object]) -> DemoReply:
+        if text := summary(body):
+            return DemoReply(text=text)
+        return play(body) or answer(read_turn(body))
 
 
 class _Pieces(httpx2.AsyncByteStream):

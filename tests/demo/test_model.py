@@ -11,6 +11,7 @@ from chatops.domain.model import ModelReply, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine import feedback
 from chatops.policy.registry import ModelSpec, ModelType
+from chatops.runtime.summary import INSTRUCTION
 from tests.models.asking import client_for, question, send, tool
 
 ALL = tuple(
@@ -155,9 +156,15 @@ async def test_only_the_present_message_counts() -> None:
     assert [call.name for call in reply.calls] == ["file_read"]
 
 
-async def test_a_quotation_keeps_indentation() -> None:
-    last = await say(user("read a.py"), *answered(1, ("file_read", "def f():\n    return 1\n")))
-    assert "gave:\n\n    def f():\n        return 1" in last.text
+async def test_a_quotation_keeps_indentation_and_blank_lines() -> None:
+    last = await say(user("read a.py"), *answered(1, ("file_read", "\ndef f():\n\n    return 1\n")))
+    assert last.text.endswith("gave:\n\n    def f():\n\n        return 1")
+
+
+async def test_a_summary_says_what_was_asked() -> None:
+    before = (user("read a.txt"), *answered(1, ("file_read", "x")), user("list\n."))
+    summary = await say(*before, user(f"{INSTRUCTION}\n\nKeep in particular: names"))
+    assert summary.text == "(demo) You asked me:\n\n- read a.txt\n- list ."
 
 
 async def test_what_the_program_adds_to_a_message_does_not_hide_it() -> None:

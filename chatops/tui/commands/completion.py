@@ -11,7 +11,7 @@ from textual.fuzzy import FuzzySearch
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
-from chatops.tui.commands.table import COMMANDS, Offers, find_command
+from chatops.tui.commands.table import ALIASES, COMMANDS, Offers, find_command
 from chatops.tui.composer.completions import MAX_SHOWN, Completion, Completions
 from chatops.tui.composer.composer import Composer
 
@@ -187,7 +187,7 @@ class Completer:
         return False
 
     def _enter(self) -> None:
-        """Run a command that is complete; otherwise take the highlighted completion."""
+        """Run a command that is complete; otherwise only take the highlighted completion, whatever it is."""
         current = self._list.current
         query = self._query()
         if current is None or query is None:
@@ -195,14 +195,12 @@ class Completer:
             return
         written = self._composer.text.strip() if query.kind == "command" else query.word
         ends = query.kind == "argument" and (not query.word or current.insert.strip() == query.word)
-        if ends or (written.startswith("/") and current.insert.strip() == written):
+        complete = query.kind == "command" and (current.insert.strip() == written or written[1:] in ALIASES)
+        if ends or complete:
             self._offer([])
             self._composer.send()
-            return
-        is_command = current.insert.startswith("/") and " " not in current.text
-        self._take()
-        if is_command:
-            self._composer.send()
+        else:
+            self._take()
 
     def _take(self) -> None:
         current, query = self._list.current, self._query()

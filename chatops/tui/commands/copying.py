@@ -1,6 +1,5 @@
 """The command that copies an answer or one of its code blocks."""
 
-import re
 from collections.abc import Sequence
 
 from chatops.domain.messages import AssistantMessage
@@ -9,7 +8,6 @@ from chatops.tui.commands.replies import Choose, Context, Copy, Notify, Replies
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
 _WIDTH = 70
 
 
@@ -38,6 +36,9 @@ async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completi
 
 
 def _code(answers: Sequence[str]) -> Replies:
+    # Not before the first prompt.
+    from chatops.tui.transcript.markdown import code_blocks
+
     blocks = next((found for found in map(code_blocks, answers) if found), [])
     if not blocks:
         return (Notify("No answer has a code block."),)
@@ -57,20 +58,3 @@ def _code(answers: Sequence[str]) -> Replies:
         return (Copy(blocks[int(key)][1]),)
 
     return (Choose(Picker("Copy a code block", choices=choices, empty="No code block matches."), chosen),)
-
-
-def code_blocks(text: str) -> list[tuple[str, str]]:
-    """Return language and content of each fenced code block of a Markdown text."""
-    blocks: list[tuple[str, str]] = []
-    fence, language, lines = "", "", list[str]()
-    for line in text.split("\n"):
-        found = _FENCE.fullmatch(line)
-        if not fence and found is not None:
-            fence, language, lines = found[1], found[2].strip(), []
-        elif fence and found is not None and found[1].startswith(fence) and not found[2].strip():
-            blocks.append((language, "\n".join(lines)))
-            fence = ""
-        elif fence:
-            lines.append(line)
-    # A fence that is not closed ends with the text.
-    return [*blocks, (language, "\n".join(lines))] if fence else blocks

@@ -71,6 +71,12 @@ def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     return lines
 
 
+def code_blocks(source: str) -> list[tuple[str, str]]:
+    """Return language and content of each code block of a Markdown text, fenced or indented, as it is drawn."""
+    blocks = (token for token in _parser().parse(source) if token.type in ("fence", "code_block"))
+    return [(token.info.strip(), token.content.removesuffix("\n")) for token in blocks]
+
+
 def _weight(text: str) -> int:
     return len(text) - len(_LETTERS.sub("", text))
 

@@ -270,7 +270,7 @@ async def test_the_first_screen_and_the_line_below_it_do_not_say_the_same() -> N
 
 
 @pytest.mark.more
-async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -> None:
+async def test_enter_and_tab_complete_a_command_and_enter_runs_a_complete_one() -> None:
     async with stage() as running:
         await running.type_fast(*"/per")
         assert "/permissions" in running.text
@@ -278,8 +278,13 @@ async def test_slash_completion_runs_what_enter_takes_and_tab_only_writes_it() -
         await running.type_fast("down", "tab")
         assert running.draft in ("/persona ", "/permissions ")
         await running.press("ctrl+c")
-        await running.type_fast(*"/pend")
-        await running.press("enter")
+        for written, completed in (("/pend", "/pending "), ("/comp", "/compact ")):
+            await running.type_fast(*written)
+            await running.press("enter")
+            assert running.draft == completed
+            await running.press("ctrl+c")
+        await running.type_fast(*"/pend", "enter", "enter")
+        await running.settle()
         assert "Nothing is pending" in running.text
 
 

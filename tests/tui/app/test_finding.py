@@ -105,6 +105,10 @@ async def test_copy_code_lets_the_user_choose_a_code_block() -> None:
         await running.settle()
         await running.press("down", "enter")
         assert running.app.clipboard == "ls -l"
+    async with stage(said("one", "It gave:\n\n    a\n\n      b\n\nand so on.")) as running:
+        running.app.chat.run_command("/copy code")
+        await running.settle()
+        assert running.app.clipboard == "a\n\n  b"
 
 
 @pytest.mark.more
