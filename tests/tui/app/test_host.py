@@ -281,7 +281,7 @@ async def test_the_tools_of_a_role_are_shown_with_their_verdicts(commands: Comma
     await commands.type("/tools")
     lines = [line.strip() for line in commands.shown.splitlines()]
     assert "file_read  allowed (tool default)" in lines
-    asks = lines.index("shell_exec  asks (this tool always asks, unless a rule allows the call)")
+    asks = lines.index("shell_exec  asks (tool default)")
     assert lines[asks + 1].startswith("does not ask for shell_exec:git status *, shell_exec:git diff *")
     (denied,) = (line for line in lines if line.endswith("denied by tools of role reviewer"))
     assert "python_exec" in denied and "file_list" not in denied
