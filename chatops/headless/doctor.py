@@ -16,6 +16,7 @@ from typing import assert_never
 
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
+from chatops.domain.model import FailureKind
 from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import SandboxLevel
 from chatops.headless.reach import Discover, Reach, Reachability, reach
@@ -142,6 +143,8 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
         case TrialOutcome.FAILED:
             failure = trial.failure
             text, advice = (failure.message, failure.advice) if failure is not None else ("it gave no reply.", "")
+            if failure is not None and failure.kind is FailureKind.BROKEN_STREAM and spec.api_url.startswith("http:"):
+                advice = f"{advice} If the server has TLS, its address begins with https://."
             return Check(name=name, grade=Grade.FAIL, text=text, advice=advice)
         case finding:
             assert_never(finding)

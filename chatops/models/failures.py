@@ -21,7 +21,7 @@ from chatops.models.sdk import openai
 from chatops.models.served import models_in
 from chatops.models.server_json import BadDataError
 from chatops.models.statuses import Endpoint
-from chatops.policy.registry import Timeouts
+from chatops.policy.registry import HostType, Timeouts
 
 _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in the registry."
 _OUT_OF_TIME = "The server needs a new certificate; check the date of this machine too."
@@ -118,7 +118,7 @@ def _no_connection(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> 
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes) or _mentions(causes, "refused"):
         return _unreachable(
             f"Nothing listens at {endpoint.host} (connection refused).",
-            "Start the server, or correct the address (api_url in the registry); chatops doctor checks all of them.",
+            "Start the server, or correct the address (api_url in the registry).",
         )
     return _unreachable(f"{endpoint.host} cannot be reached: {_reason(causes)}.", "Check the address and the network.")
 
@@ -208,10 +208,14 @@ async def explain_not_found(
     near = get_close_matches(endpoint.model, names, n=3, cutoff=0.4)
     shown = [*near, *(name for name in names if name not in near)][:SHOWN]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    if endpoint.host_type is HostType.OLLAMA:
+        way = f"Get it with ollama pull {endpoint.model}"
+    else:
+        way = "Choose one with chatops connect"
     return replace(
         failure,
         message=f"Model {endpoint.model!r} is unknown at {endpoint.host}; known: {', '.join(shown)}{more}.",
-        advice="Choose one with chatops connect, or correct model_name in the registry.",
+        advice=f"{way}, or correct model_name in the registry.",
     )
 
 
@@ -221,7 +225,7 @@ async def _with_the_right_address(
     """Try other base paths on the same host, and return the 404 failure with the one that answers, if any does."""
     others = other_bases(endpoint.url)
     found = await asyncio.gather(*(_answers(connection, base, key=key) for base in others))
-    nothing = f"Nothing answers at {endpoint.url} (404)."
+    nothing = f"The server has nothing at {endpoint.url} (404)."
     right = next((base for base, answers in zip(others, found, strict=True) if answers), "")
     if not right:
         advice = f"Did you mean another base path? Ask with: chatops connect {root_of(endpoint.url)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from chatops.models.error_text import plain_line
-from chatops.models.server_json import JsonObject, as_count, as_list, as_object, as_text, parse
+from chatops.models.server_json import BadDataError, JsonObject, as_count, as_list, as_object, as_text, parse
 from chatops.policy.registry import Price
 
 _EMBEDS_BY_NAME = re.compile(r"(?<![a-z])embed(?:ding)?s?(?![a-z])|(?<![a-z])(?:bge|e5|gte)-|all-minilm", re.IGNORECASE)
@@ -43,6 +43,8 @@ def models_in(body: bytes) -> list[ServedModel]:
     Raises BadDataError.
     """
     value = parse(body)
+    if not isinstance(value, list) and not {"data", "models"} & set(as_object(value)):
+        raise BadDataError("no list of models")
     listing = as_list(value) or as_list(as_object(value).get("data")) or as_list(as_object(value).get("models"))
     return [model for item in listing if (model := _model(as_object(item))) is not None]
 

@@ -22,7 +22,7 @@ from chatops.models.retry import (
     retry_after,
 )
 from chatops.models.wire import FIELDS
-from chatops.policy.registry import KeySource, ModelSpec
+from chatops.policy.registry import HostType, KeySource, ModelSpec
 
 DROPPABLE = (
     "stream_options",
@@ -145,6 +145,7 @@ class Endpoint:
     name: str
     """The registry's name for the model."""
     key: KeySource
+    host_type: HostType = HostType.OPENAI
     window: int = 0
     """Context window in tokens, from the registry or as the server has stated; 0 if unknown."""
     sent: int = 0
@@ -163,6 +164,7 @@ def endpoint_of(spec: ModelSpec, *, url: str) -> Endpoint:
         model=spec.model_name,
         name=spec.label or spec.name,
         key=spec.key,
+        host_type=spec.host_type,
         window=spec.context_window,
     )
 

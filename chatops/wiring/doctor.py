@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Collection
+from dataclasses import replace
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
@@ -45,7 +45,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
             raise ConfigError(f"There is no model {model!r}.", advice=f"Known: {names}.")
     models_found = await model_checks(models, needed=needed, discover=list_models, require=app.sandbox().require)
     if model is not None:
-        models_found += await _calling(app, models[0], known={check.text for check in models_found})
+        models_found = await _with_call(app, models[0], models_found)
     return [
         *platform_checks(app.paths),
         *registry_checks(app.loaded, level=app.rights.level),
@@ -89,17 +89,23 @@ async def _sandbox(app: App) -> list[Check]:
     return await asyncio.to_thread(sandbox_checks, require=limits.require, fault=fault)
 
 
-async def _calling(app: App, spec: ModelSpec, *, known: Collection[str]) -> list[Check]:
-    """Check how the model calls tools. `known` are failures that were reported already."""
+async def _with_call(app: App, spec: ModelSpec, found: list[Check]) -> list[Check]:
+    """Return the checks `found` of a model, and how it calls tools.
+
+    A call says more than the list of models: if it fails, only its reason is left, and if the model answers, a fault
+    of the list is a warning.
+    """
     if not spec.type.has_server:
-        return []
+        return found
     try:
         if spec.key != KeySource():
             await read_key(spec.key)
         check = calling_check(spec, await try_calling(spec, remembered=app.settings))
     except ConfigError as error:
         check = Check(name=f"model {spec.name}", grade=Grade.FAIL, text=str(error), advice=error.advice)
-    return [] if any(check.text in text for text in known) else [check]
+    if check.grade is Grade.FAIL:
+        return [*(one for one in found if one.grade is Grade.OK), check]
+    return [*(replace(one, grade=Grade.WARN) if one.grade is Grade.FAIL else one for one in found), check]
 
 
 def doctor_text(app: App) -> str:

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from tests.support.command_line import CommandLine
-from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, error, says
+from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, call, calls, error, says
 
 REFUSED = error(400, "this model does not support tools")
 TEXT = says('<tool_call>\n{"name": "ping", "arguments": {"word": "heron"}}\n</tool_call>')
 
+GONE = [error(404, "no such model")]
 CUT = TEXT.text[:-30]
 
 
@@ -74,6 +75,50 @@ def test_a_server_that_is_down_is_named_once(chatops: CommandLine) -> None:
     ran = chatops(*flags, "doctor", "--model", "mine")
     assert ran.code == 1
     assert ran.out.count("Nothing listens") == 1
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    ("keys", "replies", "line"),
+    [
+        (
+            {"model_name": "gone"},
+            GONE,
+            "is unknown at HOST; known: fake-model. Choose one with chatops connect, or corr",
+        ),
+        (
+            {"model_name": "gone", "host_type": "ollama"},
+            GONE,
+            "known: fake-model. Get it with ollama pull gone, or corr",
+        ),
+        ({"api_url": "ROOT/other"}, [], "The server has nothing at ROOT/other/v1 (404). Did you mean ROOT/v1? Corr"),
+        (
+            {},
+            [Raw(steps=(b"<html><title>Wiki</title></html>",), content_type="text/html")],
+            "sent a web page, not an API",
+        ),
+        ({}, [Raw(steps=(b'{"hello": 1}',))], 'sent JSON that is no reply: {"hello": 1}. Check api_url'),
+        (
+            {"api_url": "HTTPS", "timeout_s": {"connect": 1}},
+            [],
+            "TLS within 1 s. If the server has no TLS, its address",
+        ),
+        ({}, [error(401, "no")], "Give model 'mine' a key: \"api_key_env\""),
+    ],
+)
+def test_a_failure_has_one_line_with_its_cause_and_one_step(
+    chatops: CommandLine, keys: dict[str, object], replies: list[Reply], line: str
+) -> None:
+    with FakeOpenAI(replies, prefixes=("/v1",)) as server:
+        tls, host = server.url.replace("http:", "https:"), server.root.removeprefix("http://")
+        places = {"ROOT": server.root, "HTTPS": tls, "HOST": host}
+        for mark, place in places.items():
+            keys = json.loads(json.dumps(keys).replace(mark, place))
+            line = line.replace(mark, place)
+        ran = chatops(*registry(chatops, server, **keys), "doctor", "--model", "mine")
+    assert ran.code == 1
+    (failed,) = (one for one in ran.out.splitlines() if one.startswith("fail"))
+    assert line in failed
 
 
 def test_without_a_name_no_model_is_asked_anything(chatops: CommandLine) -> None:

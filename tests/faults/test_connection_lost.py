@@ -122,7 +122,7 @@ CASES = {
     "A22": Case(
         role="long",
         at="versionless",
-        says=r"Nothing answers at http://127\.0\.0\.1:PORT/v1/chat \(404\)\. "
+        says=r"The server has nothing at http://127\.0\.0\.1:PORT/v1/chat \(404\)\. "
         r"Did you mean http://127\.0\.0\.1:PORT/v1\? (→ )?Correct api_url",
     ),
 }

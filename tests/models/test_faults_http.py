@@ -356,7 +356,7 @@ async def test_a22_wrong_base_path(path: str) -> None:
         assert len(server.requests) == 0
         assert len(server.others) <= 5
     assert events.failure.kind is FailureKind.NOT_FOUND
-    assert events.failure.message.startswith(f"Nothing answers at {server.root}{path} (404).")
+    assert events.failure.message.startswith(f"The server has nothing at {server.root}{path} (404).")
     assert events.failure.message.endswith(f"Did you mean {server.url}?")
 
 
@@ -379,7 +379,7 @@ async def test_a22_an_open_webui_that_was_called_something_else() -> None:
 async def test_a22_nothing_on_that_host_that_may_be_meant() -> None:
     async with FakeOpenAI(prefixes=("/deep/v1",)) as server:
         events = await ask(server)
-    assert events.failure.message == f"Nothing answers at {server.url} (404)."
+    assert events.failure.message == f"The server has nothing at {server.url} (404)."
     assert f"chatops connect {server.root}" in events.failure.advice
 
 
