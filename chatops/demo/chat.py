@@ -22,6 +22,8 @@ OVER = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
 """Lines with text that are quoted of a result."""
 _ASKED = 200
+_EDITED = "(The user changed the arguments"
+"""How the result of a call begins whose arguments the user has edited."""
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 OURS = "[chatops]"
@@ -99,22 +101,25 @@ def missing_tool(names: list[str]) -> str:
 
 def denied(result: Result) -> str:
     """Return an acknowledgement with the reason if the call was denied; else an empty string."""
-    if not _DENIED.match(result.content):
+    content, _ = _without_edit_note(result.content)
+    if not _DENIED.match(content):
         return ""
-    reason = _REASON.search(result.content)
-    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_lines(result.content)[0]})"
+    reason = _REASON.search(content)
+    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_lines(content)[0]})"
     return f"{result.tool} was denied {why}. I continue without it."
 
 
 def quoted(result: Result) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
-    found = _lines(result.content)
+    content, edited = _without_edit_note(result.content)
+    found = _lines(content)
     if not found:
         return f"{result.tool} gave nothing back."
     with_text = [at for at, line in enumerate(found) if line]
     end = with_text[QUOTED_LINES - 1] + 1 if len(with_text) > QUOTED_LINES else len(found)
     shown = found[:end] + (["…"] if end < len(found) else [])
-    return "\n".join([f"{result.tool} gave:\n", *(f"    {line}".rstrip() for line in shown)])
+    changed = ", with the arguments that you changed" if edited else ""
+    return "\n".join([f"{result.tool} gave{changed}:\n", *(f"    {line}".rstrip() for line in shown)])
 
 
 def summary(body: Mapping[str, object]) -> str:
@@ -128,6 +133,12 @@ def summary(body: Mapping[str, object]) -> str:
 def _texts_of_user(body: Mapping[str, object]) -> list[str]:
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     return [as_text(message.get("content")) for message in messages if message.get("role") == "user"]
+
+
+def _without_edit_note(content: str) -> tuple[str, bool]:
+    """Return a result without its first line, which holds JSON, if that says that the user changed the arguments."""
+    note, _, rest = content.partition("\n")
+    return (rest, True) if note.startswith(_EDITED) else (content, False)
 
 
 def _lines(content: str) -> list[str]:

@@ -118,6 +118,8 @@ class NoticeMessage:
     level: Literal["info", "warning", "error"] = "info"
     for_model: bool = False
     """True if the next request tells the model too."""
+    to_model: str = ""
+    """What the model is told instead of `text`; empty: the same."""
     kind: Literal["notice"] = "notice"
 
 

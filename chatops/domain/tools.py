@@ -304,6 +304,8 @@ class CallFacts:
     """Unified diff of what an edit would change."""
     hashes: tuple[str, ...] = ()
     """Content of the targets before the call, as ``<path> <sha256>``; a difference makes the call ask again."""
+    creates: bool = False
+    """True if `diff` makes a new file, for display. False also if stored by a version without it."""
     sandbox: str = ""
     """The sandbox level that the call would run at, for display."""
     network: bool = False

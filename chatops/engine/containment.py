@@ -146,11 +146,20 @@ def send_back(draft: Draft) -> None:
         draft.state = replace(draft.state, containment=sent)
 
 
-def go_on(draft: Draft) -> None:
-    """Continue in the same copy, with a new list, after the present one was sent back."""
+def why_again(draft: Draft) -> str:
+    """Return which list of the turn is asked about, and why the last one was sent back; empty for the first list."""
+    containment = draft.state.containment
+    if containment is None or not containment.lists:
+        return ""
+    because = f": {containment.reason}" if containment.reason else ""
+    return f"this is list {containment.lists + 1} of this turn; the last one was sent back{because}"
+
+
+def go_on(draft: Draft, reason: str) -> None:
+    """Continue in the same copy, with a new list, after the present one was sent back for `reason`."""
     containment = draft.state.containment
     if containment is not None:
-        kept = replace(containment, lists=containment.lists + 1, phase=ContainmentPhase.WORKING)
+        kept = replace(containment, lists=containment.lists + 1, phase=ContainmentPhase.WORKING, reason=reason)
         draft.state = replace(draft.state, containment=kept)
 
 

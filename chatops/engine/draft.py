@@ -66,9 +66,9 @@ class Draft:
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
-    def note(self, text: str) -> None:
-        """Add a notice that the next request tells the model too."""
-        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=True)
+    def note(self, text: str, *, to_model: str = "") -> None:
+        """Add a notice that the next request tells the model too, in other words if `to_model` is given."""
+        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=True, to_model=to_model)
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
 

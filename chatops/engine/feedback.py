@@ -72,7 +72,12 @@ def not_undone(reason: str) -> str:
 
 
 def sent_back(reason: str) -> str:
-    """Return the note about changes of a contained turn that the user has sent back."""
+    """Return the notice about changes of a contained turn that the user has sent back."""
+    return f"The changes were sent back to the model. Nothing was applied.{_because(reason)}"
+
+
+def sent_back_to_model(reason: str) -> str:
+    """Return the same for the model."""
     return f"The user has not applied your changes yet, and you go on in the same copy.{_because(reason)}"
 
 

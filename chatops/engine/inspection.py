@@ -104,7 +104,7 @@ def _changes_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         if fault:
             calls.settle(draft, index, Outcome.INVALID, fault, facts=facts)
         else:
-            calls.ask(draft, index, facts, AskReason.POLICY, why=ALWAYS_ASKS)
+            calls.ask(draft, index, facts, AskReason.POLICY, why=containment.why_again(draft) or ALWAYS_ASKS)
     elif isinstance(one.status, Rechecking):
         status, judgement = one.status, calls.judge_call(draft, one.call, facts)
         denied = judgement.reason if judgement.verdict is Verdict.DENY else ""

@@ -257,8 +257,8 @@ def _close_apply_round(draft: Draft) -> None:
         )
     )
     if back:
-        draft.note(feedback.sent_back(reason))
-        containment.go_on(draft)
+        draft.note(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
+        containment.go_on(draft, reason)
     elif denied:
         draft.note(feedback.not_undone(reason) if undo else feedback.discarded(reason))
     elif result is not None:

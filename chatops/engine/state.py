@@ -337,6 +337,8 @@ class Containment:
     """Tools that can change something and ran in the copy; empty: there may be no copy yet."""
     lists: int = 0
     """Number of change lists that the user has sent back."""
+    reason: str = ""
+    """The reason that the user gave with the last one sent back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,14 +132,17 @@ def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         if isinstance(message, NoticeMessage) and message.for_model:
             notes.append(message)
         elif isinstance(message, UserMessage) and notes:
-            told.append(replace(message, text="\n\n".join((*(f"[chatops] {one.text}" for one in notes), message.text))))
+            told.append(replace(message, text=f"{_told(notes)}\n\n{message.text}"))
             notes = []
         else:
             told.append(message)
     if notes:
-        text = "\n\n".join(f"[chatops] {one.text}" for one in notes)
-        told.append(UserMessage(id=notes[-1].id, text=text, by=Speaker.MACHINE))
+        told.append(UserMessage(id=notes[-1].id, text=_told(notes), by=Speaker.MACHINE))
     return tuple(told)
+
+
+def _told(notes: Sequence[NoticeMessage]) -> str:
+    return "\n\n".join(f"[chatops] {one.to_model or one.text}" for one in notes)
 
 
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from chatops.domain.canonical import JsonValue
@@ -17,6 +17,7 @@ from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
     UNKNOWN,
+    Fact,
     describe_command,
     describe_extra,
     describe_lacks,
@@ -50,15 +51,15 @@ def describe(pending: PendingCall) -> str:
         *_known(pending),
         *_some("Caution:  ", [facts.caution]),
         *_some("Read with repairs: ", facts.repairs),
-        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_server(facts.server)),
+        *_facts(describe_server(facts.server)),
         *_some("Program:  ", [" ".join(facts.interpreter)]),
         *_some("Runs in:  ", [show_path(facts.cwd)] if facts.cwd else []),
         *_some("Path:     ", () if contained else map(show_path, facts.paths)),
         *_some("Host:     ", facts.hosts),
-        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_command(facts)),
+        *_facts(describe_command(facts)),
         *_some("Sandbox:  ", [facts.sandbox]),
         f"Network:  {'yes' if facts.network or facts.hosts else 'no'}",
-        *(f"{label.capitalize() + ':':<9} {_one_line(value)}" for label, value in describe_lacks(facts)),
+        *_facts(describe_lacks(facts)),
         *([] if contained else [f"Digest:   {pending.digest}"]),
         *_scope(pending),
         "",
@@ -84,6 +85,10 @@ def describe(pending: PendingCall) -> str:
     return "\n".join(lines)
 
 
+def _facts(facts: Iterable[Fact]) -> Iterator[str]:
+    return (f"{one.label.capitalize() + ':':<9} {_one_line(one.value)}" for one in facts)
+
+
 def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
     """Return the facts of `describe` for scripts, with unchanged text."""
     facts = pending.facts
@@ -99,13 +104,13 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "cwd": facts.cwd,
         "paths": list(facts.paths),
         "hosts": list(facts.hosts),
-        "effects": [{"label": label, "value": value} for label, value in describe_command(facts)],
+        "effects": [{"label": one.label, "value": one.value} for one in describe_command(facts)],
         "command": facts.command,
         "diff": facts.diff,
         "server": asdict(facts.server) if facts.server is not None else None,
         "sandbox": facts.sandbox,
         "network": facts.network or bool(facts.hosts),
-        "lacks": [value for _, value in describe_lacks(facts)],
+        "lacks": [one.value for one in describe_lacks(facts)],
         "said": pending.said,
         "denial": _denial_json(pending.denial) if pending.denial is not None else None,
     }

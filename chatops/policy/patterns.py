@@ -98,8 +98,8 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
 
 
 def rule_text(tool: str, pattern: ArgumentPattern) -> str:
-    """Return a rule for a dialog that shows the call: as `show_rule` does, but without a call's arguments as JSON."""
-    return f"{tool} with exactly these arguments" if isinstance(pattern, ExactArguments) else show_rule(tool, pattern)
+    """Return a rule for a dialog that shows the call: as `show_rule` does, but without JSON."""
+    return f"exactly this call of {tool}" if isinstance(pattern, ExactArguments) else show_rule(tool, pattern)
 
 
 def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:

@@ -5,6 +5,7 @@ They are derived from stored values alone, so they are correct before any proces
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Literal, NamedTuple
 
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import UnreadableError
@@ -33,6 +34,8 @@ from chatops.policy.effects import Danger, Warned, effects
 from chatops.policy.grant import Grant
 from chatops.policy.sandbox import widened
 from chatops.store.base import DecisionRow, SessionInfo, Store
+
+Weight = Literal["normal", "dim", "caution"]
 
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
@@ -121,8 +124,18 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
             return "cannot be inspected on this machine"
 
 
-def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
-    """Return what a shell command does, as labels and values: untrusted text. Empty for other calls.
+class Fact(NamedTuple):
+    """A labelled fact about a call, untrusted text, and how much weight it has."""
+
+    label: str
+    value: str
+    weight: Weight = "normal"
+    exact: bool = False
+    """True if each blank of the value counts."""
+
+
+def describe_command(facts: CallFacts) -> list[Fact]:
+    """Return what a shell command does. Empty for other calls.
 
     Each fact follows from the words of the command, so it is never all that can happen.
     """
@@ -130,26 +143,26 @@ def describe_command(facts: CallFacts) -> list[tuple[str, str]]:
         return []
     known = effects(facts.command)
     bound = [path for path, _, _ in (entry.rpartition(" ") for entry in facts.hashes)]
-    rows = [("runs", ", ".join(known.programs) if len(known.programs) > 1 else "")]
-    rows += [("writes", show_path(path)) for path in known.writes]
-    rows += [("contacts", host) for host in known.hosts]
-    rows += [("careful", warning) for warning in dict.fromkeys(map(_warning, known.warnings)) if warning]
-    rows += [("not clear", known.unclear and f"{known.unclear}: read the command itself")]
-    rows += [("bound to", show_path(_inside(path, facts.workspace))) for path in bound]
+    rows = [Fact("runs", ", ".join(known.programs) if len(known.programs) > 1 else "", "dim")]
+    rows += [Fact("writes", show_path(path)) for path in known.writes]
+    rows += [Fact("contacts", host, "caution", exact=True) for host in known.hosts]
+    rows += [Fact("careful", warning, "caution") for warning in dict.fromkeys(map(_warning, known.warnings))]
+    rows += [Fact("not clear", known.unclear and f"{known.unclear}: read the command itself", "caution")]
+    rows += [Fact("bound to", show_path(_inside(path, facts.workspace)), "dim") for path in bound]
     if known.loaders or known.unclear:
         programs = ", ".join(known.loaders) or "it"
         which, covered = ("other files", "the words and the files above") if bound else ("files", "the words")
-        rows += [("not bound", f"{which} that {programs} may load: an approval covers {covered} only")]
-    return [(label, value) for label, value in rows if value]
+        rows += [Fact("not bound", f"{which} that {programs} may load: an approval covers {covered} only", "dim")]
+    return [row for row in rows if row.value]
 
 
-def describe_lacks(facts: CallFacts) -> list[tuple[str, str]]:
-    """Return what a command will probably lack in its sandbox, as labels and values: untrusted text."""
+def describe_lacks(facts: CallFacts) -> list[Fact]:
+    """Return what a command will probably lack in its sandbox."""
     needs: dict[str, SandboxSpec] = {}
     for lack in facts.lacks:
         words = "it failed before, probably for lack of" if lack.seen else f"{lack.by} needs"
         needs[words] = widened(needs.get(words, NARROWEST), lack.needs)
-    return [("may fail", f"{words} {describe_extra(spec)}") for words, spec in needs.items()]
+    return [Fact("may fail", f"{words} {describe_extra(spec)}", "caution") for words, spec in needs.items()]
 
 
 def describe_extra(extra: SandboxSpec) -> str:
@@ -292,9 +305,9 @@ def _shown(text: str) -> str:
     return reveal(cut(text, most=_LONGEST), newlines=False)
 
 
-def describe_server(server: ServerFacts | None) -> Iterator[tuple[str, str]]:
-    """Yield what the user has to know of the MCP server that runs a call, labelled; untrusted text."""
+def describe_server(server: ServerFacts | None) -> Iterator[Fact]:
+    """Yield what the user has to know of the MCP server that runs a call."""
     if server is not None:
-        yield "server", f"{server.name} (MCP)"
-        yield ("at" if server.by_url else "started by"), server.origin
-        yield "its tool", server.tool
+        yield Fact("server", f"{server.name} (MCP)", exact=True)
+        yield Fact("at" if server.by_url else "started by", server.origin, exact=True)
+        yield Fact("its tool", server.tool, exact=True)

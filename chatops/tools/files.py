@@ -281,7 +281,7 @@ def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolConte
     diff = unified(old or "", content, name=name)
     if old is None:
         diff = f"[replaces binary content of {len(before or b''):,} bytes]\n{diff}"
-    return replace(facts, diff=diff, hashes=_hashes(path, before=before, after=after))
+    return replace(facts, diff=diff, creates=before is None, hashes=_hashes(path, before=before, after=after))
 
 
 def _nearest_existing(path: Path) -> Path:

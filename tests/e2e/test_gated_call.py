@@ -127,7 +127,7 @@ def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(insta
             assert installation.count == 0
             terminal.dialog()
             terminal.press("escape")
-            terminal.wait_for("1 approval pending – ctrl+g  (shell_exec)")
+            terminal.wait_for("1 approval pending – ctrl+g  (Shell)")
             assert TITLE not in terminal.text()
             assert terminal.screen()[-3].strip("│").split() == ["a"], terminal.text()
             assert installation.count == 0

@@ -197,6 +197,10 @@ def test_sent_back_the_model_goes_on_in_the_same_copy_with_another_list() -> Non
     turn.reply()
     (effect,) = [one for one in turn.step.effects if isinstance(one, InspectCall)]
     assert '"list":2' in effect.call.arguments.replace(" ", "")
+    turn.inspected(hashes=("changes 2",))
+    assert "list 2" in pending_calls(turn.state)[0].why and "use tabs" in pending_calls(turn.state)[0].why
+    (note,) = [m for m in turn.state.messages if isinstance(m, NoticeMessage)]
+    assert "you go on" in note.to_model and "you" not in note.text.split()
 
 
 @pytest.mark.parametrize("decision", [Approved(), Edited(arguments='{"turn": "other"}')])

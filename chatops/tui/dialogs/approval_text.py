@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Literal
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -32,6 +31,7 @@ from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
     UNKNOWN,
+    Fact,
     describe_command,
     describe_extra,
     describe_lacks,
@@ -51,8 +51,6 @@ from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
 _FOREIGN = "│ "
-ABSENT = "absent"
-"""Stands for the hash of a file that does not exist."""
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 
@@ -165,9 +163,8 @@ def _file(facts: CallFacts, change: DiffRows) -> Iterator[Row]:
     """Yield which file changes, and how many lines of it."""
     yield Row()
     path = next(iter(facts.paths), "")
-    new = any(entry.endswith(f" {ABSENT}") for entry in facts.hashes)
     name = f"{show_path(_inside(path, facts.workspace))}  " if path else ""
-    yield Row(text=f"{name}{'new file  ' if new else ''}{change.counts}", tone="heading")
+    yield Row(text=f"{name}{'new file  ' if facts.creates else ''}{change.counts}", tone="heading")
 
 
 def _labels(pending: PendingCall) -> Iterator[Row]:
@@ -176,8 +173,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         yield Row(label="started", text=describe_start(pending.interruption, now=time.time()))
         if ended := describe_processes(pending.interruption, facts):
             yield Row(label="processes", text=ended)
-    for label, text in describe_server(facts.server):
-        yield Row(label=label, text=line(text), exact=True)
+    yield from _rows(describe_server(facts.server))
     if facts.interpreter:
         yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True, weight="dim")
     if facts.cwd:
@@ -196,7 +192,7 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
     yield Row(label="network", text="yes" if reaches else "no", weight="normal" if reaches else "dim")
     if not pending.outcome_unknown:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
-        yield from _rows([*describe_lacks(facts), *([("+ adds", added)] if added else [])])
+        yield from _rows([*describe_lacks(facts), *([Fact("+ adds", added)] if added else [])])
     model = f" ({line(pending.model)})" if pending.model else ", without a model"
     yield Row(label="asked by", text=f"{line(pending.role)}{model}", weight="dim")
     if pending.why:
@@ -206,26 +202,19 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
         yield _grant(pending)
 
 
-_CAUTIONS = frozenset({"careful", "not clear", "may fail", "contacts"})
-_DIM = frozenset({"runs", "bound to", "not bound"})
-
-
-def _rows(facts: Iterable[tuple[str, str]]) -> Iterator[Row]:
+def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
     """Yield labelled values; a label that repeats stands once."""
     before = ""
-    for label, value in facts:
-        weight: Literal["normal", "dim", "caution"] = "normal"
-        if label in _CAUTIONS or label in _DIM:
-            weight = "caution" if label in _CAUTIONS else "dim"
-        shown = "" if label == before else label
-        yield Row(label=shown, text=line(value), exact=label == "contacts", weight=weight)
-        before = label
+    for one in facts:
+        shown = "" if one.label == before else one.label
+        yield Row(label=shown, text=line(one.value), exact=one.exact, weight=one.weight)
+        before = one.label
 
 
 def _grant(pending: PendingCall) -> Row:
     """Return what `s` would remember, and for how long. Exact arguments are shown elsewhere already."""
     pattern = exact_grant(pending)
-    text = f"{line(rule_text(pending.call.name, pattern))}  (this session, as {line(pending.role)})"
+    text = f"for this session, as {line(pending.role)}: {line(rule_text(pending.call.name, pattern))}"
     return Row(label="s allows", text=text, exact=not isinstance(pattern, ExactArguments), weight="dim")
 
 

@@ -5,10 +5,12 @@ decides.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 
+from chatops.domain.canonical import parsed
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, Event, PendingCall
@@ -269,7 +271,7 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=UNKNOWN, tone="caution")
         if pending.denial is not None:
             yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
-        if pending.reason is not AskReason.POLICY:
+        if pending.reason is not AskReason.POLICY or _list_number(pending) > 1:
             yield Row(text=line(pending.why), tone="caution")
         yield Row()
         for text in found.notes:
@@ -291,6 +293,7 @@ class ContainedScreen(GuardedDialog):
         if pending is None:
             return None
         asks = "Undo these changes?" if self._undoes else "Apply the changes of this turn?"
+        asks += f" List {number}" if (number := _list_number(pending)) > 1 else ""
         title = asks if pending.denial is None else "Not permitted now: these changes"
         return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
 
@@ -323,6 +326,13 @@ class ContainedScreen(GuardedDialog):
         if pending is not None and event.key == f"{pending.call.id} {pending.digest}" and not self.too_small:
             self._seen = True
         self.show_frame()
+
+
+def _list_number(pending: PendingCall) -> int:
+    """Return which list of its turn this is: 2 after the first one was sent back."""
+    given = parsed(pending.call.arguments)
+    number = given.get("list") if isinstance(given, Mapping) else None
+    return number if isinstance(number, int) else 1
 
 
 _FILE = "file"

@@ -26,6 +26,7 @@ from textual.strip import Strip
 
 from chatops.domain.charset import exact
 from chatops.domain.sanitize import reveal
+from chatops.runtime.descriptions import Weight
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
@@ -60,7 +61,7 @@ class Row:
     tone: RowTone = "plain"
     label: str = ""
     exact: bool = False
-    weight: Literal["normal", "dim", "caution"] = "normal"
+    weight: Weight = "normal"
     """Weight of a labelled value."""
     lead: str = " " * GUTTER
     """Stands before the first line of an exact row without a label."""

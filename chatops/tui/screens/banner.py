@@ -23,8 +23,13 @@ NOTHING: BannerText = ("", "quiet")
 
 def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
     """Return the text for pending calls while their dialog is closed."""
-    what = ", ".join(dict.fromkeys(one.call.name for one in pending))
-    return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)})", "waiting"
+    from chatops.domain.events import AskReason
+    from chatops.tui.transcript.card import verb
+
+    what = ", ".join(dict.fromkeys(verb(one.call.name, one.call.arguments) for one in pending))
+    again = any(one.reason is AskReason.CHANGED for one in pending)
+    changed = " It has changed since it was approved." if again else ""
+    return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)}){changed}", "waiting"
 
 
 def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:

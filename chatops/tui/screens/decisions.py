@@ -108,7 +108,7 @@ class DecisionDialogs:
         if snapshot.pending:
             from chatops.tui.transcript.card import verb
 
-            pending = {one.digest: f"Approve {verb(one.call.name)}?" for one in snapshot.pending}
+            pending = {one.digest: f"Approve {verb(one.call.name, one.call.arguments)}?" for one in snapshot.pending}
         if self._wanted is not None:
             pending[f"review {self._wanted}"] = "A step needs a review"
         if pending != self._announced:

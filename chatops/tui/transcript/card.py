@@ -101,12 +101,10 @@ def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> 
     return [_with_words(line, Text(words, theme.muted, end=""), width=width)]
 
 
-def _verb(card: ToolCardBlock) -> str:
-    return _UNDO if card.tool == CONTAINED_APPLY and is_undo(card.arguments) else verb(card.tool)
-
-
-def verb(tool: str) -> str:
+def verb(tool: str, arguments: str = "") -> str:
     """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
+    if tool == CONTAINED_APPLY and is_undo(arguments):
+        return _UNDO
     known = _VERBS.get(tool_name(tool))
     if known is not None:
         return known
@@ -116,7 +114,7 @@ def verb(tool: str) -> str:
 
 def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = _sign(card, theme)
-    tool = truncated(_verb(card), width=max(8, width // 3), ellipsis=theme.symbols.ellipsis)
+    tool = truncated(verb(card.tool, card.arguments), width=max(8, width // 3), ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     words, summary, counts = _words(card, theme.symbols.dot), _object(card), _counts(card, theme)
     used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)

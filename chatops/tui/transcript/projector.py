@@ -66,7 +66,7 @@ from chatops.domain.events import (
     WorkflowStarted,
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
-from chatops.domain.tools import ResultSource
+from chatops.domain.tools import CONTAINED_APPLY, ResultSource
 from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -319,6 +319,9 @@ class Projector:
                 card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])
             case ToolFinished() if event.facts.source is ResultSource.SURPLUS:
                 return self._surplus_call(event.id, event.parent_id)
+            case ToolFinished() if event.tool == CONTAINED_APPLY:
+                # The notice that follows tells the result, also after the session was opened again.
+                return self._remove(event.id)
             case ToolFinished():
                 done = finished_card(
                     event.id,
