@@ -27,7 +27,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage
 from chatops.domain.usage import Usage
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
-from chatops.engine.state import TurnState
+from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
@@ -189,13 +189,30 @@ def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> s
     payload = _fields(state)
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
+    del payload["rounds"]
     if grants is not None:
         phase = payload["phase"] = _fields(state.phase)
         for holder, name in ((payload, "grant"), (phase, "under"), (phase, "proposed_under")):
             if isinstance(grant := holder.get(name), Grant):
                 holder[name], encoded = _encoded_grant(grant)
                 grants[str(holder[name])] = encoded
-    return _dumps(payload)
+    # Each step of a turn has the records of all its rounds so far.
+    return f'{_dumps(payload)[:-1]},"rounds":[{_encoded_rounds(state.rounds)}]}}'
+
+
+def _encoded_rounds(rounds: tuple[RoundRecord, ...]) -> str:
+    """Return the records as JSON, without encoding again those that the last call had too."""
+    global _last_rounds
+    known, encoded = _last_rounds
+    if rounds[: len(known)] != known:
+        known, encoded = (), ""
+    if new := rounds[len(known) :]:
+        encoded = ",".join((*((encoded,) if known else ()), *map(_dumps, new)))
+        _last_rounds = (rounds, encoded)
+    return encoded
+
+
+_last_rounds: tuple[tuple[RoundRecord, ...], str] = ((), "")
 
 
 def _encoded_grant(grant: Grant) -> tuple[str, str]:

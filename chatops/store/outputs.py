@@ -59,12 +59,12 @@ class Outputs:
 
     def forget(self, call_id: CallId) -> None:
         """Delete the output of a call that has its result."""
-        self._remove(self._folder.glob(f"{_named(call_id)}.*"))
+        self._remove(self._beginning_with(f"{_named(call_id)}."))
 
     def forget_others(self, session_id: SessionId, keep: Iterable[tuple[CallId, int]]) -> None:
         """Delete all outputs of a session except those of the attempts in `keep`, which are still open."""
         kept = {self._file(call_id, attempt) for call_id, attempt in keep}
-        self._remove(file for file in self._folder.glob(f"{_prefix(session_id)}-*") if file not in kept)
+        self._remove(file for file in self._beginning_with(f"{_prefix(session_id)}-") if file not in kept)
 
     def _keep(self, call_id: CallId, attempt: int, text: str) -> None:
         if not text:
@@ -80,8 +80,14 @@ class Outputs:
     def _file(self, call_id: CallId, attempt: int) -> Path:
         return self._folder / f"{_named(call_id)}.{attempt}"
 
+    def _beginning_with(self, prefix: str) -> list[Path]:
+        # Most calls have no output, and glob would compile a pattern for each.
+        with suppress(OSError):
+            return [self._folder / name for name in os.listdir(self._folder) if name.startswith(prefix)]
+        return []
+
     def _remove(self, files: Iterable[Path]) -> None:
-        for file in list(files):
+        for file in files:
             with suppress(OSError):
                 file.unlink()
 

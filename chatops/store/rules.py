@@ -53,7 +53,7 @@ def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holde
     that was wrong, and does not count.
     """
     if _can_be_seen(lease.holder, me):
-        return alive(lease.holder)
+        return lease.holder == me or alive(lease.holder)
     return 0 < lease.expires_at - now <= _A_DAY
 
 

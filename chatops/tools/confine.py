@@ -120,9 +120,8 @@ def refused(path: Path, *, context: ToolContext, write: bool) -> str:
     shown = visible(str(path), limit=300)
     if not path.is_relative_to(context.workspace):
         return f"{shown} is outside the workspace {visible(str(context.workspace), limit=300)}."
-    for protected in protected_paths(context):
-        if path.is_relative_to(protected):
-            return f"{shown} is a protected path."
+    if not {path, *path.parents}.isdisjoint(protected_paths(context)):
+        return f"{shown} is a protected path."
     folded = [fold(part) for part in path.relative_to(context.workspace).parts]
     if is_secret(folded):
         return f"{shown} is a protected path: files of this name hold credentials."

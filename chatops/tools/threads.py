@@ -1,18 +1,46 @@
 """Run functions in daemon threads, which neither other calls nor the exit of the program wait for.
 
 asyncio's default threads are few and shared, and the program waits for them at exit. One function that never returns
-would block other calls and then the exit. Here each call has its own thread, which ends with the program.
+would block other calls and then the exit. Here no call waits for another one, and threads end with the program. A few
+threads are kept for later calls, because starting one takes several times as long as waking one.
 """
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_KEPT = 4
+"""Most threads that wait for a call."""
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+"""The queue of each thread that waits for a call."""
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Call `work`, which does not raise, in a daemon thread that does nothing else."""
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="daemon", daemon=True).start()
+    jobs.put(work)
+
+
+def _serve(jobs: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        jobs.get()()
+        if len(_idle) >= _KEPT:
+            return
+        _idle.append(jobs)
 
 
 class EscapedError(Exception):
@@ -20,7 +48,7 @@ class EscapedError(Exception):
 
 
 class DaemonThreadExecutor(ThreadPoolExecutor):
-    """An event loop's default executor with one daemon thread per call.
+    """An event loop's default executor with daemon threads; no call waits for another one.
 
     The program does not wait for these threads at exit: a name lookup can take half a minute.
     """
@@ -39,7 +67,7 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=work, name="daemon", daemon=True).start()
+        _in_a_thread(work)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -78,7 +106,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
             # The loop is closed, so nothing waits for the result.
             return
 
-    threading.Thread(target=work, name=getattr(function, "__name__", "tool"), daemon=True).start()
+    _in_a_thread(work)
     return await settled
 
 

@@ -4,11 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from chatops.tools.threads import DaemonThreadExecutor, EscapedError
+from chatops.tools.threads import DaemonThreadExecutor, EscapedError, in_thread
 from tests.support.waiting import PATIENCE
 
 HANGS = """
@@ -50,3 +51,13 @@ async def test_results_and_errors_come_back() -> None:
         await asyncio.to_thread(divmod, 1, 0)
     with pytest.raises(EscapedError, match="SystemExit: 3"):
         await asyncio.to_thread(sys.exit, 3)
+
+
+async def test_calls_that_hang_hold_no_other_call() -> None:
+    go_on = threading.Event()
+    for _ in range(2):
+        hanging = [asyncio.ensure_future(in_thread(go_on.wait)) for _ in range(8)]
+        assert await in_thread(pow, 2, 3) == 8
+        go_on.set()
+        await asyncio.gather(*hanging)
+        go_on.clear()
