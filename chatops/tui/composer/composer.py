@@ -56,18 +56,12 @@ class Composer(TextField):
     """A text area that sends on Enter."""
 
     class Submitted(Message):
-        """Posted when the user sends `text`, with pastes in full."""
+        """Posted when the user sends `text`, with pastes in full. `correcting`: interrupt the turn with it (ctrl+s)."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, *, correcting: bool) -> None:
             super().__init__()
             self.text = text
-
-    class Corrected(Message):
-        """Posted on ctrl+s: interrupt the turn and go on with `text`."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+            self.correcting = correcting
 
     class Stop(Message):
         """Posted on Esc: stop the answer."""
@@ -280,7 +274,7 @@ class Composer(TextField):
             text = self.take_text()
             self.sent_in_view = text if in_view else ""
             self.typed_at = None
-            self.post_message(self.Corrected(text) if correcting else self.Submitted(text))
+            self.post_message(self.Submitted(text, correcting=correcting))
 
     def _browse(self, by: int) -> None:
         if self._at == len(self._history):

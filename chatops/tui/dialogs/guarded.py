@@ -19,12 +19,12 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
-from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import KeyGroup, wrapped_legend
+from chatops.tui.notice import show_notice
 from chatops.tui.textual_internals import toast_rows
 
 GRACE_S = 0.5
@@ -452,7 +452,7 @@ class GuardedDialog(Modal[None]):
         if self.can_draw:
             self.show_note(text)
         else:
-            self.app.notify(sanitize(text), markup=False, timeout=6)
+            show_notice(self.app, text)
 
     def finish(self) -> None:
         """Close the dialog and any question on top of it, which has lost its subject."""

@@ -19,6 +19,7 @@ from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyGroup
+from chatops.tui.notice import show_notice
 from chatops.tui.workflow.text import attempts_text, readable
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class ReviewScreen(GuardedDialog):
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
         except AlreadyDecidedError as error:
             # The run has continued and the dialog may close: show the error outside it.
-            self.app.notify(sanitize(str(error)), markup=False, timeout=6)
+            show_notice(self.app, str(error))
             self.follow()
             return
         except ChatopsError as error:

@@ -14,6 +14,7 @@ from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
 from chatops.tui.keys import KeyGroup
+from chatops.tui.notice import show_notice
 
 StoreAnswer = Callable[[bool], Awaitable[Sequence[str]]]
 """Stores the answer, True for trust. Returns sentences about what has changed since it was shown."""
@@ -101,7 +102,7 @@ class TrustScreen(GuardedDialog):
             return
         self.answered = True
         said = "Trusted. It counts from the next message on." if trusted else "Ignored until it changes. /trust asks."
-        self.app.notify(sanitize(" ".join([*changed, said])), markup=False, timeout=6)
+        show_notice(self.app, " ".join([*changed, said]))
         self.finish()
 
     def frame(self) -> DialogFrame:

@@ -19,15 +19,14 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.sanitize import sanitize
 from chatops.tui.clipboard import copy
-from chatops.tui.commands.dispatch import is_command
 from chatops.tui.commands.replies import Choose, Context, Replies, ScreenAction, ShowStep, sentence
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
-from chatops.tui.screens.commands import NOTICE_S, CommandPresenter
+from chatops.tui.notice import show_notice
+from chatops.tui.screens.commands import CommandPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
@@ -59,10 +58,6 @@ FIRST_KEYS_S = 0.1
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
 WARM_UP_S = 0.5
 """Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
-HELD_S = 0.03
-"""Seconds after sending a message until the next frame at the latest."""
-SHOWN_S = 0.2
-"""Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 
 
 class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
@@ -70,9 +65,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     AUTO_FOCUS = "Composer"
     BINDINGS: ClassVar = [
-        Binding("ctrl+r", "roles", "role", id="role"),
+        Binding("ctrl+r", "command('/role')", "role", id="role"),
         Binding("shift+tab", "next_role", "next role", id="next-role", priority=True),
-        Binding("alt+r", "history", "texts sent before", id="history", priority=True),
+        Binding("alt+r", "command('/history')", "texts sent before", id="history", priority=True),
         Binding("ctrl+f", "find", "find in this session", id="find", priority=True),
         Binding("ctrl+g", "pending", "pending approvals", id="pending"),
         Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
@@ -89,7 +84,13 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self.composer = Composer(clock=clock, id="composer")
         """The message field."""
         self._drawing = TranscriptPresenter(self)
-        self._sending = SendingPresenter(self.composer, keep_unsent=keep_unsent)
+        self._sending = SendingPresenter(
+            self,
+            self.composer,
+            drawing=self._drawing,
+            run_command=lambda text: self._commands.run(text),
+            keep_unsent=keep_unsent,
+        )
         self._dialogs = DecisionDialogs(self, self.composer)
         self._finding = FindPresenter(self, self.composer, self._drawing)
         self._switcher = SessionSwitcher(
@@ -108,7 +109,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             context=lambda: self.context,
             shown=lambda: self._shown,
             start=lambda work: self._start(work, group="picked"),
-            submit=self._submit,
             show_session=self.change_session,
             find=self._finding.open,
             actions={
@@ -230,7 +230,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             self.show_notice(notice)
         if self._sending.outbox.texts:
-            self._start(partial(self._sending.outbox.submit_all, self._submit), group="submit")
+            self._start(partial(self._sending.outbox.submit_all, self._sending.work), group="submit")
             # The request of a message that waits comes first.
             self.set_timer(WARM_UP_S, self._drawing.warm_up)
         else:
@@ -246,7 +246,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self.query_one(Banner).show(sentence(error), tone="error")
         self.query_one(StatusLine).say("no session, ctrl+q quits")
         self._sending.return_all()
-        self._list_sent()
+        self._sending.list_sent()
 
     # Switching sessions
 
@@ -316,7 +316,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             return
         snapshot = shown.session.snapshot()
         retry = self._status.update(shown, dialog=self._dialogs.any_open)
-        self._list_sent()
+        self._sending.list_sent()
         self._drawing.draw_state(snapshot, retry=retry)
         if shown.any_run is not None:
             shown.any_run.update()
@@ -330,68 +330,17 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self.composer.set_text(message.text)
         self.composer.focus()
 
-    def _list_sent(self) -> None:
-        if self.is_attached:
-            self._sending.list_in(self.query_one(QueuedMessages))
-
     # Sending
 
     @on(Composer.Submitted)
     def submitted(self, message: Composer.Submitted) -> None:
-        """Submit a message or a slash command. Before a session is open, keep it until then."""
+        """Send a message, or run a slash command. Before a session is open, keep it until then."""
         message.stop()
         if self._failed:
             self.show_notice("No session is open, so nothing was sent. ctrl+q quits.")
             self._sending.give_back(message.text)
-        elif self._sending.accepts():
-            self._start(self._submit(message.text), group="submit")
-        else:
-            self._sending.outbox.add(message.text)
-            self.set_timer(SHOWN_S, self._list_sent)
-
-    def _submit(self, text: str) -> Callable[[], Awaitable[None]]:
-        """Add a text to the history and return what sends it or runs it."""
-        self.composer.add_history(text)
-        if not is_command(text):
-            return partial(self._send, text)
-        self.context.host.remember(text)
-        return partial(self._commands.run, text)
-
-    @on(Composer.Corrected)
-    def corrected(self, message: Composer.Corrected) -> None:
-        """Interrupt the turn and go on with what is typed (ctrl+s). Without a turn, or for a command, just send it."""
-        message.stop()
-        if self._sending.accepts() and not is_command(message.text):
-            self.composer.add_history(message.text)
-            self._start(partial(self._send, message.text, correcting=True), group="submit")
-        else:
-            self.submitted(Composer.Submitted(message.text))
-
-    async def _send(self, text: str, *, correcting: bool = False) -> None:
-        # The request comes before the next frame, unless storing the message takes longer than a user would notice.
-        frames = contextlib.ExitStack()
-        frames.enter_context(self.app.batch_update())
-        frames.callback(self.check_idle)
-        frames.enter_context(self._drawing.hold())
-
-        def overdue() -> None:
-            frames.close()
-            self.set_timer(SHOWN_S - HELD_S, self._list_sent)
-
-        # Not a timer of Textual, which is a task that would run before the request.
-        timer = asyncio.get_running_loop().call_later(HELD_S, overdue)
-        try:
-            await self._sending.send(text, correcting=correcting)
-            # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
-            await asyncio.sleep(HELD_S / 4)
-        except ChatopsError as error:
-            self.show_notice(sentence(error))
-        finally:
-            timer.cancel()
-            # A user who sends a message wants to see the reply.
-            self._drawing.follow_end()
-            frames.close()
-            self.context.host.remember(text)
+        elif (work := self._sending.submit(message.text, correcting=message.correcting)) is not None:
+            self._start(work, group="submit")
 
     @on(Composer.TakeBack)
     def take_back(self, message: Composer.TakeBack) -> None:
@@ -407,7 +356,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self._start(self._sending.remove_marked, group="take back")
         else:
             self._sending.mark(-1 if message.key == "shift+down" else 1)
-            self._list_sent()
 
     @on(Composer.ResumeQueue)
     def resume_queue(self, message: Composer.ResumeQueue) -> None:
@@ -447,8 +395,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     # What is shown over the screen
 
     def show_notice(self, text: str) -> None:
-        """Show a notice for `NOTICE_S` seconds."""
-        self.app.notify(sanitize(text), markup=False, timeout=NOTICE_S)
+        """Show any text as a notice."""
+        show_notice(self.app, text)
 
     def show_notices(self, notices: Sequence[Notification]) -> None:
         """Show the notices above the message field, where they cover nothing."""
@@ -461,10 +409,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
         self._commands.show_text("Help", help_text(first=first))
 
-    def action_roles(self) -> None:
-        """Choose a role (ctrl+r)."""
+    def action_command(self, text: str) -> None:
+        """Run a slash command by its key, as `/role` (ctrl+r) and `/history` (alt+r)."""
         if self.opened and self.is_active:
-            self._start(partial(self._commands.run, "/role"), group="picker", exclusive=True)
+            self._start(partial(self._commands.run, text), group="picker", exclusive=True)
 
     def action_next_role(self) -> None:
         """Switch to the next favourite role (shift+Tab)."""
@@ -474,11 +422,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         from chatops.tui.commands.handlers import next_role
 
         await self._commands.perform(await next_role(self.context))
-
-    def action_history(self) -> None:
-        """Choose among the texts that were sent before (alt+r)."""
-        if self.opened and self.is_active:
-            self._start(partial(self._commands.run, "/history"), group="picker", exclusive=True)
 
     async def open_sessions(self) -> None:
         """Let the user choose a session."""

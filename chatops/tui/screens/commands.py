@@ -8,7 +8,6 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef
-from chatops.domain.sanitize import sanitize
 from chatops.tui.clipboard import copy
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.replies import (
@@ -31,6 +30,7 @@ from chatops.tui.commands.replies import (
     Write,
     sentence,
 )
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.themes import Themes
@@ -38,8 +38,6 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-NOTICE_S = 6
-"""Seconds that a notice is shown."""
 Work = Callable[[], Awaitable[None]]
 
 
@@ -55,7 +53,6 @@ class CommandPresenter:
         context: Callable[[], Context],
         shown: Callable[[], Shown | None],
         start: Callable[[Work], None],
-        submit: Callable[[str], Work],
         show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
         find: Callable[[str, str], Awaitable[None]],
         actions: Mapping[ScreenAction, Callable[[], None]],
@@ -63,8 +60,7 @@ class CommandPresenter:
         """Create the presenter.
 
         `find` shows a text in the transcript, first in the message that contains another one. `start` runs work in the
-        background, and a ChatopsError becomes a notice. `submit` returns what sends a message.
-        `actions` holds a function for each action except `GIVE_BACK`.
+        background, and a ChatopsError becomes a notice. `actions` holds a function for each action except `GIVE_BACK`.
         """
         self._screen = screen
         self._themes = themes
@@ -72,7 +68,6 @@ class CommandPresenter:
         self._context = context
         self._shown = shown
         self._start = start
-        self._submit = submit
         self._show_session = show_session
         self._find = find
         self._actions = actions
@@ -108,7 +103,7 @@ class CommandPresenter:
             case Write():
                 self._sending.write(reply.text)
             case Send():
-                await self._submit(reply.text)()
+                await self._sending.work(reply.text)()
             case Then():
                 await self.perform(await reply.handler(self._context(), reply.argument))
             case Choose() | EditText():
@@ -184,4 +179,4 @@ class CommandPresenter:
             self.show_text(*shown.any_run.step_text(index))
 
     def _notify(self, text: str) -> None:
-        self._screen.app.notify(sanitize(text), markup=False, timeout=NOTICE_S)
+        show_notice(self._screen.app, text)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.tui.composer.composer import Composer
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
 from chatops.tui.screens.shown import Shown
 
@@ -165,9 +166,7 @@ class DecisionDialogs:
 
         def closed(_: None) -> None:
             if question.is_answerable and not dialog.answered:
-                self._screen.app.notify(
-                    "Not decided: what you do not trust is ignored. /trust asks.", markup=False, timeout=6
-                )
+                show_notice(self._screen.app, "Not decided: what you do not trust is ignored. /trust asks.")
             self._screen.post_message(Changed())
 
         self.trust_question = None

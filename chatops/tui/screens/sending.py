@@ -2,11 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.tui.commands.dispatch import is_command
+from chatops.tui.commands.replies import sentence
 from chatops.tui.composer.composer import Composer
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.drafts import Drafts, append_to_draft
+from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.screens.outbox import Outbox
 from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import QueuedMessages
 
@@ -15,63 +24,31 @@ if TYPE_CHECKING:
     from chatops.runtime.session import Session
     from chatops.runtime.view import Snapshot
 
-_STORED = "Stored. Sent as soon as the session is open:"
+HELD_S = 0.03
+"""Seconds after sending a message until the next frame at the latest."""
+SHOWN_S = 0.2
+"""Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 _MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:"
 _CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
-_NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
-
-
-class Outbox:
-    """Messages to send once a session is open, oldest first."""
-
-    def __init__(self, keep_unsent: Callable[[Sequence[str]], bool]) -> None:
-        """Create an empty outbox.
-
-        `keep_unsent` stores its messages, replacing those it stored before. It returns False if that is not possible.
-        """
-        self._keep_unsent = keep_unsent
-        self._stored = False
-        self.texts: list[str] = []
-        """All messages, including the one that is being submitted."""
-        self.submitting = False
-        """True while messages are submitted. One sent meanwhile has to wait for its turn."""
-        self.used = asyncio.Event()
-        """Set with the first message."""
-
-    @property
-    def queued(self) -> list[str]:
-        """The messages that are not being submitted yet."""
-        return self.texts[1:] if self.submitting else self.texts
-
-    @property
-    def heading(self) -> str:
-        """Heading for the list of messages; empty if there are none."""
-        return (_STORED if self._stored else _NOT_STORED) if self.texts else ""
-
-    def add(self, text: str) -> None:
-        """Add a message and store all of them."""
-        self.texts.append(text)
-        self._stored = self._keep_unsent(self.texts)
-        self.used.set()
-
-    async def submit_all(self, submit: Callable[[str], Callable[[], Awaitable[None]]]) -> None:
-        """Submit one message after the other. Messages added meanwhile come last."""
-        self.submitting = True
-        try:
-            while self.texts:
-                await submit(self.texts[0])()
-                self.texts.pop(0)
-                self._keep_unsent(self.texts)
-        finally:
-            self.submitting = False
 
 
 class SendingPresenter:
     """Sends what was typed, and lists what is not in the transcript yet."""
 
-    def __init__(self, composer: Composer, *, keep_unsent: Callable[[Sequence[str]], bool]) -> None:
-        """Create the presenter. For `keep_unsent` see `Outbox`."""
+    def __init__(
+        self,
+        screen: Screen[Any],
+        composer: Composer,
+        *,
+        drawing: TranscriptPresenter,
+        run_command: Callable[[str], Awaitable[None]],
+        keep_unsent: Callable[[Sequence[str]], bool],
+    ) -> None:
+        """Create the presenter. `run_command` runs a slash command. For `keep_unsent` see `Outbox`."""
+        self._screen = screen
         self._composer = composer
+        self._drawing = drawing
+        self._run_command = run_command
         self._shown: Shown | None = None
         self._marked = -1
         """The queued message that Delete removes, by the number of newer ones; -1: none."""
@@ -92,14 +69,57 @@ class SendingPresenter:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         return "\n\n".join(text for text in (*self.outbox.texts, self._composer.full_text) if text)
 
-    def accepts(self) -> bool:
-        """Return True if a message can be submitted now. Otherwise it belongs into the outbox."""
-        return self._shown is not None and not self.outbox.submitting
+    def submit(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]] | None:
+        """Return what sends a message or runs a slash command. Before a session is open, keep it and return None.
 
-    async def send(self, text: str, *, correcting: bool = False) -> None:
+        `correcting`: interrupt the turn, which goes on with the message.
+        """
+        if self._shown is not None and not self.outbox.submitting:
+            return self.work(text, correcting=correcting)
+        self.outbox.add(text)
+        self._screen.set_timer(SHOWN_S, self.list_sent)
+        return None
+
+    def work(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]]:
+        """Add a text to the history and return what sends it or runs it."""
+        assert self._shown is not None
+        self._composer.add_history(text)
+        if not is_command(text):
+            return partial(self._send_between_frames, text, correcting=correcting)
+        self._shown.host.remember(text)
+        return partial(self._run_command, text)
+
+    async def _send_between_frames(self, text: str, *, correcting: bool) -> None:
+        # The request comes before the next frame, unless storing the message takes longer than a user would notice.
+        frames = ExitStack()
+        frames.enter_context(self._screen.app.batch_update())
+        frames.callback(self._screen.check_idle)
+        frames.enter_context(self._drawing.hold())
+
+        def overdue() -> None:
+            frames.close()
+            self._screen.set_timer(SHOWN_S - HELD_S, self.list_sent)
+
+        # Not a timer of Textual, which is a task that would run before the request.
+        timer = asyncio.get_running_loop().call_later(HELD_S, overdue)
+        try:
+            await self._send(text, correcting=correcting)
+            # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
+            await asyncio.sleep(HELD_S / 4)
+        except ChatopsError as error:
+            show_notice(self._screen.app, sentence(error))
+        finally:
+            timer.cancel()
+            # A user who sends a message wants to see the reply.
+            self._drawing.follow_end()
+            frames.close()
+            if self._shown is not None:
+                self._shown.host.remember(text)
+
+    async def _send(self, text: str, *, correcting: bool) -> None:
         """Send a message, or run a command of the user (``!``, or ``!!`` so that no model gets it).
 
-        It is part of the draft until the session stores it. `correcting`: interrupt the turn, which goes on with it.
+        It is part of the draft until the session stores it.
 
         Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
         session if another one is shown now.
@@ -174,6 +194,7 @@ class SendingPresenter:
         """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
         queued = self._shown.session.snapshot().queued if self._shown is not None else ()
         self._marked = max(-1, min(len(queued) - 1, self._marked + by))
+        self.list_sent()
 
     def unmark(self) -> None:
         """Mark no queued message any more."""
@@ -204,8 +225,10 @@ class SendingPresenter:
         if shown is not None and shown.session.snapshot().queued and not shown.follows:
             await shown.session.owned("The queue was not sent").resume_queue()
 
-    def list_in(self, sent: QueuedMessages) -> None:
+    def list_sent(self) -> None:
         """Show the messages that are not in the transcript yet."""
+        if not self._screen.is_attached:
+            return
         queued: tuple[str, ...] = ()
         heading, shown = self.outbox.heading, self._shown
         if shown is not None:
@@ -219,6 +242,7 @@ class SendingPresenter:
             self._marked = -1
         marked = len(queued) - 1 - self._marked if 0 <= self._marked < len(queued) else -1
         heading = _MARKED if marked >= 0 else heading
+        sent = self._screen.query_one(QueuedMessages)
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.replies import sentence
 from chatops.tui.composer.composer import Composer
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.messages import Changed
@@ -126,7 +126,7 @@ class SessionSwitcher:
             return False
         if not self._replacing_lost:
             self._replacing_lost = True
-            self._screen.app.notify(sanitize(sentence(lost)), markup=False, timeout=6)
+            show_notice(self._screen.app, sentence(lost))
             self._start(partial(self._follow_again, shown))
         return True
 

@@ -1,0 +1,15 @@
+"""Notices that pass by."""
+
+from typing import Any
+
+from textual.app import App
+
+from chatops.domain.sanitize import sanitize
+
+NOTICE_S = 6
+"""Seconds that a notice is shown."""
+
+
+def show_notice(app: App[Any], text: str) -> None:
+    """Show any text for `NOTICE_S` seconds."""
+    app.notify(sanitize(text), markup=False, timeout=NOTICE_S)
