@@ -167,7 +167,7 @@ def _parting_words(screen: ChatopsApp) -> int:
     if failure is not None:
         sys.stderr.write(sanitize(f"chatops: {failure}\n{failure.advice}".strip() + "\n"))
         return USAGE if isinstance(failure, ConfigError) else 1
-    session = screen.chat.session_id
+    session = screen.chat.session.session_id if screen.chat.opened else ""
     if session:
         # The terminal may be gone.
         with contextlib.suppress(OSError):

@@ -29,6 +29,7 @@ from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.keymap import Keymap, use
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
 from chatops.tui.status.attention import Attention
@@ -181,14 +182,14 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 self.post_message(event)
 
     async def _open(self) -> None:
-        await self._chat.prepare(at_once=self.is_headless)
+        await self._chat.opening.prepare(at_once=self.is_headless)
         try:
             opened = await self._opener()
         except ChatopsError as error:
             self.failure = error
-            if self._chat.unsaved_text or self.is_headless:
+            if self._chat.sending.unsaved_text or self.is_headless:
                 # Keep the screen, because what was typed would be lost with it.
-                self._chat.failed_to_open(error)
+                self._chat.opening.fail(error)
             else:
                 self.exit()
             return
@@ -197,9 +198,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         self._chat.show_first(opened)
         if self._traits.notice:
-            self._chat.show_notice(self._traits.notice)
+            show_notice(self, self._traits.notice)
         if self._settings_problem:
-            self._chat.show_notice(self._settings_problem)
+            show_notice(self, self._settings_problem)
         if opened.choose_session:
             await self._chat.open_sessions()
             await wait_until_mounted(self.screen)
@@ -213,12 +214,12 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
-        if again and not self._chat.unsaved_text:
-            self._chat.take_back_interrupt()
+        if again and not self._chat.sending.unsaved_text:
+            self._chat.sending.restore()
             await self.action_quit()
             return
         self._interrupted_at = now
-        done = await self._chat.interrupt()
+        done = await self._chat.sending.interrupt()
         self.notify(f"{done} ctrl+c again quits.".strip(), markup=False, timeout=TWICE_S)
         # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)

@@ -69,18 +69,12 @@ class Composer(TextField):
     class Retry(Message):
         """Posted on R with nothing typed."""
 
-    class TakeBack(Message):
-        """Posted on Up with nothing typed, while messages are queued."""
-
     class QueueKey(Message):
-        """Posted for a key that marks or removes a queued message, with nothing typed."""
+        """Posted for a key that changes or sends the queue, with nothing typed."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
-
-    class ResumeQueue(Message):
-        """Posted on Enter with nothing typed."""
 
     class Quit(Message):
         """Posted on ctrl+d with nothing typed."""
@@ -252,7 +246,7 @@ class Composer(TextField):
 
     def _up(self) -> None:
         if self.queue_offered and not self.text:
-            self.post_message(self.TakeBack())
+            self.post_message(self.QueueKey("up"))
         else:
             self.recall()
 
@@ -266,9 +260,9 @@ class Composer(TextField):
         self.send()
 
     def send(self, *, correcting: bool = False) -> None:
-        """Post what is typed and clear it. With nothing typed, post `ResumeQueue`."""
+        """Post what is typed and clear it. With nothing typed, send the queue."""
         if not self.text:
-            self.post_message(self.ResumeQueue())
+            self.post_message(self.QueueKey("enter"))
         elif self.text.strip():
             in_view = self.full_text == self.text and self.wrapped_document.height <= self.content_size.height
             text = self.take_text()

@@ -1,9 +1,10 @@
 """The line in which a text to find in the transcript is typed."""
 
+from collections.abc import Callable
+
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.widgets import Input, Static
 
 from chatops.tui.composer.text_fields import LineField
@@ -18,24 +19,18 @@ _TYPING = "Enter, then n N   Esc back"
 class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     """A field while the text is typed. After Enter the bar itself has the focus, and letters are keys."""
 
-    class Changed(Message):
-        """Posted when another text is to be found."""
+    def __init__(
+        self, text: str, *, changed: Callable[[str], None], pressed: Callable[[str, str], None], id: str
+    ) -> None:
+        """Create it with a text to find.
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Pressed(Message):
-        """Posted for a key: `n`, `N`, `up`, `down`, `pageup`, `pagedown`, `escape`, or a letter that has no meaning."""
-
-        def __init__(self, key: str, character: str = "") -> None:
-            super().__init__()
-            self.key = key
-            self.character = character
-
-    def __init__(self, text: str, *, id: str) -> None:
+        `changed` is called with another text to find. `pressed` is called with a key, `n`, `N`, `up`, `down`,
+        `pageup`, `pagedown` or `escape`, and an empty text; or with no key and a letter that has no meaning.
+        """
         super().__init__(id=id)
         self._text = text
+        self._changed = changed
+        self._pressed = pressed
 
     def compose(self) -> ComposeResult:
         """Yield label, field, count and keys."""
@@ -80,7 +75,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     def typed(self, event: Input.Changed) -> None:
         """Pass on what is typed."""
         event.stop()
-        self.post_message(self.Changed(event.value))
+        self._changed(event.value)
 
     @on(Input.Submitted)
     def entered(self, event: Input.Submitted) -> None:
@@ -93,11 +88,11 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         """Pass on the keys that move."""
         typed = event.character if event.is_printable and event.character else ""
         if event.key in _KEYS:
-            self.post_message(self.Pressed(event.key))
+            self._pressed(event.key, "")
         elif self.has_focus and event.key == "enter":
-            self.post_message(self.Pressed("n"))
+            self._pressed("n", "")
         elif self.has_focus and typed:
-            self.post_message(self.Pressed(typed if typed in "nN" else "", typed))
+            self._pressed(typed if typed in "nN" else "", typed)
         else:
             return
         event.stop()

@@ -5,8 +5,6 @@ sending, commands, status, dialogs, a workflow run, a followed session. Presente
 return values, post one of those in `messages`, or call a function that they were given.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -18,19 +16,20 @@ from textual.notifications import Notification
 from textual.screen import Screen
 from textual.widgets import Static
 
-from chatops.domain.errors import ChatopsError
-from chatops.tui.clipboard import copy
-from chatops.tui.commands.replies import Choose, Context, Replies, ScreenAction, ShowStep, sentence
+from chatops.tui.commands.replies import Context, ScreenAction
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
+from chatops.tui.screens.background import Background
 from chatops.tui.screens.commands import CommandPresenter
+from chatops.tui.screens.completing import CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
 from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
+from chatops.tui.screens.opening import OpeningPresenter
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.screens.status import StatusPresenter
@@ -46,18 +45,10 @@ from chatops.tui.themes import Themes
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-    from chatops.tui.commands.completion import Completer
-    from chatops.tui.composer.find_bar import FindBar
-    from chatops.tui.host import FirstSession, Host
-    from chatops.tui.screens.run import RunPresenter
+    from chatops.tui.host import FirstSession
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
-
-FIRST_KEYS_S = 0.1
-"""Seconds after the first paint before anything else is imported, so that first keys show at once."""
-WARM_UP_S = 0.5
-"""Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
 
 
 class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
@@ -83,8 +74,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._themes = themes
         self.composer = Composer(clock=clock, id="composer")
         """The message field."""
+        self._background = Background(self)
         self._drawing = TranscriptPresenter(self)
-        self._sending = SendingPresenter(
+        self.sending = SendingPresenter(
             self,
             self.composer,
             drawing=self._drawing,
@@ -97,33 +89,42 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             self,
             self.composer,
             drawing=self._drawing,
-            sending=self._sending,
+            sending=self.sending,
             dialogs=self._dialogs,
-            start=lambda work: self._start(work, group="run"),
+            background=self._background,
         )
-        self._status = StatusPresenter(self, self.composer, themes=themes, sending=self._sending)
+        self._status = StatusPresenter(self, self.composer, themes=themes, sending=self.sending)
         self._commands = CommandPresenter(
             self,
             themes=themes,
-            sending=self._sending,
+            sending=self.sending,
             context=lambda: self.context,
             shown=lambda: self._shown,
-            start=lambda work: self._start(work, group="picked"),
+            background=self._background,
             show_session=self.change_session,
             find=self._finding.open,
             actions={
                 ScreenAction.HELP: self.action_help,
                 ScreenAction.TAKE_OVER: self.action_take_over,
-                ScreenAction.DECIDE: self.open_pending,
+                ScreenAction.DECIDE: self._dialogs.open,
                 ScreenAction.STEPS: self.action_steps,
-                ScreenAction.TRUST: partial(self._start, self._ask_trust, group="trust", exclusive=True),
+                ScreenAction.TRUST: self._ask_trust,
                 ScreenAction.QUIT: self._quit,
             },
         )
-        self._completer: Completer | None = None
+        self.opening = OpeningPresenter(
+            self,
+            self.composer,
+            themes=themes,
+            drawing=self._drawing,
+            sending=self.sending,
+            dialogs=self._dialogs,
+            switcher=self._switcher,
+            status=self._status,
+            background=self._background,
+        )
+        self._completing = CompletionPresenter(self, self.composer, lambda: self.context)
         self._update_due = False
-        self._failed = False
-        """True if no session could be opened."""
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
         self.has_draft = False
@@ -175,78 +176,23 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
         Also available after the app has ended, unlike `context`.
         """
-        return Context(opened=self._opened).session
-
-    @property
-    def _opened(self) -> "tuple[SessionView, Host] | None":
-        return (self._shown.session, self._shown.host) if self._shown is not None else None
-
-    @property
-    def session_id(self) -> str:
-        """The id of the open session; empty if there is none, or none that is stored."""
-        return self._shown.session.session_id if self._shown is not None else ""
+        shown = self._shown
+        return Context(opened=(shown.session, shown.host) if shown is not None else None).session
 
     @property
     def context(self) -> Context:
         """The session and the host for a command."""
-        themes, theme, shown = self._themes.names, self._themes.choice, self._shown
-        if shown is None:
-            return Context(opened=None, themes=themes, theme=theme, preview_theme=self._themes.preview)
-        run, own = shown.any_run, shown.own_run
-        return Context(
-            opened=self._opened,
-            run=shown.run,
-            steps=run.step_names if run is not None else None,
-            settings_locked=own.settings_locked() if own is not None else "",
-            themes=themes,
-            theme=theme,
-            preview_theme=self._themes.preview,
-        )
-
-    @property
-    def unsaved_text(self) -> str:
-        """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
-        return self._sending.unsaved_text
+        return self._switcher.context(self._themes)
 
     # Opening the first session
 
-    async def prepare(self, *, at_once: bool) -> None:
-        """Mount the transcript. Wait `FIRST_KEYS_S` before that, unless `at_once` or a message is sent."""
-        if not at_once:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sending.outbox.used.wait(), FIRST_KEYS_S)
-        await self._drawing.mount()
-
     def show_first(self, opened: "FirstSession") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
-        self.composer.set_history(opened.host.history())
-        self._themes.name_roles(opened.host.role_colours())
-        self._drawing.restyle()
-        self._switcher.show(opened.session, opened.host)
-        self._sending.drafts.recall()
-        self._status.pending_elsewhere = opened.pending_elsewhere
-        self._dialogs.trust_question = opened.trust
+        self.opening.show(opened)
         self.update_now()
-        for notice in (*opened.notices, *opened.session.snapshot().notices):
-            self.show_notice(notice)
-        if self._sending.outbox.texts:
-            self._start(partial(self._sending.outbox.submit_all, self._sending.work), group="submit")
-            # The request of a message that waits comes first.
-            self.set_timer(WARM_UP_S, self._drawing.warm_up)
-        else:
-            self._drawing.warm_up()
+        self.opening.submit_sent(opened)
         if not opened.choose_session:
             self._show_pending_if_asked()
-        if not opened.session.snapshot().messages and not opened.choose_session:
-            self._start(partial(self._status.find_open_sessions, opened.host), group="first screen")
-
-    def failed_to_open(self, error: ChatopsError) -> None:
-        """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
-        self._failed = True
-        self.query_one(Banner).show(sentence(error), tone="error")
-        self.query_one(StatusLine).say("no session, ctrl+q quits")
-        self._sending.return_all()
-        self._sending.list_sent()
 
     # Switching sessions
 
@@ -262,19 +208,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     async def close(self) -> None:
         """Store the draft and close the session."""
         self.has_draft = self.opened and bool(self.composer.text)
-        self.unsent_text = "" if self.opened else self.unsaved_text
+        self.unsent_text = "" if self.opened else self.sending.unsaved_text
         await self._switcher.close()
 
     # Taking over a followed session
 
     def action_take_over(self) -> None:
         """Take over a session that is open elsewhere (F2). A second time, seize it."""
-        if self._shown is None:
-            return
-        if self._shown.follower is not None:
-            self._start(self._shown.follower.take_over, group="take over", exclusive=True)
-        else:
-            self.show_notice("This session is already open here.")
+        if self.opened:
+            self._background.start(self._switcher.take_over, group="take over", exclusive=True)
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
@@ -316,7 +258,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
             return
         snapshot = shown.session.snapshot()
         retry = self._status.update(shown, dialog=self._dialogs.any_open)
-        self._sending.list_sent()
+        self.sending.list_sent()
         self._drawing.draw_state(snapshot, retry=retry)
         if shown.any_run is not None:
             shown.any_run.update()
@@ -326,8 +268,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def take_tip(self, message: FirstScreen.TipChosen) -> None:
         """Offer a tip of the first screen as the message. Enter sends it."""
         message.stop()
-        if not self.composer.text:
-            self.composer.set_text(message.text)
+        self.sending.give_back(message.text)
         self.composer.focus()
 
     # Sending
@@ -336,32 +277,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def submitted(self, message: Composer.Submitted) -> None:
         """Send a message, or run a slash command. Before a session is open, keep it until then."""
         message.stop()
-        if self._failed:
-            self.show_notice("No session is open, so nothing was sent. ctrl+q quits.")
-            self._sending.give_back(message.text)
-        elif (work := self._sending.submit(message.text, correcting=message.correcting)) is not None:
-            self._start(work, group="submit")
-
-    @on(Composer.TakeBack)
-    def take_back(self, message: Composer.TakeBack) -> None:
-        """Take the newest queued message back into the composer (Up with nothing typed)."""
-        message.stop()
-        self._start(self._sending.take_back, group="take back")
+        if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
+            self._background.start(work, group="submit")
 
     @on(Composer.QueueKey)
     def queue_key(self, message: Composer.QueueKey) -> None:
-        """Mark a queued message (shift+Up, shift+Down), or remove the marked one (Delete)."""
+        """Take back, mark, remove or send queued messages."""
         message.stop()
-        if message.key == "delete":
-            self._start(self._sending.remove_marked, group="take back")
-        else:
-            self._sending.mark(-1 if message.key == "shift+down" else 1)
-
-    @on(Composer.ResumeQueue)
-    def resume_queue(self, message: Composer.ResumeQueue) -> None:
-        """Resume a queue that is on hold (Enter with nothing typed)."""
-        message.stop()
-        self._start(self._sending.resume_queue, group="submit")
+        self._background.start(partial(self.sending.press_queue_key, message.key), group="queue")
 
     @on(Composer.Retry)
     def retry(self, message: Composer.Retry) -> None:
@@ -374,29 +297,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def run_command(self, text: str) -> None:
         """Run a slash command chosen elsewhere, as in the palette."""
-        self._start(partial(self._commands.run, text), group="submit")
+        self._background.start(partial(self._commands.run, text), group="submit")
 
     def _quit(self) -> None:
         self.app.run_worker(self.app.action_quit(), group="quit")
 
-    def _start(self, work: Callable[[], Awaitable[None]], *, group: str, exclusive: bool = False) -> None:
-        """Run `work` in the background, then update the screen. A ChatopsError becomes a notice."""
-
-        async def guarded() -> None:
-            try:
-                await work()
-            except ChatopsError as error:
-                self.show_notice(sentence(error))
-            self.refresh_soon()
-
-        # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
-        self.run_worker(guarded, group=group, exclusive=exclusive)  # type: ignore[arg-type]
-
     # What is shown over the screen
-
-    def show_notice(self, text: str) -> None:
-        """Show any text as a notice."""
-        show_notice(self.app, text)
 
     def show_notices(self, notices: Sequence[Notification]) -> None:
         """Show the notices above the message field, where they cover nothing."""
@@ -412,16 +318,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def action_command(self, text: str) -> None:
         """Run a slash command by its key, as `/role` (ctrl+r) and `/history` (alt+r)."""
         if self.opened and self.is_active:
-            self._start(partial(self._commands.run, text), group="picker", exclusive=True)
+            self._background.start(partial(self._commands.run, text), group="picker", exclusive=True)
 
     def action_next_role(self) -> None:
         """Switch to the next favourite role (shift+Tab)."""
-        self._start(self._switch_to_next_role, group="picker", exclusive=True)
-
-    async def _switch_to_next_role(self) -> None:
-        from chatops.tui.commands.handlers import next_role
-
-        await self._commands.perform(await next_role(self.context))
+        self._background.start(self._commands.switch_to_next_role, group="picker", exclusive=True)
 
     async def open_sessions(self) -> None:
         """Let the user choose a session."""
@@ -429,35 +330,23 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
 
     def action_fold_panel(self) -> None:
         """Fold the run's panel to one line, or open it (ctrl+t)."""
-        if (run := self._any_run) is not None:
+        if self._shown is not None and (run := self._shown.any_run) is not None:
             run.toggle()
 
     def action_steps(self) -> None:
         """List the steps of the run and their outputs (ctrl+l)."""
-
-        async def chosen(context: Context, key: str) -> Replies:
-            return (ShowStep(int(key)),)
-
-        if (run := self._any_run) is not None and self.is_active:
-            self._commands.choose(Choose(run.step_picker(), chosen))
-
-    @property
-    def _any_run(self) -> "RunPresenter | None":
-        return self._shown.any_run if self._shown is not None else None
+        if self.is_active:
+            self._commands.choose_step()
 
     def action_pending(self) -> None:
         """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
         if not self.opened or self._switcher.changing:
             self._pending_asked = True
         else:
-            self._start(self._decide_next, group="sessions", exclusive=True)
-            if self._dialogs.has_pending:
-                self.open_pending()
-
-    async def _decide_next(self) -> None:
-        from chatops.tui.commands.handlers import decide_next
-
-        await self._commands.perform(await decide_next(self.context, here=self._dialogs.has_pending))
+            here = self._dialogs.has_pending
+            self._background.start(partial(self._commands.decide_next, here=here), group="sessions", exclusive=True)
+            if here:
+                self._dialogs.open()
 
     def _show_pending_if_asked(self) -> None:
         """Act on ctrl+g that was pressed while the session was being opened."""
@@ -465,18 +354,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         if asked:
             self.action_pending()
 
-    def open_pending(self) -> None:
-        """Open the dialog for what needs the user's decision. At most one dialog is open."""
-        if refused := self._dialogs.open():
-            self.show_notice(refused)
-
-    async def _ask_trust(self) -> None:
-        """Ask about what the workspace brings now."""
-        question = await self.context.host.trust_question()
-        if question.listed:
-            self._dialogs.ask_trust(question)
-        else:
-            self.show_notice("This folder brings nothing that needs your trust.")
+    def _ask_trust(self) -> None:
+        self._background.start(self._dialogs.ask_trust_again, group="trust", exclusive=True)
 
     # Stopping
 
@@ -485,25 +364,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
         message.stop()
         self.clear_selection()
-        self._sending.unmark()
+        self.sending.unmark()
         if self._finding.close():
             return
         if self._shown is not None and not await self._shown.session.cancel():
             self.update_now()
-
-    async def interrupt(self) -> str:
-        """Handle the first ctrl+c: stop a running turn, else move the text to the history. Return what was done."""
-        from chatops.domain.events import TurnStatus
-
-        self._sending.cleared_text = ""
-        session = self._shown.session if self._shown is not None else None
-        if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
-            return "Stopped."
-        return "The text is in the history (Up)." if self._sending.set_aside() else ""
-
-    def take_back_interrupt(self) -> None:
-        """Restore the text that the first ctrl+c cleared. The second one quits, so the text becomes a draft."""
-        self._sending.restore()
 
     @on(Composer.Quit)
     def leave_by_key(self, message: Composer.Quit) -> None:
@@ -524,17 +389,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def completing(self, message: Composer.CompletionRequested) -> None:
         """Offer, choose or close completions."""
         message.stop()
-        self._sending.drafts.changed()
+        self.sending.drafts.changed()
         if not message.key:
             self.clear_selection()
-        if self._completer is None:
-            if not message.key and not any(sign in self.composer.text for sign in "/@"):
-                return
-            # Import the matcher and the command table only when a sign that needs them is typed.
-            from chatops.tui.commands.completion import Completer
-
-            self._completer = Completer(self.composer, self.query_one(Completions), lambda: self.context)
-        self._completer.handle(message.key)
+        self._completing.handle(message.key)
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
         """Show how many blocks arrived below the view."""
@@ -544,10 +402,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Show the keys of the selected block. They also work in the message field."""
         self.composer.block_selected, self.composer.block_has_files = bool(message.block_id), message.has_files
         self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), has_files=message.has_files)
-
-    def on_transcript_copied(self, message: "Transcript.Copied") -> None:
-        """Copy the text of a block."""
-        copy(self.app, message.text)
 
     def on_transcript_files_wanted(self, message: "Transcript.FilesWanted") -> None:
         """Open the files of a block with another program."""
@@ -560,17 +414,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     def action_find(self) -> None:
         """Find a text in the transcript (ctrl+f)."""
         if self.opened:
-            self._start(self._finding.open, group="find bar", exclusive=True)
+            self._background.start(self._finding.open, group="find bar", exclusive=True)
         else:
-            self.show_notice("The session is still being opened. Try again in a moment.")
-
-    def on_find_bar_changed(self, message: "FindBar.Changed") -> None:
-        """Find what is typed."""
-        self._finding.changed(message.text)
-
-    def on_find_bar_pressed(self, message: "FindBar.Pressed") -> None:
-        """Move among the places found, or end the search."""
-        self._finding.pressed(message.key, message.character)
+            show_notice(self.app, "The session is still being opened. Try again in a moment.")
 
     @on(TranscriptHint.Clicked)
     def show_end(self) -> None:
@@ -581,11 +427,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         """Show the output of the clicked step."""
         message.stop()
         self._commands.show_step(message.step)
-
-    def on_workflow_panel_clicked(self, message: "WorkflowPanel.Clicked") -> None:
-        """Fold or open the panel after a click outside its steps."""
-        message.stop()
-        self.action_fold_panel()
 
     def on_key(self, event: events.Key) -> None:
         """Send a letter or Esc that no field took to the message field.

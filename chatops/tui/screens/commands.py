@@ -31,14 +31,13 @@ from chatops.tui.commands.replies import (
     sentence,
 )
 from chatops.tui.notice import show_notice
+from chatops.tui.screens.background import Background
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-
-Work = Callable[[], Awaitable[None]]
 
 
 class CommandPresenter:
@@ -52,7 +51,7 @@ class CommandPresenter:
         sending: SendingPresenter,
         context: Callable[[], Context],
         shown: Callable[[], Shown | None],
-        start: Callable[[Work], None],
+        background: Background,
         show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
         find: Callable[[str, str], Awaitable[None]],
         actions: Mapping[ScreenAction, Callable[[], None]],
@@ -67,7 +66,7 @@ class CommandPresenter:
         self._sending = sending
         self._context = context
         self._shown = shown
-        self._start = start
+        self._background = background
         self._show_session = show_session
         self._find = find
         self._actions = actions
@@ -76,6 +75,28 @@ class CommandPresenter:
         """Run a command. Its text goes back into the message field if nothing was done."""
         if not await self.perform(await run_command(self._context(), text)):
             self._sending.give_back(text)
+
+    async def switch_to_next_role(self) -> None:
+        """Switch to the next favourite role."""
+        from chatops.tui.commands.handlers import next_role
+
+        await self.perform(await next_role(self._context()))
+
+    async def decide_next(self, *, here: bool) -> None:
+        """Go to the session with something to decide next; see `decide_next` of the commands."""
+        from chatops.tui.commands.handlers import decide_next
+
+        await self.perform(await decide_next(self._context(), here=here))
+
+    def choose_step(self) -> None:
+        """Let the user choose a step of the session's run, and show its output."""
+
+        async def chosen(context: Context, key: str) -> Replies:
+            return (ShowStep(int(key)),)
+
+        shown = self._shown()
+        if shown is not None and shown.any_run is not None:
+            self.choose(Choose(shown.any_run.step_picker(), chosen))
 
     async def perform(self, replies: Replies) -> bool:
         """Carry out the replies of a command. Return False if nothing was done, or could be done."""
@@ -134,7 +155,7 @@ class CommandPresenter:
 
         def closed(key: str | None) -> None:
             if key is not None and key != reply.current:
-                self._start(partial(chosen, key))
+                self._background.start(partial(chosen, key), group="picked")
 
         self._screen.app.push_screen(reply.picker, closed)
 
@@ -164,7 +185,7 @@ class CommandPresenter:
             for file in files:
                 self._notify(await self._context().host.open_file(file))
 
-        self._start(opened)
+        self._background.start(opened, group="picked")
 
     def show_text(self, title: str, text: str) -> None:
         """Show a text to read."""

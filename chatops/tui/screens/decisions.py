@@ -120,20 +120,18 @@ class DecisionDialogs:
         self._settling = False
         self._screen.post_message(Changed())
 
-    def open(self) -> str:
-        """Open the dialog for what is pending, if anything is. Return why that is not possible, if so."""
-        if self._shown is None or not self._screen.is_active:
-            return ""
-        if not self.has_pending:
-            return ""
+    def open(self) -> None:
+        """Open the dialog for what is pending, if anything is. A notice tells why that is not possible."""
+        if self._shown is None or not self._screen.is_active or not self.has_pending:
+            return
         if self._run is not None and (blocked := self._run.blocked()):
-            return blocked
+            show_notice(self._screen.app, blocked)
+            return
         if self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
         else:
             self._open_approval(self._shown)
         self._screen.post_message(Changed())
-        return ""
 
     def _open_approval(self, shown: Shown) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
@@ -177,6 +175,15 @@ class DecisionDialogs:
             question, lambda trusted: host.answer_trust(question, trusted=trusted), self._composer
         )
         self._screen.app.push_screen(dialog, closed)
+
+    async def ask_trust_again(self) -> None:
+        """Ask about what the folder brings now."""
+        assert self._shown is not None
+        question = await self._shown.host.trust_question()
+        if question.listed:
+            self.ask_trust(question)
+        else:
+            show_notice(self._screen.app, "This folder brings nothing that needs your trust.")
 
     def feed(self, events: "Sequence[Event]") -> None:
         """Update an open dialog after events of the session."""

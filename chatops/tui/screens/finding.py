@@ -47,7 +47,7 @@ class FindPresenter:
         # Its keys are letters, which are typed into the field now.
         transcript.select_block("")
         if self._bar is None:
-            self._bar = FindBar(text, id="find")
+            self._bar = FindBar(text, changed=self._changed, pressed=self._pressed, id="find")
             await self._screen.mount(self._bar, before="#queued")
         self._bar.edit(text or None)
         if text:
@@ -65,14 +65,14 @@ class FindPresenter:
             self._drawing.transcript.show_places(None)
         return True
 
-    def changed(self, text: str) -> None:
+    def _changed(self, text: str) -> None:
         """Find another text."""
         # What is typed here is not meant for a dialog that opens in the same moment.
         self._composer.typed_at = self._composer.clock()
         if self._search is None or text != self._search.wanted:
             self._screen.run_worker(partial(self._find, text), group="find", exclusive=True)  # type: ignore[arg-type]
 
-    def pressed(self, key: str, character: str) -> None:
+    def _pressed(self, key: str, character: str) -> None:
         """Handle a key of the bar. A letter without a meaning starts a message."""
         self._composer.typed_at = self._composer.clock()
         match key:

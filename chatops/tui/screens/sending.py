@@ -54,6 +54,8 @@ class SendingPresenter:
         """The queued message that Delete removes, by the number of newer ones; -1: none."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
+        self.failed = False
+        """True if no session could be opened."""
         self.outbox = Outbox(keep_unsent)
         """The messages sent before a session was open."""
         self.drafts = Drafts(composer)
@@ -74,6 +76,10 @@ class SendingPresenter:
 
         `correcting`: interrupt the turn, which goes on with the message.
         """
+        if self.failed:
+            show_notice(self._screen.app, "No session is open, so nothing was sent. ctrl+q quits.")
+            self.give_back(text)
+            return None
         if self._shown is not None and not self.outbox.submitting:
             return self.work(text, correcting=correcting)
         self.outbox.add(text)
@@ -170,11 +176,30 @@ class SendingPresenter:
         if self.cleared_text and not self._composer.text:
             self._composer.set_text(self.cleared_text)
 
-    async def take_back(self) -> None:
-        """Take the newest queued message back into the message field. With none, recall the last message sent.
+    async def interrupt(self) -> str:
+        """Stop a running turn, else move the text to the history. Return what was done."""
+        from chatops.domain.events import TurnStatus
 
-        Raises ChatopsError if the queue could not be changed.
-        """
+        self.cleared_text = ""
+        session = self._shown.session if self._shown is not None else None
+        if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
+            return "Stopped."
+        return "The text is in the history (Up)." if self.set_aside() else ""
+
+    async def press_queue_key(self, key: str) -> None:
+        """Handle a key of the queue: up, shift+up, shift+down, delete or enter. Raises ChatopsError."""
+        match key:
+            case "up":
+                await self._take_back()
+            case "delete":
+                await self._remove_marked()
+            case "enter":
+                await self._resume_queue()
+            case _:
+                self._mark(-1 if key == "shift+down" else 1)
+
+    async def _take_back(self) -> None:
+        """Take the newest queued message back into the message field. With none, recall the last message sent."""
         taken = self._shown
         if taken is None or self.drafts.taking_back:
             return
@@ -190,7 +215,7 @@ class SendingPresenter:
         else:
             self._composer.recall()
 
-    def mark(self, by: int) -> None:
+    def _mark(self, by: int) -> None:
         """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
         queued = self._shown.session.snapshot().queued if self._shown is not None else ()
         self._marked = max(-1, min(len(queued) - 1, self._marked + by))
@@ -200,17 +225,14 @@ class SendingPresenter:
         """Mark no queued message any more."""
         self._marked = -1
 
-    async def remove_marked(self) -> None:
-        """Remove the marked message from the queue; its text stays in the history. Mark the newest if none is marked.
-
-        Raises ChatopsError if the queue could not be changed.
-        """
+    async def _remove_marked(self) -> None:
+        """Remove the marked message from the queue, not from the history. Mark the newest if none is marked."""
         shown = self._shown
         queued = shown.session.snapshot().queued if shown is not None else ()
         if shown is None or not queued:
             return
         if not 0 <= self._marked < len(queued):
-            self.mark(1)
+            self._mark(1)
             return
         text, later = queued[-1 - self._marked], self._marked
         session = shown.session.owned("The queue was not changed")
@@ -219,8 +241,8 @@ class SendingPresenter:
         if await session.actions.remove_queued(text, later=later):
             self._marked = min(later, len(queued) - 2)
 
-    async def resume_queue(self) -> None:
-        """Send a queue that is on hold. Raises ChatopsError if that fails."""
+    async def _resume_queue(self) -> None:
+        """Send a queue that is on hold."""
         shown = self._shown
         if shown is not None and shown.session.snapshot().queued and not shown.follows:
             await shown.session.owned("The queue was not sent").resume_queue()

@@ -1,29 +1,28 @@
 """Shows one session instead of another: drafts, presenters and subscriptions change with it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import sentence
+from chatops.tui.commands.replies import Context, sentence
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
+from chatops.tui.screens.background import Background
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.messages import Changed
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
+from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tui.host import Host
     from chatops.tui.screens.follower import FollowerPresenter
-
-Start = Callable[[Callable[[], Awaitable[None]]], None]
-"""Runs work in the background. A ChatopsError becomes a notice."""
 
 
 class SessionSwitcher:
@@ -37,19 +36,33 @@ class SessionSwitcher:
         drawing: TranscriptPresenter,
         sending: SendingPresenter,
         dialogs: DecisionDialogs,
-        start: Start,
+        background: Background,
     ) -> None:
         self._screen = screen
         self._composer = composer
         self._drawing = drawing
         self._sending = sending
         self._dialogs = dialogs
-        self._start = start
+        self._background = background
         self.shown: Shown | None = None
         """The shown session; None while the first one is being opened."""
         self.changing = False
         """True while another session is being opened."""
         self._replacing_lost = False
+
+    def context(self, themes: Themes) -> Context:
+        """Return the session and the host for a command."""
+        shown = self.shown
+        own, run = (shown.own_run, shown.any_run) if shown is not None else (None, None)
+        return Context(
+            opened=(shown.session, shown.host) if shown is not None else None,
+            run=shown.run if shown is not None else None,
+            steps=run.step_names if run is not None else None,
+            settings_locked=own.settings_locked() if own is not None else "",
+            themes=themes.names,
+            theme=themes.choice,
+            preview_theme=themes.preview,
+        )
 
     def show(self, session: "SessionView", host: "Host") -> None:
         """Show the messages of a session, then its events as they happen."""
@@ -63,7 +76,7 @@ class SessionSwitcher:
         self._screen.post_message(Changed())
         if (presenter := shown.own_run or shown.follower) is not None:
             # Start only now, when its events have a subscriber.
-            self._start(presenter.show)
+            self._background.start(presenter.show, group="run")
 
     def _with_presenters(self, session: "SessionView", host: "Host") -> Shown:
         screen, clock = self._screen, self._composer.clock
@@ -127,7 +140,7 @@ class SessionSwitcher:
         if not self._replacing_lost:
             self._replacing_lost = True
             show_notice(self._screen.app, sentence(lost))
-            self._start(partial(self._follow_again, shown))
+            self._background.start(partial(self._follow_again, shown), group="run")
         return True
 
     async def _follow_again(self, shown: Shown) -> None:
@@ -141,7 +154,15 @@ class SessionSwitcher:
         self._drawing.apply(follower.changes())
         self._dialogs.refresh()
         if follower.claim():
-            self._start(partial(self._open_here, follower))
+            self._background.start(partial(self._open_here, follower), group="run")
+
+    async def take_over(self) -> None:
+        """Take over a session that is open elsewhere. A second time, seize it."""
+        follower = self.shown.follower if self.shown is not None else None
+        if follower is not None:
+            await follower.take_over()
+        else:
+            show_notice(self._screen.app, "This session is already open here.")
 
     async def _open_here(self, follower: "FollowerPresenter") -> None:
         assert self.shown is not None

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from chatops.domain.files import FileRef
+from chatops.tui.clipboard import copy
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -71,13 +72,6 @@ class Transcript(Viewport):
         def __init__(self, files: tuple[FileRef, ...]) -> None:
             super().__init__()
             self.files = files
-
-    class Copied(Message):
-        """Posted to copy a text."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     class Opened(Message):
         """Posted to show the source text of a message on a screen of its own."""
@@ -261,7 +255,7 @@ class Transcript(Viewport):
         """Copy the selected block."""
         if self._selected in self._blocks_layout.index:
             block = self._blocks_layout.entries[self._blocks_layout.index[self._selected]].block
-            self.post_message(self.Copied(copied_text(block)))
+            copy(self.app, copied_text(block))
 
     def open_files(self) -> None:
         """Open the files of the selected block."""

@@ -77,9 +77,6 @@ class WorkflowPanel(ErrorBoundary, Widget):
             super().__init__()
             self.step = step
 
-    class Clicked(Message):
-        """Posted when the panel is clicked outside its steps."""
-
     def __init__(self, look: Callable[[], RunView], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._look = look
@@ -155,9 +152,12 @@ class WorkflowPanel(ErrorBoundary, Widget):
         self.draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Post `StepClicked` for a click on a step, `Clicked` for any other."""
+        """Post `StepClicked` for a click on a step; fold or open the panel after any other."""
         event.stop()
         offset = event.get_content_offset(self)
         line = self._lines[offset.y] if offset is not None and offset.y < len(self._lines) else ()
         step = next((span.step for span in line if span.step is not None), None)
-        self.post_message(self.Clicked() if step is None else self.StepClicked(step))
+        if step is None:
+            self.toggle()
+        else:
+            self.post_message(self.StepClicked(step))

@@ -16,6 +16,7 @@ from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.host import FirstSession, Opener, SessionRow
+from chatops.tui.notice import show_notice
 from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
@@ -399,7 +400,7 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can
         await pilot.press(*"first", "enter", *"second")
         while "❯ first" not in screen_text(app):
             await pilot.pause()
-        assert app.chat.unsaved_text == "first\n\nsecond", "whoever leaves now finds it as a draft"
+        assert app.chat.sending.unsaved_text == "first\n\nsecond", "whoever leaves now finds it as a draft"
         gate.set()
         while not session.submitted:
             await pilot.pause()
@@ -453,7 +454,7 @@ async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None
     session = FakeSession()
     session.change(role="[red]coder[/red]", model_label="\x1b[2J[@click=app.quit]x[/]")
     async with stage(session) as running:
-        running.app.chat.show_notice("[bold]not bold[/bold] [/unclosed")
+        show_notice(running.app, "[bold]not bold[/bold] [/unclosed")
         running.session.end_turn(TurnStatus.FAILED, advice="[b]advice[/b] \x1b]0;x\x07")
         await running.settle()
         for shown in ("[red]coder[/red]", "[@click=app.quit]x[/]", "[bold]not bold[/bold]", "[b]advice[/b]"):
@@ -591,6 +592,6 @@ async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
         with running.app.batch_update():
             composer.load_text("/approve")
             composer.move_cursor((0, len("/approve")))
-            running.app.chat._completer.handle("enter")  # type: ignore[union-attr]
+            running.app.chat._completing.handle("enter")
         await running.settle()
         assert "There is no command /approve" in running.text

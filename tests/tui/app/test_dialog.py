@@ -22,6 +22,7 @@ from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
+from chatops.tui.notice import show_notice
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
@@ -566,7 +567,7 @@ async def test_a_notice_is_shown_once_and_covers_nothing_below_a_dialog() -> Non
         await running.settle()
         before = [line for line in running.text.splitlines() if "xxx" in line]
         assert len(before) == 12
-        running.app.chat.show_notice("All is well.")
+        show_notice(running.app, "All is well.")
         await running.settle()
         assert [line for line in running.text.splitlines() if "xxx" in line] == before
         assert running.text.count("All is well.") == 1

@@ -20,6 +20,7 @@ from chatops.domain.tools import ToolCall
 from chatops.domain.usage import Usage
 from chatops.tui.dialogs.sessions import below_origins
 from chatops.tui.host import SessionRow
+from chatops.tui.notice import show_notice
 from chatops.tui.status.first_screen import FirstFacts, first_facts, first_lines
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
@@ -127,7 +128,7 @@ async def long_draft(running: Stage) -> None:
 
 
 async def noticed(running: Stage) -> None:
-    running.app.chat.show_notice("Written to notes.md.")
+    show_notice(running.app, "Written to notes.md.")
     await running.settle()
 
 

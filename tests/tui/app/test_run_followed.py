@@ -156,7 +156,7 @@ async def test_text_changed_just_before_a_takeover_is_kept_once() -> None:
     async with reading(busy) as (running, _):
         chat = running.app.chat
         chat.composer.set_text("here")
-        chat._sending.drafts.keep()
+        chat.sending.drafts.keep()
         chat.composer.set_text("not here")
         running.session.change(session_id=RUN)
 

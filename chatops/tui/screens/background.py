@@ -1,0 +1,33 @@
+"""Work of the chat screen that runs in the background."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual.screen import Screen
+
+from chatops.domain.errors import ChatopsError
+from chatops.tui.commands.replies import sentence
+from chatops.tui.notice import show_notice
+from chatops.tui.screens.messages import Changed
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Background:
+    """Starts work for a screen. A ChatopsError becomes a notice, and the screen is updated after it."""
+
+    def __init__(self, screen: Screen[Any]) -> None:
+        self._screen = screen
+
+    def start(self, work: Work, *, group: str, exclusive: bool = False) -> None:
+        """Start `work`. `exclusive`: cancel what runs in its group."""
+
+        async def guarded() -> None:
+            try:
+                await work()
+            except ChatopsError as error:
+                show_notice(self._screen.app, sentence(error))
+            self._screen.post_message(Changed())
+
+        # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
+        self._screen.run_worker(guarded, group=group, exclusive=exclusive)  # type: ignore[arg-type]

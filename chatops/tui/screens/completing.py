@@ -1,0 +1,33 @@
+"""Completions of what is typed. Their modules are imported once a sign that needs them is typed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from chatops.tui.commands.replies import Context
+from chatops.tui.composer.completions import Completions
+from chatops.tui.composer.composer import Composer
+
+if TYPE_CHECKING:
+    from chatops.tui.commands.completion import Completer
+
+
+class CompletionPresenter:
+    """Offers completions for `/` and `@` in the message field."""
+
+    def __init__(self, screen: Screen[Any], composer: Composer, context: Callable[[], Context]) -> None:
+        self._screen = screen
+        self._composer = composer
+        self._context = context
+        self._completer: Completer | None = None
+
+    def handle(self, key: str) -> None:
+        """Handle a key pressed while the list is open, or a changed text if `key` is empty."""
+        if self._completer is None:
+            if not key and not any(sign in self._composer.text for sign in "/@"):
+                return
+            from chatops.tui.commands.completion import Completer
+
+            self._completer = Completer(self._composer, self._screen.query_one(Completions), self._context)
+        self._completer.handle(key)
