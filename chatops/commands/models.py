@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
             configured = [(spec.name, spec.type.value, spec.model_name) for spec in opened.rights.models()]
             screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
             return 0
-        require = opened.sandbox().require
+        require = opened.limits.sandbox().require
         found = await asyncio.gather(*(reach(spec, require=require) for spec in opened.rights.models()))
         default = opened.rights.default_model()
         view = screen()

@@ -3,17 +3,14 @@
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from chatops.config.memory import Memories
 from chatops.config.own_tools import OwnToolsTrust
-from chatops.config.paths import SITE_REGISTRY, find_paths
+from chatops.config.paths import find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.skills import Skills, joined, load_skills, skills_of
@@ -21,27 +18,27 @@ from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
-from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.errors import ConfigError
+from chatops.domain.ids import SessionId
 from chatops.domain.rights import AccessLevel
-from chatops.domain.sandbox import SandboxNote, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import Registries, sandbox_layers
-from chatops.policy.sandbox import resolve, stricter
+from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
-from chatops.runtime.settings import RegistryNews, SessionSettings, StepRights
+from chatops.runtime.settings import RegistryNews, SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo, Store
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
-from chatops.tools.base import Tool, ToolContext
+from chatops.tools.base import Tool
+from chatops.wiring.call_limits import CallLimits
 from chatops.wiring.logs import start_logging
+from chatops.wiring.open_sessions import OpenSessions
 from chatops.wiring.options import Options, workspace_of
 from chatops.wiring.registry_watch import RegistryWatch
 from chatops.wiring.rights import Limits, RegistryRights, current_user
@@ -50,12 +47,10 @@ from chatops.wiring.stored import Settings, make_store
 
 if TYPE_CHECKING:
     from chatops.config.workspace_files import Item
-    from chatops.domain.messages import AttachedFile
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
-    from chatops.runtime.view import SessionView
     from chatops.tools.contained.turns import ContainedTurns
     from chatops.wiring.own_tools import OwnTools
     from chatops.wiring.toolbox import RegistryTools, Toolbox
@@ -105,13 +100,9 @@ class App:
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self._open: set[SessionView] = set()
-        """Open sessions; those that were closed are removed when the next one is opened."""
-        self._changing = Lock()
-        """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
+        self.open_sessions = OpenSessions()
         self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
-        self._runs: WeakSet[WorkflowRun] = WeakSet()
         self._swept = False
         """True once the copies that earlier contained turns left have been looked at."""
         self.rights = RegistryRights(
@@ -153,15 +144,14 @@ class App:
         except ConfigError as error:
             news = RegistryNews(notices=(*(news.notices if news is not None else ()), error.full))
         if news is not None:
-            self._notify_sessions(news)
+            self.open_sessions.registry_changed(news)
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
         trouble = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
         if trouble != self.workspace_error:
             self.workspace_error = trouble
-            for session in self._sessions():
-                session.notify_soon(trouble or workspace_back(self.workspace))
+            self.open_sessions.notify(trouble or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""
@@ -169,21 +159,11 @@ class App:
         self._registry.put_in_force()
         # connect may have written it in another process, together with the registry.
         self.settings.fresh(DEFAULT_MODEL_KEY)
-        self._notify_sessions(RegistryNews(notices=()))
+        self.open_sessions.registry_changed(RegistryNews(notices=()))
 
     def notify_rights_changed(self) -> None:
         """Notify every open session that rights have changed without a change of the registry."""
-        self._notify_sessions(RegistryNews(notices=()))
-
-    def _notify_all(self, text: str) -> None:
-        for session in self._sessions():
-            session.notify_soon(text)
-
-    def _notify_sessions(self, news: RegistryNews) -> None:
-        """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
-        for session in self._sessions():
-            if isinstance(session, Session):
-                session.registry_changed_soon(news)
+        self.open_sessions.registry_changed(RegistryNews(notices=()))
 
     @cached_property
     def store(self) -> Store:
@@ -199,6 +179,20 @@ class App:
     def files(self) -> SessionFiles:
         """The files of sessions, beside the store."""
         return SessionFiles((self.options.store or self.paths.store).with_name("files"))
+
+    @cached_property
+    def limits(self) -> CallLimits:
+        """The limits of calls."""
+        return CallLimits(
+            workspace=self.workspace,
+            paths=self.paths,
+            loaded=lambda: self.loaded,
+            registries=lambda: (self._registries(), self._coming()),
+            command_line=self.options.sandbox,
+            rights=self.rights,
+            outputs=self.outputs,
+            files=self.files,
+        )
 
     @cached_property
     def contained(self) -> "ContainedTurns":
@@ -238,10 +232,10 @@ class App:
         return McpServers(
             lambda: (self._registries(), self._coming()),
             workspace=self.workspace,
-            protected=self.protected_paths,
+            protected=lambda: self.limits.protected_paths(),
             data=self.paths.data,
             changed=self.notify_rights_changed,
-            notify=self._notify_all,
+            notify=self.open_sessions.notify,
         )
 
     def own_tools(self) -> "OwnTools":
@@ -273,9 +267,10 @@ class App:
     def models(self) -> "RegistryClient":
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
+        from chatops.wiring.demo import demo
 
         return RegistryClient(
-            self.rights.model, remembered=self.settings, demo=_demo, read_file=self.files.read, cli=self._cli
+            self.rights.model, remembered=self.settings, demo=demo, read_file=self.files.read, cli=self._cli
         )
 
     def _context_window(self, spec: "ModelSpec") -> int:
@@ -289,7 +284,7 @@ class App:
         from chatops.models.cli import cli_chat  # slow to import
         from chatops.runtime.cli_program import run_cli
 
-        return cli_chat(spec, run=partial(run_cli, limits=self.sandbox, protected=self.protected_paths()))
+        return cli_chat(spec, run=partial(run_cli, limits=self.limits.sandbox, protected=self.limits.protected_paths()))
 
     @cached_property
     def principal(self) -> Principal:
@@ -370,7 +365,7 @@ class App:
             default_role=default,
             model_pin=(self.options.model if model is None else model) or "",
         )
-        self._keep(session)
+        self.open_sessions.add(session)
         return session
 
     async def follow_session(self, session_id: SessionId) -> "SessionFollower":
@@ -378,7 +373,7 @@ class App:
         from chatops.runtime.follower import follow_session  # needed only if two windows meet
 
         reader = await follow_session(self._services(attended=True), session_id)
-        self._keep(reader)
+        self.open_sessions.add(reader)
         return reader
 
     async def new_run(
@@ -395,64 +390,26 @@ class App:
         if not attended:
             await self.servers.settle()
         workflow = workflow.without(self.catalog.absent)
-        self._check_demo(workflow, query, role=role, model=model)
+        from chatops.wiring.demo import check_demo
+
+        check_demo(self.rights, workflow, query, role=role, model=model)
         run = await new_run(self._services(attended=attended), workflow, query=query, role=role, model=model)
-        return self._led(run)
-
-    def _check_demo(self, workflow: WorkflowSpec, query: str, *, role: str, model: str) -> None:
-        """Raise ChatopsError for a workflow that the demo cannot play: each attempt would fail in the same way."""
-        played = []
-        for step in workflow.steps:
-            place = StepRights(workflow=workflow, step=step)
-            grant = self.rights.grant(SessionSettings(step.role or role, model_pin=step.model or model, step=place))
-            if self.rights.is_demo(grant.models[0].name):
-                played.append(step.name)
-        if not played:
-            return
-        from chatops.demo.workflows import cannot_play  # needed only if the demo answers
-
-        if reason := cannot_play(workflow.name, played, query):
-            raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
+        self.open_sessions.add_run(run)
+        return run
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
         if not attended:
             await self.servers.settle()
         default = self.loaded.registry.default_role
-        return self._led(await open_run(self._services(attended=attended), session_id, default_role=default))
-
-    def _keep(self, session: "SessionView") -> None:
-        with self._changing:
-            # Kept alive until it is closed: only then is its lease released.
-            self._open = {one for one in self._open if not one.is_closed} | {session}
-
-    def _sessions(self) -> "tuple[SessionView, ...]":
-        with self._changing:
-            return tuple(self._open)
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
-        owned = (one for one in self._sessions() if isinstance(one, Session))
-        return all(session.pending or not session.unfinished for session in owned)
-
-    def _led(self, run: WorkflowRun) -> WorkflowRun:
-        self._runs.add(run)
-        self._keep(run.session)
+        run = await open_run(self._services(attended=attended), session_id, default_role=default)
+        self.open_sessions.add_run(run)
         return run
 
     def prepare(self) -> None:
         """Create what every session needs, so that nothing is left to load at the first message."""
         _ = (self.catalog, self.personas)
         self.settings.get(DEFAULT_MODEL_KEY)
-
-    def sandbox(self) -> SandboxSpec:
-        """Return the limits of commands without any role, according to the registry in force and a changed one."""
-        now, coming = self._limits(self._registries()), self._coming()
-        return now if coming is None else stricter(now, self._limits(coming))
-
-    def _limits(self, registries: Registries) -> SandboxSpec:
-        return resolve(sandbox_layers(registries, command_line=self.options.sandbox))
 
     def registry_tools(self) -> "RegistryTools":
         """Return what the registry in force and a changed one both say about tools."""
@@ -461,23 +418,9 @@ class App:
         now, coming = RegistryTools.of(self._registries(), self.skills()), self._coming()
         return now if coming is None else now.intersection(RegistryTools.of(coming))
 
-    def sandbox_note(self) -> SandboxNote:
-        """Return how commands are confined here. May run a probe: call it off the event loop."""
-        from chatops.tools.sandbox import confinement
-
-        level = confinement(self.sandbox(), workspace=self.workspace)
-        return SandboxNote(
-            off=not level.level,
-            text=(f"({level.fault})" if level.fault else level.description)
-            + ("; commands are refused" if level.refusal else ""),
-        )
-
     async def aclose(self) -> None:
         """Close all sessions, the connections to models, and the store."""
-        for run in tuple(self._runs):
-            await run.aclose()
-        for session in self._sessions():
-            await session.aclose()
+        await self.open_sessions.aclose()
         if "servers" in self.__dict__:
             await self.servers.aclose()
         if "models" in self.__dict__:
@@ -494,94 +437,29 @@ class App:
 
     def _services(self, *, attended: bool) -> Services:
         from chatops.store.process import this_process
-        from chatops.tools.mount_point import MOUNTED, remove_mount_point
+        from chatops.wiring.leftovers import clean_contained, remove_mount_points
 
-        for name in MOUNTED:
-            remove_mount_point(self.workspace / name)
+        remove_mount_points(self.workspace)
         if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._swept:
             self._swept = True
             # The worker thread also commits, so this has ended before a call is started.
-            self._worker_thread().later(self._clean_contained)
+            clean = partial(clean_contained, self.contained, workspace=self.workspace, store=self.store)
+            self._worker_thread().later(clean)
         return Services(
             store=self.store,
             worker=self._worker_thread(),
             models=self.models,
             tools=self.catalog,
-            contexts=self.context,
+            contexts=self.limits.context,
             rights=self.rights,
             by=self.principal,
             holder=this_process(),
             outputs=self.outputs,
             workspace=self.workspace,
-            attach=self._attached if attended else lambda session_id, text: (),
+            attach=self.limits.attached if attended else lambda session_id, text: (),
             contained=lambda: self.contained,
             attended=attended,
         )
-
-    def _clean_contained(self) -> None:
-        """Finish applications that a killed process left, and remove copies that no turn needs."""
-        self.contained.finish_interrupted(self.workspace)
-        # A store in memory does not know which copies the turns of the stored sessions use.
-        if not self.store.unsaved:
-            self.contained.sweep(self._copies_in_use)
-
-    def _copies_in_use(self) -> frozenset[str]:
-        """Return the names of the copies that unfinished turns use. Raises StoreError."""
-        turns = map(self.store.load_turn, self.store.unfinished_turns())
-        return frozenset(turn.containment.name for turn in turns if turn.containment is not None)
-
-    def context(
-        self,
-        session_id: SessionId,
-        call_id: CallId,
-        *,
-        attempt: int = 1,
-        tool: Tool,
-        output: Callable[[str], None] = lambda text: None,
-    ) -> ToolContext:
-        """Return the context of a call, the same for inspecting, explaining and running it."""
-        return ToolContext(
-            workspace=self.workspace,
-            session_id=session_id,
-            call_id=call_id,
-            attempt=attempt,
-            timeout_s=self.rights.timeout_of(tool.spec),
-            protected=self.protected_paths(),
-            sandbox=self.sandbox(),
-            output=self.outputs.keeping(call_id, attempt, output),
-            keep_file=partial(self.files.keep, session_id),
-            kept=self.paths.data / "kept",
-        )
-
-    def _attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
-        """Return the files that a message names, read under the same limits as by the file tools."""
-        from chatops.tools.attach import attached_files
-
-        context = ToolContext(
-            workspace=self.workspace,
-            session_id=session_id,
-            call_id=CallId(""),
-            protected=self.protected_paths(),
-            keep_file=partial(self.files.keep, session_id),
-        )
-        return attached_files(text, context=context)
-
-    def protected_paths(self) -> tuple[Path, ...]:
-        """Return the paths that no tool may touch, resolved.
-
-        They are the application's own folders, both registries, the workflow files, and every key file that a model
-        names.
-        """
-        keys = (
-            Path(model.key.file).expanduser().resolve()
-            for registries in (self._registries(), self._coming() or ())
-            for registry in registries
-            if registry is not None
-            for model in registry.models
-            if model.key.file
-        )
-        own = (self.loaded.path.resolve(), self.loaded.workflow_folder.resolve())
-        return tuple(dict.fromkeys((*self.paths.protected, *own, SITE_REGISTRY, *keys)))
 
     def _access_cap(self) -> AccessLevel | None:
         caps = [cap for cap in (self.options.access, self.loaded.access_cap) if cap is not None]
@@ -599,12 +477,6 @@ class App:
         site, own = loaded.registries
         further = tuple(role for role in self._roles if own.role(role.name) is None)
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
-
-
-def _demo(spec: "ModelSpec") -> "OpenAIChat":
-    from chatops.demo.model import demo_chat  # slow to import
-
-    return demo_chat(spec)
 
 
 def _tty() -> str:

@@ -104,7 +104,7 @@ class Background:
         ended = Event()
 
         def idle() -> bool:
-            return self._app.is_idle and not ended.is_set()
+            return self._app.open_sessions.is_idle and not ended.is_set()
 
         try:
             while not self._app.store.unsaved:

@@ -43,7 +43,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
         if not models:
             names = ", ".join(spec.name for spec in app.rights.models())
             raise ConfigError(f"There is no model {model!r}.", advice=f"Known: {names}.")
-    models_found = await model_checks(models, needed=needed, discover=list_models, require=app.sandbox().require)
+    models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
     if model is not None:
         models_found = await _with_call(app, models[0], models_found)
     return [
@@ -77,12 +77,12 @@ async def _servers(app: App, *, connect: bool) -> list[Check]:
 
 
 async def _sandbox(app: App) -> list[Check]:
-    limits = app.sandbox()
+    limits = app.limits.sandbox()
     context = ToolContext(
         workspace=app.workspace,
         session_id=SessionId("doctor"),
         call_id=CallId("doctor.1.1"),
-        protected=app.protected_paths(),
+        protected=app.limits.protected_paths(),
         sandbox=limits,
     )
     fault = await setup_fault(context)

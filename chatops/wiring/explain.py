@@ -132,5 +132,5 @@ async def _facts(app: App, grant: Grant, name: str, text: str, *, session: Sessi
     if tool is None:
         return CallFacts(arguments=spelled)
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
-    context = app.context(session, call.id, tool=tool)
+    context = app.limits.context(session, call.id, tool=tool)
     return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))

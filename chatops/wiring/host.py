@@ -52,7 +52,7 @@ def _prepared(options: Options) -> "TuiHost":
     app = App(options)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # Mostly waits for a program.
-        sandbox = beside.submit(app.sandbox_note)
+        sandbox = beside.submit(app.limits.sandbox_note)
         app.prepare()
         return TuiHost(app, sandbox=sandbox.result())
 
@@ -66,7 +66,7 @@ class TuiHost(HostSessions, HostTexts):
         self.background = Background(app)
         """Background work beside the sessions, once it is started."""
         self._history = _texts(app.settings.get(self._history_key))
-        self._sandbox = app.sandbox_note() if sandbox is None else sandbox
+        self._sandbox = app.limits.sandbox_note() if sandbox is None else sandbox
         self._tells_turn_cost = load_settings(app.paths.settings).turn_cost
 
     @property

@@ -129,10 +129,10 @@ def assert_not_wider(now: App, before: App) -> None:
         assert grant.responder == old.responder
     assert now.rights.models() == before.rights.models()
     assert now.default_role() == before.default_role()
-    assert now.sandbox() == before.sandbox()
+    assert now.limits.sandbox() == before.limits.sandbox()
     assert now.registry_tools().ports == before.registry_tools().ports
     assert now.registry_tools().knowledge == before.registry_tools().knowledge
-    assert now.protected_paths() == before.protected_paths()
+    assert now.limits.protected_paths() == before.limits.protected_paths()
 
 
 # A folder that is not trusted

@@ -52,12 +52,12 @@ class Window:
             self.services, of.session_id if of is not None else None, role="" if of else "coder", default_role="coder"
         )
         session.subscribe(lambda published: self.events.append(published.event))
-        self.app._open.add(session)
+        self.app.open_sessions.add(session)
         return session
 
     async def read(self, of: SessionView) -> SessionFollower:
         reader = await follow_session(self.services, of.session_id)
-        self.app._open.add(reader)
+        self.app.open_sessions.add(reader)
         return reader
 
 

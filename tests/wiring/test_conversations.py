@@ -55,7 +55,7 @@ def watched(bench: Bench) -> Iterator[tuple[App, list[Exception]]]:
     app, met, over = bench.app(), list[Exception](), Event()
     many = [Listening() for _ in range(2_000)]
     for one in many:
-        app._open.add(one)  # type: ignore[arg-type]
+        app.open_sessions.add(one)  # type: ignore[arg-type]
 
     def look() -> None:
         while not over.is_set():

@@ -22,7 +22,7 @@ def test_a_key_file_in_the_workspace_cannot_be_read(bench: Bench, whose: str) ->
     if whose == "site":
         bench.write_site(models=models)
     app = bench.app()
-    assert key.resolve() in app.protected_paths()
+    assert key.resolve() in app.limits.protected_paths()
     for name, arguments in (
         ("file_read", {"path": "gateway.txt"}),
         ("file_write", {"path": "gateway.txt", "content": "x"}),
@@ -30,4 +30,4 @@ def test_a_key_file_in_the_workspace_cannot_be_read(bench: Bench, whose: str) ->
         tool = app.catalog.get(name)
         assert tool is not None
         call = ToolCall(id=CallId("c.1.1"), name=name, arguments=json.dumps(arguments))
-        assert asyncio.run(tool.inspect(call, app.context(SessionId("s"), call.id, tool=tool))).refusal
+        assert asyncio.run(tool.inspect(call, app.limits.context(SessionId("s"), call.id, tool=tool))).refusal

@@ -19,7 +19,7 @@ def inspected(app: App, **arguments: object) -> CallFacts:
     tool = app.catalog.get("shell_exec")
     assert tool is not None
     call = ToolCall(id=CallId("c.1.1"), name="shell_exec", arguments=json.dumps(arguments))
-    return asyncio.run(tool.inspect(call, app.context(SessionId("s"), call.id, tool=tool)))
+    return asyncio.run(tool.inspect(call, app.limits.context(SessionId("s"), call.id, tool=tool)))
 
 
 def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
@@ -30,8 +30,8 @@ def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
     bench.write_site(sandbox={"require": "bubblewrap"})
     app = bench.app()
     assert "require a sandbox" in inspected(app, command="true").refusal
-    assert app.sandbox().network is False
-    assert str(app.sandbox_note()) == "sandbox: off (bubblewrap is not installed); commands are refused"
+    assert app.limits.sandbox().network is False
+    assert str(app.limits.sandbox_note()) == "sandbox: off (bubblewrap is not installed); commands are refused"
     (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
     assert found.grade == "fail"
 

@@ -67,7 +67,7 @@ def test_workflow_files_beside_a_registry_are_out_of_the_tools_reach(bench: Benc
     named.write_text(bench.own.read_text())
     app = App(Options(workspace=bench.workspace, registry=named))
     bench.apps.append(app)
-    assert bench.workspace / "workflows" in app.protected_paths()
+    assert bench.workspace / "workflows" in app.limits.protected_paths()
 
 
 def test_registry_check_tells_what_is_wrong_with_workflows_of_the_registry_and_beside_it(

@@ -1,0 +1,119 @@
+"""What calls may see and use: the sandbox in force, protected paths, and the context of each call."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.config.paths import SITE_REGISTRY, Paths
+from chatops.config.registry import Loaded
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import SandboxNote, SandboxSpec
+from chatops.policy.resolve import Registries, sandbox_layers
+from chatops.policy.sandbox import resolve, stricter
+from chatops.store.files import SessionFiles
+from chatops.store.outputs import Outputs
+from chatops.tools.base import Tool, ToolContext
+from chatops.wiring.rights import RegistryRights
+
+if TYPE_CHECKING:
+    from chatops.domain.messages import AttachedFile
+
+
+class CallLimits:
+    """Limits according to the registries in force, and to changed ones where they are stricter."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Path,
+        paths: Paths,
+        loaded: Callable[[], Loaded],
+        registries: Callable[[], tuple[Registries, Registries | None]],
+        command_line: SandboxSpec,
+        rights: RegistryRights,
+        outputs: Outputs,
+        files: SessionFiles,
+    ) -> None:
+        """Create them. `registries` returns those in force and the changed ones, if any."""
+        self._workspace = workspace
+        self._paths = paths
+        self._loaded = loaded
+        self._registries = registries
+        self._command_line = command_line
+        self._rights = rights
+        self._outputs = outputs
+        self._files = files
+
+    def sandbox(self) -> SandboxSpec:
+        """Return the limits of commands without any role."""
+        now, coming = self._registries()
+        return self._sandbox(now) if coming is None else stricter(self._sandbox(now), self._sandbox(coming))
+
+    def _sandbox(self, registries: Registries) -> SandboxSpec:
+        return resolve(sandbox_layers(registries, command_line=self._command_line))
+
+    def sandbox_note(self) -> SandboxNote:
+        """Return how commands are confined here. May run a probe: call it off the event loop."""
+        from chatops.tools.sandbox import confinement
+
+        level = confinement(self.sandbox(), workspace=self._workspace)
+        return SandboxNote(
+            off=not level.level,
+            text=(f"({level.fault})" if level.fault else level.description)
+            + ("; commands are refused" if level.refusal else ""),
+        )
+
+    def protected_paths(self) -> tuple[Path, ...]:
+        """Return the paths that no tool may touch, resolved.
+
+        They are the application's own folders, both registries, the workflow files, and every key file that a model
+        names.
+        """
+        now, coming = self._registries()
+        keys = (
+            Path(model.key.file).expanduser().resolve()
+            for registry in (*now, *(coming or ()))
+            if registry is not None
+            for model in registry.models
+            if model.key.file
+        )
+        loaded = self._loaded()
+        own = (loaded.path.resolve(), loaded.workflow_folder.resolve())
+        return tuple(dict.fromkeys((*self._paths.protected, *own, SITE_REGISTRY, *keys)))
+
+    def context(
+        self,
+        session_id: SessionId,
+        call_id: CallId,
+        *,
+        attempt: int = 1,
+        tool: Tool,
+        output: Callable[[str], None] = lambda text: None,
+    ) -> ToolContext:
+        """Return the context of a call, the same for inspecting, explaining and running it."""
+        return ToolContext(
+            workspace=self._workspace,
+            session_id=session_id,
+            call_id=call_id,
+            attempt=attempt,
+            timeout_s=self._rights.timeout_of(tool.spec),
+            protected=self.protected_paths(),
+            sandbox=self.sandbox(),
+            output=self._outputs.keeping(call_id, attempt, output),
+            keep_file=partial(self._files.keep, session_id),
+            kept=self._paths.data / "kept",
+        )
+
+    def attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
+        """Return the files that a message names, read under the same limits as by the file tools."""
+        from chatops.tools.attach import attached_files
+
+        context = ToolContext(
+            workspace=self._workspace,
+            session_id=session_id,
+            call_id=CallId(""),
+            protected=self.protected_paths(),
+            keep_file=partial(self._files.keep, session_id),
+        )
+        return attached_files(text, context=context)
