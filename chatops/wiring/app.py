@@ -1,10 +1,7 @@
 """The application behind every command: registry, store, tools and models, each created on first use."""
 
 import os
-import socket
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -13,14 +10,12 @@ from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.skills import Skills, joined, load_skills, skills_of
 from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
-from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import RoleSpec
@@ -39,20 +34,19 @@ from chatops.tools.base import Tool
 from chatops.wiring.call_limits import CallLimits
 from chatops.wiring.logs import start_logging
 from chatops.wiring.open_sessions import OpenSessions
-from chatops.wiring.options import Options, workspace_of
+from chatops.wiring.options import Options, principal_of, workspace_of
 from chatops.wiring.registry_watch import RegistryWatch
 from chatops.wiring.rights import Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import Settings, make_store
+from chatops.wiring.trusted import TrustedContent
 
 if TYPE_CHECKING:
-    from chatops.config.workspace_files import Item
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
     from chatops.tools.contained.turns import ContainedTurns
-    from chatops.wiring.own_tools import OwnTools
     from chatops.wiring.toolbox import RegistryTools, Toolbox
 
 
@@ -82,21 +76,19 @@ class App:
         self.options = options
         self._store = store
         self._tools = tuple(tools)
-        self._roles = tuple(roles)
         self.paths = find_paths(os.environ)
         self.paths.prepare()
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
         self.user = current_user()
-        self._registry = RegistryWatch(load_registry(path=options.registry, paths=self.paths, env=os.environ))
+        loaded = load_registry(path=options.registry, paths=self.paths, env=os.environ)
+        self._registry = RegistryWatch(loaded, roles=roles, access=options.access)
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
         self.memories = Memories(self.paths.memory, workspace=self.workspace)
         self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust)
         """Trust in the user's own tools."""
-        self._own_tools: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._skills: tuple[tuple[Item, ...], Skills] | None = None
-        """The skills, for these files of the workspace."""
+        self.trusted = TrustedContent(self.trust, self.own_tools_trust, paths=self.paths, workspace=self.workspace)
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
@@ -107,7 +99,7 @@ class App:
         """True once the copies that earlier contained turns left have been looked at."""
         self.rights = RegistryRights(
             registries=self._registries,
-            coming=self._coming,
+            coming=lambda: self._registry.coming_registries,
             broken=lambda: self._registry.broken_note,
             user=self.user,
             specs=lambda workflow: self.catalog.specs_for(workflow),
@@ -120,8 +112,8 @@ class App:
             workspace=self.workspace,
             trusted=lambda: self.trust.in_force,
             memories=lambda: self.memories.texts(),
-            skills=lambda: self.skills(),
-            access_cap=self._access_cap,
+            skills=self.trusted.skills,
+            access_cap=lambda: self._registry.access_cap,
             limits=Limits(
                 max_rounds=options.max_rounds,
                 approvals=options.approvals,
@@ -187,7 +179,7 @@ class App:
             workspace=self.workspace,
             paths=self.paths,
             loaded=lambda: self.loaded,
-            registries=lambda: (self._registries(), self._coming()),
+            registries=lambda: (self._registries(), self._registry.coming_registries),
             command_line=self.options.sandbox,
             rights=self.rights,
             outputs=self.outputs,
@@ -221,7 +213,7 @@ class App:
             data=data,
             environ=os.environ,
             memories=own,
-            further=self._further_tools,
+            further=lambda: (*self._tools, *self.trusted.own_tools().tools),
             not_loaded=self.own_tools_trust.not_loaded,
             servers=servers,
         )
@@ -230,33 +222,13 @@ class App:
     def servers(self) -> McpServers:
         """The MCP servers that the registries in force name."""
         return McpServers(
-            lambda: (self._registries(), self._coming()),
+            lambda: (self._registries(), self._registry.coming_registries),
             workspace=self.workspace,
             protected=lambda: self.limits.protected_paths(),
             data=self.paths.data,
             changed=self.notify_rights_changed,
             notify=self.open_sessions.notify,
         )
-
-    def own_tools(self) -> "OwnTools":
-        """Return the user's own tools, loaded again when what is trusted has changed."""
-        from chatops.wiring.own_tools import load_own_tools
-
-        items = self.own_tools_trust.in_force.own_tools
-        if self._own_tools is None or self._own_tools[0] != items:
-            self._own_tools = (items, load_own_tools(items, folder=self.paths.tools))
-        return self._own_tools[1]
-
-    def _further_tools(self) -> tuple[Tool, ...]:
-        return (*self._tools, *self.own_tools().tools)
-
-    def skills(self) -> Skills:
-        """Return the skills of the user and of the trusted workspace."""
-        items = self.trust.in_force.skills
-        if self._skills is None or self._skills[0] is not items:
-            workspace = skills_of(items, source=str(self.workspace / ".chatops" / "skills"))
-            self._skills = (items, joined(load_skills(self.paths.skills), workspace))
-        return self._skills[1]
 
     @cached_property
     def personas(self) -> Personas:
@@ -289,21 +261,11 @@ class App:
     @cached_property
     def principal(self) -> Principal:
         """Identity that decisions of this process are recorded under."""
-        return Principal(
-            uid=self.user.uid,
-            login=self.user.login,
-            host=socket.gethostname(),
-            tty=_tty(),
-            via=self.options.via,
-        )
+        return principal_of(self.user, via=self.options.via)
 
     def notices(self) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, one sentence each."""
-        # The chat asks about what is not trusted yet; that says more than a notice.
-        kinds = (self.own_tools_trust, self.trust)
-        asks = self.options.via == "tui" and any(one.question.is_open for one in kinds)
-        trust = () if asks else tuple(notice for one in kinds for notice in one.notices())
-        trust = (*trust, *self.own_tools().notices)
+        trust = self.trusted.notices(asks=self.options.via == "tui")
         return (*self.paths.notices, *self.loaded.notices, *trust, *self.concerns(), *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
@@ -321,7 +283,7 @@ class App:
             *self._registry_warnings[2],
             *self.rights.default_concern(),
             *self.personas.warnings,
-            *self.skills().warnings,
+            *self.trusted.skills().warnings,
         )
 
     def workflows(self) -> Workflows:
@@ -415,7 +377,7 @@ class App:
         """Return what the registry in force and a changed one both say about tools."""
         from chatops.wiring.toolbox import RegistryTools
 
-        now, coming = RegistryTools.of(self._registries(), self.skills()), self._coming()
+        now, coming = RegistryTools.of(self._registries(), self.trusted.skills()), self._registry.coming_registries
         return now if coming is None else now.intersection(RegistryTools.of(coming))
 
     async def aclose(self) -> None:
@@ -461,26 +423,6 @@ class App:
             attended=attended,
         )
 
-    def _access_cap(self) -> AccessLevel | None:
-        caps = [cap for cap in (self.options.access, self.loaded.access_cap) if cap is not None]
-        return min(caps, default=None)
-
     def _registries(self) -> Registries:
         self.look_at_registry()
-        return self._with_further(self.loaded)
-
-    def _coming(self) -> Registries | None:
-        coming = self._registry.coming
-        return None if coming is None else self._with_further(coming)
-
-    def _with_further(self, loaded: Loaded) -> Registries:
-        site, own = loaded.registries
-        further = tuple(role for role in self._roles if own.role(role.name) is None)
-        return (site, replace(own, roles=(*own.roles, *further)) if further else own)
-
-
-def _tty() -> str:
-    try:
-        return os.ttyname(sys.stdin.fileno())
-    except (OSError, ValueError, AttributeError):
-        return ""
+        return self._registry.registries

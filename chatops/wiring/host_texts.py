@@ -89,7 +89,7 @@ class HostTexts:
 
     def skills(self) -> Skills:
         """Return the skills of the user and of the trusted workspace."""
-        return self._app.skills()
+        return self._app.trusted.skills()
 
     def skills_folder(self) -> str:
         """Return the folder of the user's own skills."""

@@ -1,12 +1,17 @@
 """Options of the command line, and the workspace that they name."""
 
+import os
+import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.policy.resolve import User
 from chatops.wiring.stored import Storage
 
 
@@ -62,3 +67,12 @@ def workspace_of(folder: Path | None) -> Path:
     if not wanted.is_dir():
         raise ConfigError(f"The workspace {wanted} is not a folder.", advice="Name one with --workspace DIR.")
     return wanted.resolve()
+
+
+def principal_of(user: User, *, via: str) -> Principal:
+    """Return the identity that decisions of this process are recorded under."""
+    try:
+        tty = os.ttyname(sys.stdin.fileno())
+    except (OSError, ValueError, AttributeError):
+        tty = ""
+    return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via)

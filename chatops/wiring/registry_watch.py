@@ -5,19 +5,27 @@ for the next start: rights never grow just because a file was written. A broken 
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from chatops.config.registry import Loaded
 from chatops.domain.errors import ConfigError
-from chatops.policy.registry import Registry
+from chatops.domain.rights import AccessLevel
+from chatops.policy.registry import Registry, RoleSpec
+from chatops.policy.resolve import Registries
 from chatops.runtime.settings import RegistryNews
 
 
 class RegistryWatch:
     """The registries in force, and a newer version that is not in force yet. May be used from any thread."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        """Start with the registries read at startup."""
+    def __init__(self, loaded: Loaded, *, roles: Sequence[RoleSpec] = (), access: AccessLevel | None = None) -> None:
+        """Start with the registries read at startup.
+
+        `roles` exist where the user's registry has none of their name. `access` is the command line's level.
+        """
+        self._roles = tuple(roles)
+        self._access = access
         self.loaded = loaded
         """The registries in force."""
         self.coming: Loaded | None = None
@@ -28,6 +36,27 @@ class RegistryWatch:
         """The same for the user, with what is in force instead; empty if the file can be used."""
         self._newest = loaded
         self._looking = threading.Lock()
+
+    @property
+    def registries(self) -> Registries:
+        """The registries in force: of site and user."""
+        return self._with_roles(self.loaded)
+
+    @property
+    def coming_registries(self) -> Registries | None:
+        """Those of the newer version, if there is one."""
+        return None if self.coming is None else self._with_roles(self.coming)
+
+    @property
+    def access_cap(self) -> AccessLevel | None:
+        """The highest level that command line and site permit; None: any."""
+        caps = [cap for cap in (self._access, self.loaded.access_cap) if cap is not None]
+        return min(caps, default=None)
+
+    def _with_roles(self, loaded: Loaded) -> Registries:
+        site, own = loaded.registries
+        further = tuple(role for role in self._roles if own.role(role.name) is None)
+        return (site, replace(own, roles=(*own.roles, *further)) if further else own)
 
     def look(self) -> RegistryNews | None:
         """Reread changed files. Returns None if they say nothing new, or if another thread is doing this."""

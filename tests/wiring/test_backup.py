@@ -8,8 +8,8 @@ import pytest
 from chatops.store.opening import backup_of
 from chatops.store.sqlite import SqliteStore
 from chatops.wiring import background
-from chatops.wiring.app import App
 from chatops.wiring.background import Background
+from chatops.wiring.open_sessions import OpenSessions
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
 
@@ -23,11 +23,11 @@ async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pyt
     looked = asyncio.Event()
     busy = True
 
-    def is_idle(_: App) -> bool:
+    def is_idle(_: OpenSessions) -> bool:
         looked.set()
         return not busy
 
-    monkeypatch.setattr(App, "is_idle", property(is_idle))
+    monkeypatch.setattr(OpenSessions, "is_idle", property(is_idle))
     Background(app).back_up()
     await looked.wait()
     assert not copy.exists()
