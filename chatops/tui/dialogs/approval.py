@@ -212,7 +212,7 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not item.pending.facts.diff:
             self.show_note("This call has no diff to show side by side.")
         elif not self._side_by_side and (missing := missing_columns(self.size.width)):
-            self.show_note(missing)
+            self.app.notify(missing, markup=False)
         else:
             self._side_by_side = not self._side_by_side
             self._note = ""

@@ -145,7 +145,7 @@ class ContainedScreen(GuardedDialog):
 
     def _toggle_sides(self) -> None:
         if not self._side_by_side and (missing := missing_columns(self.size.width)):
-            self.show_note(missing)
+            self.app.notify(missing, markup=False)
             return
         self._side_by_side = not self._side_by_side
         self.set_class(self._side_by_side, "-wide")

@@ -402,9 +402,15 @@ class GuardedDialog(Modal[None]):
         return self.has_class("-narrow") or self.has_class("-full")
 
     def toggle_full(self) -> None:
-        """Give the payload the whole window, or back only what it needs."""
-        self.toggle_class("-full")
-        self.call_after_refresh(self.show_frame)
+        """Give the payload the whole window, or back only what it needs. Do nothing where that is the same."""
+        if self._can_grow or self.has_class("-full"):
+            self.toggle_class("-full")
+            self.call_after_refresh(self.show_frame)
+
+    @property
+    def _can_grow(self) -> bool:
+        lists = self.query_one("#approval-calls").display
+        return not self.has_class("-narrow") and (lists or self.size.width > self._most_width)
 
     def view_keys(self, *, sides: bool, beside: bool) -> str:
         """Return the legend of the keys for the view that have an effect in this window, each after a gap.
@@ -415,7 +421,7 @@ class GuardedDialog(Modal[None]):
         keys = []
         if sides and not missing_columns(self.size.width):
             keys.append("| one column" if beside else "| side by side")
-        if full or self.size.width > self._most_width:
+        if full or self._can_grow:
             keys.append("f smaller" if full else "f full screen")
         return "".join(f"   {key}" for key in keys)
 
