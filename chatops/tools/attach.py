@@ -2,7 +2,7 @@
 
 The content goes into the message and is stored with it, so that a later change of the file changes nothing that was
 said. A file is reached as by the file tools: inside the workspace, without following links, and never a protected path.
-A word after @ that names nothing in the workspace is only a word.
+A word after @ that names nothing in the workspace is only a word, unless it is quoted or ends like a file name.
 """
 
 import hashlib
@@ -26,6 +26,8 @@ MOST_BYTES = 64 * 1024
 """Bytes of one file that are attached."""
 MOST_IN_ALL = 256 * 1024
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
+_FILE_NAME = re.compile(r".*[^\s/.]\.[A-Za-z]\w{0,7}")
+"""A name with an extension. Without one, ``@scope/package`` and ``@ana`` are no files that are missing."""
 _AFTER_A_PATH = ".,;:!?)]}'"
 
 
@@ -35,7 +37,11 @@ def attached_files(text: str, *, context: ToolContext) -> tuple[AttachedFile, ..
     room = MOST_IN_ALL
     for quoted, bare in _REFERENCE.findall(text):
         name, place = _named(quoted or bare, context=context)
-        if place is None or place.path in found:
+        if place is None:
+            if quoted or _FILE_NAME.fullmatch(name):
+                found[Path(name)] = _not_attached(name, "no such file in this workspace")
+            continue
+        if place.path in found:
             continue
         if len(found) >= MOST_FILES:
             problem = f"a message takes at most {plural(MOST_FILES, 'file')}"
@@ -56,7 +62,7 @@ def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | N
             return name, place
         if place.usable and place.info is not None:
             return name, place
-    return written, None
+    return written.rstrip(_AFTER_A_PATH), None
 
 
 def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:

@@ -24,7 +24,7 @@ _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 
 async def history(context: Context, argument: str) -> Replies:
     """Let the user choose among the texts sent from this workspace, newest first."""
-    texts = list(dict.fromkeys(reversed(context.host.history())))
+    texts = [text for text in dict.fromkeys(reversed(context.host.history())) if text != "/history"]
     if not texts:
         return (Notify("Nothing was sent from this workspace yet."),)
 

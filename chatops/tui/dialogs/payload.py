@@ -8,7 +8,7 @@ import textwrap
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from rich.cells import cell_len, chop_cells
@@ -28,6 +28,7 @@ from chatops.domain.charset import exact
 from chatops.domain.sanitize import reveal
 from chatops.runtime.descriptions import Weight
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
+from chatops.tui.transcript.lines import cuts
 
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
 """Rich needs one to render. It never writes."""
@@ -161,8 +162,8 @@ def _half(width: int) -> int:
 
 
 def _labelled(row: Row, *, width: int) -> list[_Line]:
-    """Return a value beside its label. An exact value is broken at cells, so that two spaces in a path stay two."""
-    broken = _chopped if row.exact else _by_words
+    """Return a value beside its label. An exact value keeps all its spaces: it is broken before them, or in paths."""
+    broken = _in_paths if row.exact else _by_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
         return [_Line("", part, row) for part in broken(text, max(1, width))]
@@ -172,7 +173,12 @@ def _labelled(row: Row, *, width: int) -> list[_Line]:
 
 def _by_words(text: str, width: int) -> list[str]:
     words = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-    return [part for chunk in words for part in _chopped(chunk, width)]
+    return [part for chunk in words for part in _in_paths(chunk, width)]
+
+
+def _in_paths(text: str, width: int) -> list[str]:
+    at = [0, *cuts(text, width, before=" "), len(text)]
+    return [text[begin:end] for begin, end in pairwise(at)]
 
 
 def _chopped(text: str, width: int) -> list[str]:

@@ -29,6 +29,8 @@ _WIDEST = 98
 """Maximum columns of a folded card, so that its state stands near its text on a wide terminal."""
 _LONGEST_REASON = 100
 _LONGEST_FAILURE = 300
+_LONGEST_ERROR_LINE = 160
+"""Characters of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
 _MOST_LINES = 400
 """Maximum lines of a result in an opened card, taken from its start and end."""
 _MOST_CHANGED = 12
@@ -179,7 +181,7 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     if card.diff:
         lines.extend(_change(card, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.shown
-    lines.extend(_last_lines(output, width=width, theme=theme))
+    lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
     if card.failure:
         failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
@@ -210,12 +212,14 @@ def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]
     return lines
 
 
-def _last_lines(output: str, *, width: int, theme: BlockTheme) -> list[Text]:
+def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> list[Text]:
+    """Return the last lines of an output, cut to the width, or wrapped if `whole`."""
     lines = output.rstrip().split("\n") if output.strip() else []
     last = [styled((line, theme.muted)) for line in lines[-_LAST_LINES:]]
     # A program that draws a bar of its progress writes over its line; the last state is what it shows.
-    shown = [truncated(line.plain.rpartition("␍")[2], width=width, ellipsis=theme.symbols.ellipsis) for line in last]
-    drawn = [Text(line, theme.muted, end="") for line in shown]
+    most = _LONGEST_ERROR_LINE if whole else width
+    shown = [truncated(line.plain.rpartition("␍")[2], width=most, ellipsis=theme.symbols.ellipsis) for line in last]
+    drawn = [part for line in shown for part in wrap(Text(line, theme.muted, end=""), width=width)]
     if (more := len(lines) - _LAST_LINES) > 0:
         drawn.insert(0, Text(f"{theme.symbols.ellipsis} {plural(more, 'earlier line')}", theme.muted, end=""))
     return drawn

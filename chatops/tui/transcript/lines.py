@@ -20,6 +20,7 @@ _PROSE = 60
 """Characters from which on a line counts as broken because it was full, not because a new element starts."""
 PROSE = 100
 """Maximum columns of prose, which longer lines would make hard to read. Code and tables may be wider."""
+_WORD = re.compile(r"\s*\S+\s*")
 GUTTER = 2
 """Columns kept free at the left of every block for its sign."""
 
@@ -54,10 +55,57 @@ def wrap(text: Text, *, width: int) -> list[Text]:
         if cell_len(line.plain) <= width:
             lines.append(line)
         else:
-            lines.extend(line.wrap(_console(), width, justify="left", overflow="fold", no_wrap=False))
+            line.expand_tabs(8)
+            lines.extend(line.divide(_between_words(line.plain, width)))
     for line in lines:
         line.rstrip()
     return lines
+
+
+def _between_words(text: str, width: int) -> list[int]:
+    """Return where to break `text`: before words, and within those that are longer than a line."""
+    found: list[int] = []
+    used = 0
+    for word in _WORD.finditer(text):
+        begin, cells = word.start(), cell_len(word[0].rstrip())
+        if cells > width - used and begin:
+            found.append(begin)
+            used = 0
+        if cells > width:
+            found += [word.start() + at for at in cuts(word[0].rstrip(), width)]
+            begin = found[-1]
+        used += cell_len(text[begin : word.end()])
+    return found
+
+
+def cuts(text: str, width: int, *, before: str = "") -> list[int]:
+    """Return where to break a line of `text` into parts of at most `width` cells, without adding or dropping anything.
+
+    It breaks after a slash, or before one of the characters in `before`, if the last one is in the second half.
+    """
+    found: list[int] = []
+    if text.isascii():
+        at = 0
+        while len(text) - at > width:
+            at = _nice(text, at, at + width, before)
+            found.append(at)
+        return found
+    used, start = 0, 0
+    for begin, _, cells in split_graphemes(text)[0]:
+        if used + cells > width and begin > start:
+            start = _nice(text, start, begin, before)
+            found.append(start)
+            used = cell_len(text[start:begin])
+        used += cells
+    return found
+
+
+def _nice(text: str, start: int, end: int, before: str) -> int:
+    """Return the best place between `start` and `end` for a break."""
+    half = start + (end - start) // 2
+    places = (text.rfind("/", half, end) + 1, *(text.rfind(sign, half, end) for sign in before))
+    best = max(places)
+    return best if best > half else end
 
 
 def with_joined_paragraphs(text: str) -> str:
@@ -72,20 +120,11 @@ def with_joined_paragraphs(text: str) -> str:
 
 
 def fold(text: Text, *, width: int) -> list[Text]:
-    """Return `text` broken at exactly `width` cells, as a terminal breaks it: for code, where spaces matter."""
+    """Return `text` broken at `width` cells or after a slash, and not between words: for code, where spaces matter."""
     width = max(1, width)
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
-        if cell_len(line.plain) <= width:
-            lines.append(line)
-            continue
-        cuts, used = [], 0
-        for begin, _, cells in split_graphemes(line.plain)[0]:
-            if used + cells > width:
-                cuts.append(begin)
-                used = 0
-            used += cells
-        lines.extend(line.divide(cuts))
+        lines.extend([line] if cell_len(line.plain) <= width else line.divide(cuts(line.plain, width)))
     return lines
 
 

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from rich.cells import cell_len
 from rich.style import Style
 
 from chatops.domain.tools import Outcome, changed_lines
@@ -14,6 +16,7 @@ from chatops.tui.transcript.blocks import AnswerBlock, Block, CardStatus, ToolCa
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.diff import diff_lines
 from chatops.tui.transcript.layout import BlockLayout
+from chatops.tui.transcript.lines import cuts
 from tests.support.transcript_blocks import DIFF, card
 
 warm_up()
@@ -143,6 +146,29 @@ def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch
     first, *rest = (line.plain.strip() for line in card_lines(block, width=60, theme=PLAIN, expanded=False))
     assert first.endswith("12 s · Esc to stop")
     assert rest == ["… 2 earlier lines", "3", "4", "5", "6", "20 %"]
+
+
+def test_an_error_is_wrapped_in_its_paths_and_other_output_is_cut() -> None:
+    error = f"cat: /srv/{'deep/' * 12}note.txt: No such file or directory"
+    failed = card("c", "cat", outcome=Outcome.FAILED, shown=error)
+    _, *rest = (line.plain for line in card_lines(failed, width=60, theme=PLAIN, expanded=False))
+    assert [line.strip() for line in rest] == [
+        "cat:",
+        "/srv/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/",
+        "deep/deep/note.txt: No such file or directory",
+    ]
+    done = replace(failed, outcome=Outcome.SUCCESS)
+    assert card_lines(done, width=60, theme=PLAIN, expanded=False)[1].plain.endswith("…")
+
+
+@pytest.mark.parametrize("before", ["", " "])
+def test_a_line_is_cut_after_slashes_and_nothing_of_it_is_lost(before: str) -> None:
+    for text in ("a/" * 50, "x" * 95, "/srv/ä/" * 9, "two  spaces in a/path " * 4, "漢字/" * 20):
+        parts = [text[at:end] for at, end in pairwise([0, *cuts(text, 20, before=before), len(text)])]
+        assert "".join(parts) == text
+        assert all(0 < cell_len(part) <= 20 for part in parts)
+        if not before and "/" in text:
+            assert all(part.endswith("/") for part in parts[:-1] if "/" in part[10:])
 
 
 @pytest.mark.parametrize("name", ["Shell", "edit", "Web search"])
