@@ -8,6 +8,11 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
+def sentence(clause: str) -> str:
+    """Return a clause as a sentence, with a capital letter and a full stop."""
+    return clause[:1].upper() + clause[1:].removesuffix(".") + "."
+
+
 def cut(text: str, *, most: int) -> str:
     """Return `text` if it has at most `most` characters, else its beginning with an ellipsis, `most` in all."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

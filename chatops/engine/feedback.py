@@ -63,22 +63,22 @@ RESPOND = (
 
 def discarded(reason: str) -> str:
     """Return the note about changes of a contained turn that the user discarded."""
-    return f"The changes of the contained turn were discarded; nothing was applied, the copy is gone.{_because(reason)}"
+    return f"The changes of the contained turn were discarded; nothing was applied, the copy is gone.{because(reason)}"
 
 
 def not_undone(reason: str) -> str:
     """Return the note about changes that the user decided not to take back."""
-    return f"The changes stay applied; the user did not take them back.{_because(reason)}"
+    return f"The changes stay applied; the user did not take them back.{because(reason)}"
 
 
 def sent_back(reason: str) -> str:
     """Return the notice about changes of a contained turn that the user has sent back."""
-    return f"The changes were sent back to the model. Nothing was applied.{_because(reason)}"
+    return f"The changes were sent back to the model. Nothing was applied.{because(reason)}"
 
 
 def sent_back_to_model(reason: str) -> str:
     """Return the same for the model."""
-    return f"The user has not applied your changes yet, and you go on in the same copy.{_because(reason)}"
+    return f"The user has not applied your changes yet, and you go on in the same copy.{because(reason)}"
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
@@ -137,12 +137,12 @@ def gate_denied(reason: str, *, by: str) -> str:
     It is shown to users, not to a model.
     """
     who = f"by {by}" if by else "because no user could be asked"
-    return f"Its command was denied {who}.{_because(reason)} It did not run, so the answer is not accepted."
+    return f"Its command was denied {who}.{because(reason)} It did not run, so the answer is not accepted."
 
 
 def denied(reason: str, *, by_user: bool = True) -> str:
     """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
-    why = _because(reason)
+    why = because(reason)
     who = "Denied by the user." if by_user else "Denied; no user was asked."
     return f"{who}{why} Do not ask for the same again; continue without it, or ask the user."
 
@@ -199,7 +199,8 @@ def short(name: str) -> str:
     return cut(name, most=_MOST_OF_A_NAME)
 
 
-def _because(reason: str) -> str:
+def because(reason: str) -> str:
+    """Return a reason as a sentence to append; empty without one."""
     end = "" if reason.endswith((".", "!", "?", "\n")) else "."
     return f" Reason: {reason}{end}" if reason else ""
 

@@ -260,7 +260,11 @@ def _close_apply_round(draft: Draft) -> None:
         draft.note(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
         containment.go_on(draft, reason)
     elif denied:
-        draft.note(feedback.not_undone(reason) if undo else feedback.discarded(reason))
+        if undo:
+            draft.note(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
+        else:
+            told = f"The changes were discarded. Nothing was applied.{feedback.because(reason)}"
+            draft.note(told, to_model=feedback.discarded(reason))
     elif result is not None:
         draft.note(result.content)
     if not back:

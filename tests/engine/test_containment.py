@@ -298,7 +298,7 @@ def test_denying_an_undo_says_that_the_changes_stay() -> None:
     turn = Undo()
     turn.decide(Rejected(reason="I need them"))
     assert isinstance(turn.state.phase, Finished)
-    (note,) = [m.text for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
+    (note,) = [m.to_model for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
     assert "stay applied" in note and "I need them" in note and "discarded" not in note
 
 

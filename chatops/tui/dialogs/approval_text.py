@@ -19,7 +19,7 @@ from rich.style import Style
 from textual.content import Content
 
 from chatops.domain.canonical import JsonValue, json_or_text
-from chatops.domain.decisions import ArgumentPattern, Decision, ExactArguments, Rejected
+from chatops.domain.decisions import ArgumentPattern, Decision, HostPattern, PathPattern, Rejected
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import show_path
@@ -213,9 +213,17 @@ def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
 
 def _grant(pending: PendingCall) -> Row:
     """Return what `s` would remember, and for how long. Exact arguments are shown elsewhere already."""
-    pattern = exact_grant(pending)
-    text = f"for this session, as {line(pending.role)}: {line(rule_text(pending.call.name, pattern))}"
-    return Row(label="s allows", text=text, exact=not isinstance(pattern, ExactArguments), weight="dim")
+    tool = pending.call.name
+    match exact_grant(pending):
+        case PathPattern():
+            allowed = f"any {tool} of this file"
+        case HostPattern(host=host):
+            allowed = f"any {tool} of {host}"
+        case pattern:
+            allowed = rule_text(tool, pattern)
+    return Row(
+        label="s allows", text=f"for this session, as {line(pending.role)}: {line(allowed)}", exact=True, weight="dim"
+    )
 
 
 def _described(facts: CallFacts) -> Iterator[Row]:

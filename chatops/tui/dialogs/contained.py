@@ -16,7 +16,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, Event, PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
-from chatops.domain.wording import plural
+from chatops.domain.wording import plural, sentence
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
@@ -63,6 +63,7 @@ class ContainedScreen(GuardedDialog):
         self.fit()
         self.begin()
         self._refresh()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._colour())
 
     # Events of the session
 
@@ -103,11 +104,15 @@ class ContainedScreen(GuardedDialog):
         if self._pending is pending and self.can_draw:
             self._changes = found
             self._ticked = {one.path for one in found.changes if not one.conflict}
-            theme = dialog_theme(self.app)
-            self._diffs = {one.path: DiffRows(one.diff, name=one.path, theme=theme) for one in found.changes}
             self._index = 0
             self.arm()
-            self._show()
+            self._colour()
+
+    def _colour(self) -> None:
+        """Show the diffs in the colours of the theme."""
+        theme, found = dialog_theme(self.app), self._changes.changes if self._changes is not None else ()
+        self._diffs = {one.path: DiffRows(one.diff, name=one.path, theme=theme) for one in found}
+        self._show()
 
     # Keys
 
@@ -272,7 +277,7 @@ class ContainedScreen(GuardedDialog):
         if pending.denial is not None:
             yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
         if pending.reason is not AskReason.POLICY or _list_number(pending) > 1:
-            yield Row(text=line(pending.why), tone="caution")
+            yield Row(text=line(sentence(pending.why)), tone="caution")
         yield Row()
         for text in found.notes:
             yield Row(text=line(text), tone="code", exact=True)
@@ -293,7 +298,6 @@ class ContainedScreen(GuardedDialog):
         if pending is None:
             return None
         asks = "Undo these changes?" if self._undoes else "Apply the changes of this turn?"
-        asks += f" List {number}" if (number := _list_number(pending)) > 1 else ""
         title = asks if pending.denial is None else "Not permitted now: these changes"
         return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
 

@@ -228,6 +228,9 @@ class Projector:
             said = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
             return [*self._close_open(""), self._put(said)]
         self._turn, self._turn_answer, self._refused = event.id, "", ""
+        if not event.model and not self._run_turns:
+            # An undo: its question and its result are all there is of it, live as stored.
+            return []
         if not event.model:
             # No model is called: the turn runs the command of a gate.
             self._run_turns.setdefault(event.id, RunTurn())

@@ -124,7 +124,7 @@ def test_an_edit_is_shown_once_as_its_diff_with_the_resolved_path() -> None:
     assert drawn[:6] == ["src/app.py  +1 −1", "1   a = 0", "2 − b = 1", "2 + b = 2", "3   c = 3", ""]
     text = "\n".join(drawn)
     assert "touches      /home/ana/project/src/app.py" in text
-    assert "s allows     for this session, as coder: file_edit:/home/ana" in text
+    assert "s allows     for this session, as coder: any file_edit of this file" in text
     assert "old" not in text and text.count("b = 2") == 1, "the diff is the payload, and shown once"
     foreign = describe(pending_call(tool="theirs", facts=edit_facts()), theme=PLAIN)
     assert 'old: "b = 1"' in [row.text for row in foreign.rows], "what a diff of another tool shows is not known"

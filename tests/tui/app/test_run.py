@@ -356,7 +356,7 @@ async def test_an_approval_inside_a_step_is_the_ordinary_dialog() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, gated) as running:
         assert running.dialog_is_open
-        assert "(no model)" in running.text
+        assert "without a model" in running.text
         await running.press("end", "a")
         assert not running.dialog_is_open
         assert "▸ 2 configure" in running.text
