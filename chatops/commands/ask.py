@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
             check_role(app, arguments.role)
         session = await app.open_session(_session_id(app, arguments), attended=False)
         if arguments.contain:
-            await session.contain()
+            await session.actions.contain()
         for notice in (
             *app.servers.failures(),
             *app.rights.withheld(session.grant().role, but=app.catalog.unavailable),

@@ -17,11 +17,10 @@ from chatops.domain.errors import (
     NotSavedError,
     SessionBusyError,
 )
-from chatops.domain.events import Notice, RoleSwitched
-from chatops.domain.ids import CallId, MessageId, SessionId
-from chatops.domain.messages import Message, SummaryMessage
+from chatops.domain.events import RoleSwitched
+from chatops.domain.ids import CallId, MessageId
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import CancelTurn, ContainTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
+from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
@@ -31,68 +30,16 @@ from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
     RegistryNews,
-    Rights,
     SessionSettings,
     change_notices,
     missing_role,
-    parse_changes,
-    parse_revoked,
     registry_notice,
     role_switch,
 )
-from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.user_actions import UserActions
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo, Store
-
-
-async def open_session(
-    services: Services,
-    session_id: SessionId | None,
-    *,
-    role: str = "",
-    default_role: str,
-    model_pin: str = "",
-) -> "Session":
-    """Open a session. A stored one keeps its persona, and its role and model unless others are given.
-
-    With no user at the screen, an unfinished turn also keeps role and model. An unfinished turn is loaded but not
-    resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
-    started: see `runtime.workflow.open_run`.
-
-    Raises NoSuchSessionError, SessionHeldError, UnreadableError, ConfigError.
-    """
-    if session_id is None:
-        return Session(services, None, SessionSettings(role=role or default_role, model_pin=model_pin))
-    info = await services.worker(services.store.session, session_id)
-    stored = info.role if info.role in services.rights.roles() else default_role
-    taken = await services.worker(services.store.setting, f"revoked:{info.id}")
-    changes = await services.worker(services.store.setting, f"sandbox:{info.id}")
-    settings = SessionSettings(
-        role=stored,
-        model_pin=info.model_pin,
-        persona=info.persona,
-        revoked=parse_revoked(taken),
-        sandbox=parse_changes(changes),
-    )
-    settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
-    session = Session(services, info, settings)
-    for text in notices:
-        session.notify_later(text)
-    try:
-        await session.load()
-        if info.run is not None and not info.run.result:
-            run = await services.worker(services.store.load_run, info.id)
-            session.bind_to_run(run.spec.name, settings.at_step(run))
-        # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
-        wanted = replace(settings, role=role or stored, model_pin=model_pin or settings.model_pin)
-        if wanted != settings and (services.attended or not session.unfinished):
-            await session.change_settings(wanted)
-    except BaseException:
-        await session.aclose()
-        raise
-    return session
 
 
 class Session(SessionView):
@@ -102,14 +49,14 @@ class Session(SessionView):
     """
 
     def __init__(self, services: Services, info: SessionInfo | None, settings: SessionSettings) -> None:
-        """Use `open_session` instead, which takes the lease and loads the stored state."""
+        """Use `runtime.opening.open_session` instead, which takes the lease and loads the stored state."""
         super().__init__(services)
         self._turns = Turns(services, self._bus, info, settings)
         self._runner = self._turns.runner
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
         self._queue = MessageQueue(self._turns, services, self._bus)
-        self.actions = UserActions(self._turns, self._queue, services)
+        self.actions = UserActions(self._turns, self._queue, services, self._bus)
         """What the user can do besides sending messages."""
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
@@ -247,31 +194,6 @@ class Session(SessionView):
         text, reasoning = self._turns.performer.partial()
         return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
-    async def contain(self, *, on: bool = True) -> bool:
-        """Contain the unfinished turn, or the next one; or end that. Returns True if a turn is unfinished.
-
-        Raises ChatopsError if turns cannot be contained here.
-        """
-        self._turns.check_owned()
-        if self._turns.workflow:
-            raise SessionBusyError(f"A run of workflow {self._turns.workflow} cannot be contained.")
-        why = await self._turns.why_not_contained() if on else ""
-        if why:
-            raise ConfigError(f"The turn was not contained. {why}")
-        if self._turns.unfinished:
-            await self._runner.take(ContainTurn(on=on))
-            return True
-        self._turns.contain_next = on
-        return False
-
-    async def undo_contained(self) -> None:
-        """Ask to take back the changes of the contained turn that was applied last. Raises ChatopsError."""
-        self._turns.check_owned()
-        async with self._turns.submitting:
-            if self._turns.unfinished or self._turns.workflow:
-                raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
-            await self._turns.undo_contained(await self._turns.stored())
-
     async def retry(self) -> bool:
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
         if await self._runner.retry_unsaved():
@@ -393,36 +315,6 @@ class Session(SessionView):
         rules = await self._services.worker(self._services.store.rules, session_id=self.session_id)
         return sum(1 for row in rules if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
 
-    async def summarise(self, focus: str) -> SummaryMessage:
-        """Ask the model for a summary of the session. Nothing is stored; see `compact`. Raises ChatopsError."""
-        self._check_between_turns()
-        if not self._said:
-            raise ChatopsError("There is nothing to summarise yet: this session is empty.")
-        grant = self._turns.settings.grant(self._services.rights)
-        return await ask_for_summary(self._services.models, grant=grant, messages=self._said, focus=focus)
-
-    async def compact(self, summary: SummaryMessage) -> None:
-        """Send this summary instead of the messages before it from now on; one without text takes it back.
-
-        Raises SessionBusyError during a turn or run, ConflictError, StoreError.
-        """
-        async with self._turns.submitting:
-            self._check_between_turns()
-            info = await self._turns.stored()
-            summary = replace(summary, id=MessageId(f"{self.session_id}.summary{len(self._said)}"))
-            await self._turns.append(info, summary)
-        self.publish(Notice(id=summary.id, parent_id=self.session_id, text=summary.notice))
-
-    @property
-    def _said(self) -> tuple[Message, ...]:
-        """All messages of the session."""
-        return (*self._turns.history.messages, *(self.state.messages if self.state is not None else ()))
-
-    def _check_between_turns(self) -> None:
-        self._turns.check_owned()
-        if self._turns.workflow or self._turns.unfinished:
-            raise SessionBusyError("A turn or a run is not finished.", advice="Wait for its end, or stop it with Esc.")
-
     async def rename(self, title: str) -> None:
         """Give the session another title."""
         async with self._turns.submitting:
@@ -530,23 +422,6 @@ class Session(SessionView):
         if self._turns.interrupted:
             await self.resume()
         await self._cancel_turn()
-
-
-def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) -> tuple[SessionSettings, list[str]]:
-    """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
-
-    If the user has just `chosen` another model, there is no notice about the stored one. The session opens all the
-    same, because pending calls wait in it for the user.
-    """
-    notices: list[str] = []
-    for kind, pin, persona in (("model", settings.model_pin, ""), ("persona", "", settings.persona)):
-        try:
-            SessionSettings(settings.role, model_pin=pin, persona=persona).grant(rights)
-        except ConfigError as error:
-            settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
-            if not (pin and chosen):
-                notices.append(f"{error} The role's own {kind} is used until it exists again; /{kind} chooses another.")
-    return settings, notices
 
 
 def _refused_approval(store: Store) -> NotSavedError:

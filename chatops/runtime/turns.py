@@ -24,7 +24,6 @@ from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import turn_status
-from chatops.engine.without_model import start_undo
 from chatops.policy.grant import Grant
 from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.ownership import Lease
@@ -250,27 +249,6 @@ class Turns:
         if contained is None:
             return "Turns cannot be contained here."
         return await in_thread(contained().why_not, self._services.workspace)
-
-    async def undo_contained(self, info: SessionInfo) -> None:
-        """Start a turn that asks to take back the changes applied last. Raises ChatopsError if there are none."""
-        contained = self._services.contained
-        name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
-        if not name:
-            raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
-        turn_id = await self.next_id(info.id)
-
-        def make(grant: Grant) -> TurnStep:
-            return start_undo(
-                turn_id=turn_id,
-                session_id=info.id,
-                parent_id=self.history.head,
-                grant=grant,
-                history=self.history.messages,
-                name=name,
-                text="/contain undo",
-            )
-
-        await self.begin(info, self.settings, make)
 
     async def begin(
         self, info: SessionInfo, settings: SessionSettings, make: MakeStep, *, grant: Grant | None = None

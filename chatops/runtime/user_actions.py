@@ -1,4 +1,4 @@
-"""User actions on a session besides sending: correct a turn, run a command, undo."""
+"""User actions on a session besides sending: correct or contain a turn, run a command, undo, compact."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,19 +7,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chatops.domain.canonical import canonical, json_or_text
-from chatops.domain.errors import ChatopsError, SessionBusyError, ToolFailedError
+from chatops.domain.errors import ChatopsError, ConfigError, SessionBusyError, ToolFailedError
+from chatops.domain.events import Notice
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
-from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
-from chatops.engine.inputs import CorrectTurn
+from chatops.engine.inputs import ContainTurn, CorrectTurn
 from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
 from chatops.runtime.queue import MessageQueue
+from chatops.runtime.runner import EventBus
 from chatops.runtime.services import Services
+from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
 from chatops.tools.threads import in_thread
@@ -80,10 +83,11 @@ def _values(message: ToolMessage) -> str:
 class UserActions:
     """User actions on a session that this process owns. Methods raise ChatopsError with a message for the user."""
 
-    def __init__(self, turns: Turns, queue: MessageQueue, services: Services) -> None:
+    def __init__(self, turns: Turns, queue: MessageQueue, services: Services, bus: EventBus) -> None:
         self._turns = turns
         self._queue = queue
         self._services = services
+        self._bus = bus
 
     async def correct(self, text: str, *, draft: TakeDraft) -> bool:
         """Interrupt the turn and go on with `text`, in one step. Returns False if no turn can be corrected.
@@ -170,6 +174,80 @@ class UserActions:
             fork = partial(self._services.store.fork_session, info.id, before=before)
             copy = await self._services.worker(partial(fork, begin=begin) if listed.name else fork)
         return UndoResult(session_id=copy.id, asks=bool(listed.name), cannot=listed.cannot)
+
+    async def contain(self, *, on: bool = True) -> bool:
+        """Contain the unfinished turn, or the next one; or end that. Returns True if a turn is unfinished.
+
+        Raises ChatopsError if turns cannot be contained here.
+        """
+        self._turns.check_owned()
+        if self._turns.workflow:
+            raise SessionBusyError(f"A run of workflow {self._turns.workflow} cannot be contained.")
+        why = await self._turns.why_not_contained() if on else ""
+        if why:
+            raise ConfigError(f"The turn was not contained. {why}")
+        if self._turns.unfinished:
+            await self._turns.runner.take(ContainTurn(on=on))
+            return True
+        self._turns.contain_next = on
+        return False
+
+    async def undo_contained(self) -> None:
+        """Ask to take back the changes of the contained turn that was applied last. Raises ChatopsError."""
+        turns, contained = self._turns, self._services.contained
+        turns.check_owned()
+        async with turns.submitting:
+            if turns.unfinished or turns.workflow:
+                raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
+            info = await turns.stored()
+            name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
+            if not name:
+                raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
+            turn_id = await turns.next_id(info.id)
+
+            def make(grant: Grant) -> TurnStep:
+                return start_undo(
+                    turn_id=turn_id,
+                    session_id=info.id,
+                    parent_id=turns.history.head,
+                    grant=grant,
+                    history=turns.history.messages,
+                    name=name,
+                    text="/contain undo",
+                )
+
+            await turns.begin(info, turns.settings, make)
+
+    async def summarise(self, focus: str) -> SummaryMessage:
+        """Ask the model for a summary of the session. Nothing is stored; see `compact`. Raises ChatopsError."""
+        self._check_between_turns()
+        if not self._messages:
+            raise ChatopsError("There is nothing to summarise yet: this session is empty.")
+        grant = self._turns.settings.grant(self._services.rights)
+        return await ask_for_summary(self._services.models, grant=grant, messages=self._messages, focus=focus)
+
+    async def compact(self, summary: SummaryMessage) -> None:
+        """Send this summary instead of the messages before it from now on; one without text takes it back.
+
+        Raises SessionBusyError during a turn or run, ConflictError, StoreError.
+        """
+        async with self._turns.submitting:
+            self._check_between_turns()
+            info = await self._turns.stored()
+            summary = replace(summary, id=MessageId(f"{info.id}.summary{len(self._messages)}"))
+            await self._turns.append(info, summary)
+        self._bus.publish(Notice(id=summary.id, parent_id=info.id, text=summary.notice))
+
+    @property
+    def _messages(self) -> tuple[Message, ...]:
+        """All messages of the session."""
+        state = self._turns.runner.state
+        return (*self._turns.history.messages, *(state.messages if state is not None else ()))
+
+    def _check_between_turns(self) -> None:
+        self._turns.check_owned()
+        if self._turns.workflow or self._turns.unfinished:
+            raise SessionBusyError("A turn or a run is not finished.", advice="Wait for its end, or stop it with Esc.")
 
     async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
         from chatops.tools.contained.undoing import UndoList

@@ -28,8 +28,9 @@ from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowS
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.descriptions import describe_review
+from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services
-from chatops.runtime.session import Session, open_session
+from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.turns import WATCH_S
 from chatops.runtime.worker import Shield

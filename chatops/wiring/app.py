@@ -22,8 +22,9 @@ from chatops.policy.registry import RoleSpec
 from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import Registries
 from chatops.policy.workflow import WorkflowSpec
+from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
-from chatops.runtime.session import Session, open_session
+from chatops.runtime.session import Session
 from chatops.runtime.settings import RegistryNews, SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run

@@ -378,7 +378,7 @@ class Stage:
             self._remember(app)
             session = await app.open_session(None, attended=True)
             if self.policy.get("contain"):
-                await session.contain()
+                await session.actions.contain()
             await session.submit(str(self.world.filled(self.case.get("user_prompt", "go on"))))
             await session.settle()
             app, session = await self._dialogs(app, session)

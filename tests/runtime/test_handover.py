@@ -17,9 +17,10 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.follower import SessionFollower, follow_session
+from chatops.runtime.opening import open_session
 from chatops.runtime.ownership import LeaseRequestState
 from chatops.runtime.services import Services
-from chatops.runtime.session import Session, open_session
+from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo

@@ -25,16 +25,16 @@ async def compact(context: Context, argument: str) -> Replies:
         last = next((one for one in reversed(messages) if isinstance(one, SummaryMessage)), None)
         if last is None or not last.text:
             return (Notify("The session is not compacted."),)
-        await session.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
+        await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
         return ()
     return (Notify("Asking the model for a summary. It is shown before it counts."), Then(_ask, argument))
 
 
 async def _ask(context: Context, focus: str) -> Replies:
-    summary = await context.session.owned(_REFUSED).summarise(focus)
+    summary = await context.session.owned(_REFUSED).actions.summarise(focus)
 
     async def taken(then: Context, text: str) -> Replies:
-        await then.session.owned(_REFUSED).compact(replace(summary, text=text))
+        await then.session.owned(_REFUSED).actions.compact(replace(summary, text=text))
         return ()
 
     question = Question(

@@ -139,15 +139,15 @@ async def contain(context: Context, argument: str) -> Replies:
     session = context.session.owned("Nothing was contained")
     match argument.strip():
         case "":
-            now = await session.contain()
+            now = await session.actions.contain()
             which = "This turn" if now else "The next turn"
             return (Notify(f"{which} works on a copy of the workspace. You are asked once, at its end."),)
         case "off":
-            now = await session.contain(on=False)
+            now = await session.actions.contain(on=False)
             end = "The containment ends with this round." if now else "The next turn is not contained."
             return (Notify(end),)
         case "undo":
-            await session.undo_contained()
+            await session.actions.undo_contained()
             return ()
         case _:
             return (Notify("Usage: /contain [off|undo]"),)

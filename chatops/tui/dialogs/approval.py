@@ -331,7 +331,7 @@ class ApprovalScreen(GuardedDialog):
         for item in contained:
             item.mark = CallMark.CONTAINED
         try:
-            await self._session.owned("The turn was not contained").contain()
+            await self._session.owned("The turn was not contained").actions.contain()
         except ChatopsError as error:
             for item in contained:
                 item.mark = CallMark.UNDECIDED
