@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from chatops.policy.access import Registries
 from chatops.policy.registry import RoleSpec
-from chatops.policy.resolve import Registries, role_names
+from chatops.policy.resolve import role_names
 
 _BUILDER = RoleSpec(
     name="builder",

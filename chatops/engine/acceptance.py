@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.events import AnswerRefused, Status, TurnStatus
+from chatops.domain.events import AnswerRefused, TurnStatus
 from chatops.domain.ids import RoundId
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
+from chatops.domain.run_events import Status
 from chatops.domain.tools import Problem
 from chatops.domain.wording import one_line
-from chatops.engine import rounds, validations
+from chatops.engine import round_limits, rounds, validations
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CheckAnswer
@@ -294,11 +295,11 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
     if refused.hopeless:
         rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
     elif purpose is Purpose.CLOSE:
-        rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{rounds.limit_text(draft)} {why}")
+        rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{round_limits.limit_text(draft)} {why}")
     else:
         message_id = draft.next_message_id()
         draft.say(UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json))
-        rounds.count_round(draft, only_invalid=False)
+        round_limits.count_round(draft, only_invalid=False)
         if (times := without_json(draft.state.messages)) >= MOST_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"
             rounds.finish(draft, TurnStatus.FAILED, "", detail=detail)

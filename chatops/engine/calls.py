@@ -13,12 +13,12 @@ from chatops.domain.decisions import NO_UID, Approved, Principal
 from chatops.domain.events import (
     ApprovalRequested,
     AskReason,
-    Status,
     ToolFinished,
     ToolStarted,
 )
 from chatops.domain.ids import RoundId
 from chatops.domain.rights import Verdict
+from chatops.domain.run_events import Status
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import (
     CallFacts,

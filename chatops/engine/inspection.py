@@ -17,7 +17,7 @@ from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
 from chatops.engine import calls, containment, decisions, feedback, sequence, validations
 from chatops.engine.draft import Draft
-from chatops.engine.rounds import MAX_SAME
+from chatops.engine.round_limits import MAX_SAME
 from chatops.engine.state import (
     BeforeEdit,
     CallState,

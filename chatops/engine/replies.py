@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from chatops.domain.events import (
-    Status,
     ThoughtFinished,
     TurnStatus,
 )
@@ -17,8 +16,9 @@ from chatops.domain.model import (
     ModelReply,
     ModelTarget,
 )
+from chatops.domain.run_events import Status
 from chatops.domain.tools import RawCall, ToolCall, tool_name
-from chatops.engine import acceptance, inspection, rounds
+from chatops.engine import acceptance, inspection, round_limits, rounds
 from chatops.engine.draft import Draft
 from chatops.engine.state import (
     AwaitingModel,
@@ -162,7 +162,7 @@ def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
     if reply.finish_reason == CONTENT_FILTER:
         draft.notice("The answer was stopped by the provider's filter.")
     if phase.purpose is Purpose.CLOSE:
-        rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=rounds.limit_text(draft))
+        rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=round_limits.limit_text(draft))
     else:
         rounds.finish(draft, TurnStatus.ANSWERED, reply.text)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from chatops.domain.events import (
     RoundClosed,
     RoundStarted,
-    Status,
     TurnCorrected,
     TurnFinished,
     TurnStatus,
@@ -13,9 +12,9 @@ from chatops.domain.events import (
 from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
+from chatops.domain.run_events import Status
 from chatops.domain.tools import Outcome
-from chatops.domain.wording import one_line
-from chatops.engine import calls, containment, feedback, pairing
+from chatops.engine import calls, containment, feedback, pairing, round_limits
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
@@ -33,17 +32,8 @@ from chatops.engine.state import (
 from chatops.engine.transcript import Fitted, fit, with_notes
 from chatops.engine.view import result_message
 
-FREE_REPAIRS = 2
-"""Consecutive rounds of only invalid calls that are not counted; the next one is."""
-MAX_REPAIRS = 9
-"""Rounds of only invalid calls in one turn, counted or not. After them comes the closing call."""
-MAX_SAME = 3
-"""A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 NEARLY_FULL = 0.8
 """Share of a model's context window at which the user is warned."""
-MAX_MISTAKES = 3
-"""The closing call follows when the same mistake is made for the third time, without a valid call in between."""
-_MOST_OF_A_CALL = 200
 
 
 def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
@@ -168,7 +158,7 @@ def continue_round(draft: Draft) -> None:
     if isinstance(phase, Stopping) and phase.correction is not None:
         take_correction(draft, phase.correction)
     else:
-        count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
+        round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
     contained = draft.state.containment
     ends = contained is not None and contained.phase is ContainmentPhase.ENDING
     if not (ends and containment.open_round(draft, None)):
@@ -188,7 +178,7 @@ def take_correction(draft: Draft, correction: Correction) -> None:
 
 def ask_next(draft: Draft) -> None:
     """Start the next round, or the reserved closing call if the turn has used up its rounds."""
-    ask_model(draft, purpose=Purpose.CLOSE if _used_up(draft) else Purpose.GATHER)
+    ask_model(draft, purpose=Purpose.CLOSE if round_limits.used_up(draft) else Purpose.GATHER)
 
 
 def finish(
@@ -281,17 +271,17 @@ def finish_with_gathered(draft: Draft) -> None:
     Under a contract that would be no answer, so the turn of a step ends without one.
     """
     if draft.state.contract is not None:
-        finish(draft, TurnStatus.LIMIT, "", detail=limit_text(draft))
+        finish(draft, TurnStatus.LIMIT, "", detail=round_limits.limit_text(draft))
         return
     ran = (Outcome.SUCCESS, Outcome.FAILED)
     results = [(m.tool, m.content) for m in draft.state.messages if isinstance(m, ToolMessage) and m.outcome in ran]
-    answer = feedback.gathered(limit_text(draft), results)
+    answer = feedback.gathered(round_limits.limit_text(draft), results)
     draft.say(
         AssistantMessage(
             id=draft.next_message_id(), text=answer, model="", role=draft.state.grant.role, finish_reason="limit"
         )
     )
-    finish(draft, TurnStatus.LIMIT, answer, detail=limit_text(draft))
+    finish(draft, TurnStatus.LIMIT, answer, detail=round_limits.limit_text(draft))
 
 
 def _finish_gate(draft: Draft) -> None:
@@ -310,8 +300,8 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     instruction = ""
     if phase.purpose is Purpose.CLOSE:
         instruction = feedback.CLOSING if contract is None else feedback.STEP_CLOSING
-        if _repeated_call(draft) is not None:
-            instruction = f"[chatops] {limit_text(draft)}\n{instruction}"
+        if round_limits.repeated_call(draft) is not None:
+            instruction = f"[chatops] {round_limits.limit_text(draft)}\n{instruction}"
     elif phase.gathered is not None:
         instruction = feedback.RESPOND
     system = grant.prompt
@@ -404,59 +394,3 @@ def _content(draft: Draft, status: Settled, *, was_edited: bool) -> str:
         content = f"{content}\n\n{feedback.GUIDANCE}"
     ran = status.result.outcome not in (Outcome.DENIED, Outcome.INVALID)
     return feedback.edited(status.arguments, content, ran=ran) if was_edited else content
-
-
-def count_round(draft: Draft, *, only_invalid: bool) -> None:
-    """Count the round that ends."""
-    counters = draft.state.counters
-    if not only_invalid:
-        counted = replace(counters, rounds=counters.rounds + 1, repairs=0, mistakes=())
-    elif counters.repairs < FREE_REPAIRS and not _made_again(counters):
-        counted = replace(counters, repairs=counters.repairs + 1, repairs_total=counters.repairs_total + 1)
-    else:
-        counted = replace(counters, rounds=counters.rounds + 1, repairs=0, repairs_total=counters.repairs_total + 1)
-    draft.count(counted)
-
-
-def _used_up(draft: Draft) -> bool:
-    counters = draft.state.counters
-    if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
-        return True
-    return _insisted(counters) or _repeated_call(draft) is not None
-
-
-def _repeated_call(draft: Draft) -> ToolMessage | None:
-    """Return the call that the model repeats although it has the results; None unless nothing ran in the last round.
-
-    Copies of a call within one reply do not end the turn: the model had no result when it wrote them.
-    """
-    last: list[ToolMessage] = []
-    for message in reversed(draft.state.messages):
-        if isinstance(message, ToolMessage):
-            last.append(message)
-        elif last:
-            break
-    insists = draft.state.counters.same_call >= MAX_SAME
-    return last[0] if insists and last and all(one.outcome is Outcome.INVALID for one in last) else None
-
-
-def _made_again(counters: Counters) -> bool:
-    """Return True if the round that ends repeats a mistake that the model was told about. That is no repair."""
-    return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
-
-
-def _insisted(counters: Counters) -> bool:
-    return any(mistake.times >= MAX_MISTAKES for mistake in counters.mistakes)
-
-
-def limit_text(draft: Draft) -> str:
-    """Return a sentence that names the limit that the turn has reached."""
-    counters = draft.state.counters
-    if repeated := _repeated_call(draft):
-        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
-        return f"The model made the same call {counters.same_call} times in a row: {made}."
-    if counters.rounds >= draft.state.grant.max_rounds:
-        return f"Reached the tool iteration limit ({counters.rounds} rounds)."
-    if counters.repairs_total >= MAX_REPAIRS:
-        return f"Reached the limit of {MAX_REPAIRS} rounds in which no call was valid."
-    return f"The model made the same invalid call {MAX_MISTAKES} times."

@@ -12,22 +12,24 @@ from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
     Event,
-    GateChecked,
     Notice,
     Published,
-    ReviewRequested,
     RoundStarted,
-    Status,
-    StepFinished,
-    StepStarted,
     ToolFinished,
     ToolStarted,
     TurnFinished,
     TurnStatus,
+)
+from chatops.domain.fields import as_fields
+from chatops.domain.run_events import (
+    GateChecked,
+    ReviewRequested,
+    Status,
+    StepFinished,
+    StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.fields import as_fields
 from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import cut

@@ -11,25 +11,27 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.events import (
     CallProposed,
     Event,
-    GateChecked,
     Published,
     ReasoningDelta,
     RoundClosed,
     RoundStarted,
-    Status,
-    StepFinished,
-    StepStarted,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
     TurnFinished,
     TurnPaused,
     TurnStarted,
-    WorkflowFinished,
-    WorkflowStarted,
     event_type,
 )
 from chatops.domain.messages import UserMessage
+from chatops.domain.run_events import (
+    GateChecked,
+    Status,
+    StepFinished,
+    StepStarted,
+    WorkflowFinished,
+    WorkflowStarted,
+)
 from chatops.domain.tools import Outcome, ResultFacts
 from chatops.engine.state import InRound, Settled, Stopping, TurnState
 from chatops.engine.workflow.progress import opened

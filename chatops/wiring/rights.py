@@ -21,6 +21,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
+from chatops.policy.access import Registries, User, access_level
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
@@ -34,9 +35,6 @@ from chatops.policy.registry_checks import (
 )
 from chatops.policy.resolve import (
     DEFAULT_MAX_ROUNDS,
-    Registries,
-    User,
-    access_level,
     find_role,
     resolve_grant,
     role_names,

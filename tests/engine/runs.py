@@ -5,14 +5,16 @@ from dataclasses import dataclass, field, replace
 
 from chatops.domain.events import (
     Event,
+    TurnStatus,
+)
+from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.run_events import (
     ReviewRequested,
     StepFinished,
     StepStarted,
-    TurnStatus,
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall

@@ -17,7 +17,7 @@ from chatops.domain.tools import RawCall, ToolCall, ToolResult
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import AnswerCheckInput, CancelTurn, Input, ModelFailureInput, ModelReplyInput, RetryTurn
-from chatops.engine.rounds import MAX_REPAIRS
+from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight, pending_calls

@@ -14,7 +14,7 @@ from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall,
 from chatops.engine import feedback
 from chatops.engine.effects import InspectCall
 from chatops.engine.inputs import InspectionInput
-from chatops.engine.rounds import FREE_REPAIRS
+from chatops.engine.round_limits import FREE_REPAIRS
 from chatops.engine.signature import MOST, signature
 from chatops.engine.view import pending_calls
 from tests.engine.world import FREE, TOOLS, World, grant, raw, reply

@@ -2,8 +2,15 @@
 
 import pytest
 
-from chatops.domain.events import GateChecked, ReviewRequested, Status, StepFinished, StepResult, TurnStatus
+from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.run_events import (
+    GateChecked,
+    ReviewRequested,
+    Status,
+    StepFinished,
+    StepResult,
+)
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall

@@ -23,7 +23,7 @@ from chatops.engine.inputs import (
     SwitchRole,
     ToolResultInput,
 )
-from chatops.engine.rounds import MAX_REPAIRS
+from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight, pending_calls, turn_status

@@ -22,9 +22,10 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
+from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
-from chatops.policy.resolve import User, resolve_grant
+from chatops.policy.resolve import resolve_grant
 from chatops.policy.verdicts import Layer, Rule
 from tests.support.properties import examples
 

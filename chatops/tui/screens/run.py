@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
+from chatops.domain.events import TurnPaused
+from chatops.domain.run_events import StepFinished, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunningStep
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker

@@ -41,18 +41,13 @@ from chatops.domain.events import (
     ApprovalRequested,
     CallDecided,
     CallProposed,
-    GateChecked,
     Notice,
     NoticeChanged,
     Published,
     ReasoningDelta,
-    ReviewRequested,
     RoleSwitched,
     RoundClosed,
     RoundStarted,
-    Status,
-    StepFinished,
-    StepStarted,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
@@ -62,10 +57,17 @@ from chatops.domain.events import (
     TurnFinished,
     TurnPaused,
     TurnStarted,
+)
+from chatops.domain.ids import CallId, RoundId, thought_id
+from chatops.domain.run_events import (
+    GateChecked,
+    ReviewRequested,
+    Status,
+    StepFinished,
+    StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.tools import CONTAINED_APPLY, ResultSource
 from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (

@@ -37,6 +37,10 @@ class ContainedSession(FakeSession):
     )
     contained = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions = self  # type: ignore[assignment]
+
     def contained_changes(self, arguments: str) -> ContainedReview:
         return self.changes
 

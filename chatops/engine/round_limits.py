@@ -1,0 +1,76 @@
+"""Limits of the rounds of a turn: their number, calls that are not valid, the same call again and again."""
+
+from dataclasses import replace
+
+from chatops.domain.messages import ToolMessage
+from chatops.domain.tools import Outcome
+from chatops.domain.wording import one_line
+from chatops.engine.draft import Draft
+from chatops.engine.state import Counters
+
+FREE_REPAIRS = 2
+"""Consecutive rounds of only invalid calls that are not counted; the next one is."""
+MAX_REPAIRS = 9
+"""Rounds of only invalid calls in one turn, counted or not. After them comes the closing call."""
+MAX_SAME = 3
+"""A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
+MAX_MISTAKES = 3
+"""The closing call follows when the same mistake is made for the third time, without a valid call in between."""
+_MOST_OF_A_CALL = 200
+
+
+def count_round(draft: Draft, *, only_invalid: bool) -> None:
+    """Count the round that ends."""
+    counters = draft.state.counters
+    if not only_invalid:
+        counted = replace(counters, rounds=counters.rounds + 1, repairs=0, mistakes=())
+    elif counters.repairs < FREE_REPAIRS and not _made_again(counters):
+        counted = replace(counters, repairs=counters.repairs + 1, repairs_total=counters.repairs_total + 1)
+    else:
+        counted = replace(counters, rounds=counters.rounds + 1, repairs=0, repairs_total=counters.repairs_total + 1)
+    draft.count(counted)
+
+
+def used_up(draft: Draft) -> bool:
+    """Return True if the turn has reached a limit, so that the closing call follows."""
+    counters = draft.state.counters
+    if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
+        return True
+    return _insisted(counters) or repeated_call(draft) is not None
+
+
+def repeated_call(draft: Draft) -> ToolMessage | None:
+    """Return the call that the model repeats although it has the results; None unless nothing ran in the last round.
+
+    Copies of a call within one reply do not end the turn: the model had no result when it wrote them.
+    """
+    last: list[ToolMessage] = []
+    for message in reversed(draft.state.messages):
+        if isinstance(message, ToolMessage):
+            last.append(message)
+        elif last:
+            break
+    insists = draft.state.counters.same_call >= MAX_SAME
+    return last[0] if insists and last and all(one.outcome is Outcome.INVALID for one in last) else None
+
+
+def _made_again(counters: Counters) -> bool:
+    """Return True if the round that ends repeats a mistake that the model was told about. That is no repair."""
+    return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
+
+
+def _insisted(counters: Counters) -> bool:
+    return any(mistake.times >= MAX_MISTAKES for mistake in counters.mistakes)
+
+
+def limit_text(draft: Draft) -> str:
+    """Return a sentence that names the limit that the turn has reached."""
+    counters = draft.state.counters
+    if repeated := repeated_call(draft):
+        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
+        return f"The model made the same call {counters.same_call} times in a row: {made}."
+    if counters.rounds >= draft.state.grant.max_rounds:
+        return f"Reached the tool iteration limit ({counters.rounds} rounds)."
+    if counters.repairs_total >= MAX_REPAIRS:
+        return f"Reached the limit of {MAX_REPAIRS} rounds in which no call was valid."
+    return f"The model made the same invalid call {MAX_MISTAKES} times."
