@@ -16,10 +16,10 @@ from chatops.tui.transcript.card import is_plain_read
 from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import FOLDED_LINES, can_open, render_block, source_strips
 
-_KEPT_AROUND = 2_000
+_KEPT_AROUND = 1_000
 """Lines kept above and below the view once there are too many."""
-_MOST_KEPT = 12_000
-"""Maximum number of drawn lines kept, roughly 25 MB."""
+_MOST_KEPT = 4_000
+"""Maximum number of drawn lines kept, roughly 6 MB."""
 
 
 class LaidOutBlock:

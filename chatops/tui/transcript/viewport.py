@@ -52,7 +52,7 @@ from rich.style import Style
 from textual import events
 from textual.color import Color
 from textual.css.styles import StylesBase
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -102,6 +102,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._unseen: set[str] = set()
         self._placing = False
         self._slicing = False
+        self._painting = False
 
     @property
     def following(self) -> bool:
@@ -232,7 +233,15 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if selection is not None and (span := selection.get_span(top + y)) is not None:
             styles = self.screen.get_component_styles("screen--selection")
             strip = marked(strip, span, _selection_style(styles, behind=self.background_colors[1]))
-        return strip.apply_offsets(0, top + y)
+        return strip if self._painting else strip.apply_offsets(0, top + y)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return lines to paint. Only the lookup of a mouse position needs offsets: a style for each segment."""
+        self._painting = True
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._painting = False
 
     def decorated(self, strip: Strip, y: int) -> Strip:
         """Return line `y` of the layout with what is drawn over it, such as marks."""
