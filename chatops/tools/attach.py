@@ -2,6 +2,7 @@
 
 The content goes into the message and is stored with it, so that a later change of the file changes nothing that was
 said. A file is reached as by the file tools: inside the workspace, without following links, and never a protected path.
+What would make those tools ask, such as a name that often holds secrets, is not attached.
 A word after @ that names nothing in the workspace is only a word, unless it is quoted or ends like a file name.
 """
 
@@ -68,6 +69,9 @@ def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | N
 def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:
     if place.refusal:
         return _not_attached(name, place.refusal.rstrip("."))
+    if place.caution:
+        # The word may have been pasted with a text of someone else. A call of file_read asks first.
+        return _not_attached(name, f"{place.caution.rstrip('.')}; ask the model to read it, and approve that")
     if room <= 0:
         return _not_attached(name, f"a message takes at most {MOST_IN_ALL // 1024} kB of files")
     try:
