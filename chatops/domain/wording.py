@@ -2,6 +2,9 @@
 
 from chatops.domain.sanitize import sanitize
 
+_LEAST_SHOWN = 0.0001
+"""Dollars below which a cost would be shown as nothing."""
+
 
 def plural(count: int, one: str, many: str = "") -> str:
     """Return the count with its noun: ``1 call``, ``3 calls``, ``2 processes`` (`many` where an s is not enough)."""
@@ -35,6 +38,13 @@ def excerpt(text: str, wanted: str, *, around: int, before: int | None = None) -
     at = max(0, flat.casefold().find(wanted.casefold()))
     start, end = max(0, at - (around if before is None else before)), at + len(wanted) + around
     return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")
+
+
+def money(cost: float, *, cents_from: float) -> str:
+    """Return a cost in dollars: to the cent from `cents_from` on, with two more digits below it."""
+    if 0 < cost < _LEAST_SHOWN:
+        return f"<${_LEAST_SHOWN}"
+    return f"${cost:.2f}" if cost >= cents_from else f"${cost:.4f}"
 
 
 def duration(milliseconds: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, UserMessage
 from chatops.domain.usage import Usage, total
-from chatops.domain.wording import one_line, plural
+from chatops.domain.wording import money, one_line, plural
 from chatops.tui.commands.replies import Context, Replies, ShowText
 
 _MOST = 50
@@ -22,7 +22,11 @@ def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
     """Return the usage as text, also if the server does not report any."""
     if usage is None:
         return "The server has not reported token usage."
-    price = "no price known: `chatops models prices` lists what is" if usage.cost is None else money(usage.cost)
+    price = (
+        "no price known: `chatops models prices` lists what is"
+        if usage.cost is None
+        else money(usage.cost, cents_from=1)
+    )
     lines = [
         "In this session",
         f"  input      {usage.input_tokens:>10,} tokens",
@@ -36,7 +40,7 @@ def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
         return "\n".join(lines)
     lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
     for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST:]:
-        price = "" if spent.cost is None else money(spent.cost)
+        price = "" if spent.cost is None else money(spent.cost, cents_from=1)
         lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
     if (left := len(turns) - _MOST) > 0:
         lines.append(f"{plural(left, 'earlier turn')} not listed")
@@ -45,7 +49,7 @@ def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
 
 def turn_cost(usage: Usage) -> str:
     """Return tokens and cost of one turn in a line."""
-    price = "" if usage.cost is None else f", cost {money(usage.cost)}"
+    price = "" if usage.cost is None else f", cost {money(usage.cost, cents_from=1)}"
     return f"This turn: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
 
 
@@ -64,8 +68,3 @@ def per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
             case _:
                 pass
     return turns
-
-
-def money(cost: float) -> str:
-    """Return a cost in the price unit, with more digits for small ones."""
-    return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"

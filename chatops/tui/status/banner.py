@@ -52,7 +52,9 @@ class Notices(_Lines):
         """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
-        self._lines = [line for notice in notices for line in with_user_keys(sanitize(notice.message)).split("\n")]
+        # The same notice again moves to the end.
+        texts = list(dict.fromkeys(notice.message for notice in reversed(notices)))[::-1]
+        self._lines = [line for text in texts for line in with_user_keys(sanitize(text)).split("\n")]
         self._draw()
         if notices:
             left = min(notice.time_left for notice in notices)

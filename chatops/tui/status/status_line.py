@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural, spent
+from chatops.domain.wording import money, plural, spent
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keymap import with_user_keys
 
@@ -106,7 +106,7 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
         )
         return "" if running or not replied or snapshot.status is TurnStatus.FAILED else "tokens unknown"
     if usage.cost:
-        return f"${usage.cost:.2f}" if usage.cost >= _CENT else f"${usage.cost:.4f}"
+        return money(usage.cost, cents_from=_CENT)
     return f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out"
 
 

@@ -1,6 +1,7 @@
 """Selecting, copying and finding what was said; sessions; what it cost."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -289,8 +290,9 @@ def test_the_cost_is_told_by_turn() -> None:
     messages += [UserMessage(id=MessageId("2"), text="second")]
     messages += [AssistantMessage(id=MessageId("b"), text="", usage=large)]
     rows = [line.split() for line in cost_text(large, messages).splitlines()]
-    assert ["1", "1,800", "20", "0.0020", "first", "question"] in rows
+    assert ["1", "1,800", "20", "$0.0020", "first", "question"] in rows
     assert ["2", "12,000", "500", "second"] in rows
+    assert "cost       <$0.0001" in cost_text(replace(small, cost=0.00001), messages)
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
@@ -323,4 +325,4 @@ async def test_the_cost_of_a_turn_is_told_if_the_user_wants_that(wanted: bool) -
         running.session.start_turn("one")
         running.session.publish(end)
         await running.settle()
-        assert ("1,200 tokens in, 30 out, cost 0.5000" in running.text) is wanted
+        assert ("1,200 tokens in, 30 out, cost $0.5000" in running.text) is wanted
