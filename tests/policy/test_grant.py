@@ -131,11 +131,6 @@ def test_unknown_tools_grant_nothing_and_are_told() -> None:
     assert len(warnings) == 2 and "Did you mean file_read?" in warnings[0]
 
 
-def test_more_than_eight_tools_are_told() -> None:
-    own = registry(RoleSpec(name="coder", tools=(*ALL, "a", "b", "c")))
-    assert any("9 tools" in warning for warning in registry_warnings((None, own), specs=SPECS))
-
-
 def test_only_the_site_goes_below_what_is_built_in() -> None:
     loose = (("file_edit", ToolSetting(verdict=Verdict.ALLOW, min_access=AccessLevel.VIEWER)),)
     users = (UserSpec(name="*", access_level=AccessLevel.USER),)
