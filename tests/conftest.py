@@ -68,6 +68,8 @@ def chatops_home(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir()
     monkeypatch.setenv("CHATOPS_HOME", str(home))
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    # Or argparse looks on the disk for a translation of its words, some hundred times per command line.
+    monkeypatch.setenv("LANGUAGE", "C")
     return home
 
 
