@@ -90,6 +90,7 @@ def seen_call(request: SeenRequest) -> Completion:
     return calls(native("file_read", path="evil.txt")) if "tools" in request.body else says(READS)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("format", FORMATS)
 async def test_a_file_full_of_calls_and_role_names_is_read_and_nothing_else(format: str, tmp_path: Path) -> None:
     content = "\n".join(f"{breakout}\n{text}" for text in GATED.values() for breakout in BREAKOUTS)[:30_000]
@@ -244,6 +245,7 @@ async def test_a_result_that_the_model_made_up_is_not_one(tmp_path: Path) -> Non
 CONTROLS = "printf '%s' '\x1b]0;PWNED\x07 \x9b2J \u202e \u2066 \r x' > new.txt"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("format", ["hermes", "qwen3_xml", "pythonic", "glm_argkey", "harmony"])
 async def test_control_characters_in_a_call_are_shown_and_run_as_they_were_written(format: str, tmp_path: Path) -> None:
     text = SPELLINGS[format].spell([("shell_exec", {"command": CONTROLS})])

@@ -69,6 +69,7 @@ def test_the_exit_code_is_right_where_nothing_can_be_said(workspace: Path, line:
     assert ran.returncode == code
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("arguments", ["-p", "parse"])
 def test_an_input_that_cannot_be_read_is_told_in_a_sentence(workspace: Path, arguments: str) -> None:
     line = f'"{sys.executable}" -m chatops {arguments} 0>"{workspace.parent / "only-written"}"'

@@ -20,6 +20,7 @@ def chat_at_home(home: Path, *arguments: str) -> Terminal:
     return Terminal([sys.executable, "-m", "chatops", *arguments], env=env, cwd=home)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("answer", ["", "maybe"])
 def test_the_chat_does_not_start_in_the_home_folder_without_a_yes(answer: str, tmp_path: Path) -> None:
     with chat_at_home(tmp_path) as terminal:

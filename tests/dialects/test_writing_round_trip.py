@@ -168,6 +168,7 @@ def test_calls_with_an_opener_are_read_without_text_before_them_too(name: str, m
     assert_reads_back(name, WRITABLE[name].calls(message.written()), message)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", sorted(WRITABLE))
 @settings(max_examples=examples(10, among=len(WRITABLE)))
 @given(broken=TEXTS.filter(lambda text: not object_of(text)))

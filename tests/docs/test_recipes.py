@@ -54,6 +54,7 @@ def test_a_gateway(folder: Path, home: Path) -> None:
     assert "key-of-ana" not in (home / "config" / "model_registry.json").read_text()
 
 
+@pytest.mark.more
 def test_a_ci_job_that_pauses(folder: Path, path_with_chatops: str) -> None:
     # A file of its own that tools must not touch, in a folder that they must not touch either.
     config = folder / ".chatops-home" / "config"

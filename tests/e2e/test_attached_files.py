@@ -36,6 +36,7 @@ def test_a_named_file_is_sent_with_the_message_and_stays_as_it_was(installation:
     assert second.last_user == "and now"
 
 
+@pytest.mark.more
 def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> None:
     outside = installation.workspace.parent / "outside.txt"
     outside.write_text("beyond the workspace\n")

@@ -48,6 +48,7 @@ def test_what_cannot_be_opened_ends_with_the_reason_on_the_terminal(
         shows(terminal, *said)
 
 
+@pytest.mark.more
 def test_a_command_that_names_what_is_not_there_is_given_back(installation: Installation) -> None:
     with installation.open() as terminal:
         terminal.wait_for("DEMO model")
@@ -69,6 +70,7 @@ def test_a_refused_connection_loses_nothing(installation: Installation) -> None:
         shows(terminal, "Nothing listens at 127.0.0.1:9", "Start the server", "Press R to retry", "a long thought")
 
 
+@pytest.mark.more
 def test_a_server_that_refuses_and_then_does_not(installation: Installation) -> None:
     refusals = [
         error(401, "Incorrect API key provided: sk-abc"),

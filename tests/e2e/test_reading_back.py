@@ -52,6 +52,7 @@ def test_sending_shows_the_end_wherever_one_was_reading(installation: Installati
         terminal.wait_for("You said: hello.")
 
 
+@pytest.mark.more
 def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(installation: Installation) -> None:
     server = Server()
     with opened(installation, server) as terminal:
@@ -70,6 +71,7 @@ def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(installatio
         terminal.wait_gone("↓ 1 new")
 
 
+@pytest.mark.more
 def test_home_and_end_scroll_with_an_empty_message_and_move_the_cursor_in_a_text(installation: Installation) -> None:
     with opened(installation, Server()) as terminal:
         terminal.say("long answer")

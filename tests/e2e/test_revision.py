@@ -47,6 +47,7 @@ def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: I
     assert (middle.forked_from, copy.forked_from) == (original.id, middle.id)
 
 
+@pytest.mark.more
 def test_the_last_message_is_asked_again_with_another_model_or_role(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"{request.body['model']} on: {request.last_user}")) as server:
         installation.use(two_models(server.url))

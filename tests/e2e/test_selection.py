@@ -95,6 +95,7 @@ def test_a_press_that_copied_is_not_the_first_of_two_that_quit(installation: Ins
         assert copied(terminal) == ["Friday"]
 
 
+@pytest.mark.more
 def test_typing_drops_the_selection_so_that_ctrl_c_clears_the_text_again(installation: Installation) -> None:
     with answered(installation) as terminal:
         drag(terminal, "Friday")

@@ -64,6 +64,7 @@ def test_two_remarks_on_one_reply_are_both_there_to_be_read(installation: Instal
     assert "does not accept tools" in screen and "a-quantised-one" in screen
 
 
+@pytest.mark.more
 def test_tools_that_a_server_hides_are_in_the_prompt_from_the_next_request_on(installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         if "tools" in request.body:

@@ -197,6 +197,7 @@ def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(
     assert ended(installation) is RunResult.FAILED
 
 
+@pytest.mark.more
 def test_a_word_from_another_terminal_closes_the_dialog(installation: Installation, server: FakeOpenAI) -> None:
     with installation.open("--role", "coder") as terminal:
         begin(terminal, "report")

@@ -47,6 +47,7 @@ def words(number: int, *, together: int) -> Iterator[Step]:
         yield sse(*told, done=False)
 
 
+@pytest.mark.more
 @pytest.mark.fault("B17")
 def test_ten_thousand_small_pieces_are_all_there_and_keys_work_meanwhile(chat: FaultyChat) -> None:
     chat.assert_well()

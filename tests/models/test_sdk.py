@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
@@ -14,6 +16,7 @@ def test_connecting_loads_none_of_the_endpoints_types() -> None:
     assert not {"openai.types.beta", "openai.types.fine_tuning", "openai.types.responses.response"} & {*loaded}
 
 
+@pytest.mark.more
 def test_a_program_that_uses_the_sdk_itself_finds_its_types() -> None:
     code = """
 import chatops.models.chat, openai

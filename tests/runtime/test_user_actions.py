@@ -70,6 +70,7 @@ async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> 
             await app.aclose()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "command",
     [

@@ -176,6 +176,7 @@ def test_a_pattern_is_matched_against_the_stored_text(schema: str, quoted: bool)
     assert read_answer(enveloped("abc"), schema=schema, patterns=(whole,)).result_unmatched == ()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "gate",
     [

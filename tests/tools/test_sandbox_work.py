@@ -86,6 +86,7 @@ async def test_a_merge_with_a_conflict_is_carried_over(repository: Path) -> None
     assert git(repository, "status", "--porcelain") == ""
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     "command",
     [
@@ -125,6 +126,7 @@ async def test_a_command_that_may_commit_changes_no_settings_of_git(repository: 
     assert not (repository / ".git" / "index").is_symlink()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("command", "named"),
     [
@@ -153,6 +155,7 @@ async def test_nothing_in_the_repository_leads_the_next_git_outside(
     assert [path.read_text() for path in out.iterdir()] == ["mine\n"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("place", ["objects", "refs", "logs", "objects/info", "refs/heads", "logs/HEAD"])
 async def test_a_repository_that_leads_elsewhere_gives_no_access_to_commit(
     repository: Path, tmp_path: Path, place: str
@@ -193,6 +196,7 @@ INNER = "git init -q {0} && git -C {0} -c user.name=a -c user.email=b@c commit -
 EVIL = "core.fsmonitor 'touch {out}/ran; false'"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "indexed", ["git add src", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),src"]
 )
@@ -218,6 +222,7 @@ def with_submodule(repository: Path, tmp_path: Path) -> Path:
     return repository
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("spec", [COMMIT, SandboxSpec()], ids=["commit", "protect"])
 @pytest.mark.parametrize(
     "change",

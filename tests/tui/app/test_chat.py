@@ -245,6 +245,7 @@ async def test_a_line_of_a_text_that_is_too_long_goes_on_beneath_its_last_column
         assert first.index("24.1 GB") == second.index("enough for")
 
 
+@pytest.mark.more
 async def test_a_second_column_without_room_follows_the_first_one() -> None:
     async with stage(size=(40, 24)) as running:
         await running.press("f1")

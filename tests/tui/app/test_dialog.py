@@ -642,6 +642,7 @@ def bold(running: Stage, words: str) -> list[str]:
     raise AssertionError(f"{words!r} is not on the screen")
 
 
+@pytest.mark.more
 async def test_an_open_dialog_takes_the_colours_of_another_theme() -> None:
     async with stage(theme="chatops-dark") as running:
         await asked(running, pending_call(tool="file_edit", facts=edit_facts()))

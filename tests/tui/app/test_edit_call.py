@@ -186,6 +186,7 @@ async def test_the_editor_gets_the_text_and_not_json(monkeypatch: pytest.MonkeyP
         assert sent(running) == [{"command": "ls"}], "the line end that editors add is not part of it"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("script", "said"),
     [

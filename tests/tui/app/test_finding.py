@@ -90,6 +90,7 @@ async def test_y_copies_nothing_in_a_dialog() -> None:
         assert not running.session.taken
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("command", "copied"), [("/copy", CODE), ("/copy 2", "An answer."), ("/copy 3", ""), ("/copy x", "")]
 )
