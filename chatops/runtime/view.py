@@ -101,16 +101,16 @@ class History:
 
     def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
         """Load all stored messages. `turn` is the current turn, `spent` the usage of all other turns."""
-        self._spent = total(spent, *(message.usage for message in messages if isinstance(message, SummaryMessage)))
+        self._spent = total(spent, *_for_summaries(messages))
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
         self._lost = stand_ins(self.messages)
 
     def add(self, *messages: Message, usage: Usage | None = None) -> None:
-        """Append messages and add their usage."""
+        """Append messages, and add the usage of their turn and of summaries."""
         self.messages = (*self.messages, *messages)
         self._lost = stand_ins(self.messages) if self._lost else ()
-        self._spent = total(self._spent, usage)
+        self._spent = total(self._spent, usage, *_for_summaries(messages))
 
     @property
     def head(self) -> MessageId | None:
@@ -135,6 +135,10 @@ class History:
             fitted = fit(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
             self._context = (key, fitted.tokens)
         return self._context[1]
+
+
+def _for_summaries(messages: Sequence[Message]) -> list[Usage | None]:
+    return [message.usage for message in messages if isinstance(message, SummaryMessage)]
 
 
 class SessionView(ABC):

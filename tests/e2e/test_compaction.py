@@ -29,6 +29,8 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
             terminal.send("42 euros. ")
             terminal.press("ctrl+s")
             terminal.wait_for("The model gets a summary of the 2 messages above.")
+            # The answer and the summary.
+            terminal.wait_for("22 in 14 out")
             terminal.kill9()
         asked = server.requests[-1]
         assert "Keep in particular: the amounts" in asked.last_user
