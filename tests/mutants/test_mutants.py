@@ -122,7 +122,7 @@ MUTANTS = (
     Mutant(
         promise="one closing call is reserved",
         file="engine/rounds.py",
-        before="ask_model(draft, purpose=Purpose.CLOSE if _used_up(draft) else Purpose.GATHER)",
+        before="ask_model(draft, purpose=Purpose.CLOSE if round_limits.used_up(draft) else Purpose.GATHER)",
         after="ask_model(draft)",
     ),
     Mutant(
@@ -133,13 +133,13 @@ MUTANTS = (
     ),
     Mutant(
         promise="the third round of only invalid calls counts",
-        file="engine/rounds.py",
+        file="engine/round_limits.py",
         before="elif counters.repairs < FREE_REPAIRS and",
         after="elif counters.repairs <= FREE_REPAIRS and",
     ),
     Mutant(
         promise="a mistake that is made again is no free repair",
-        file="engine/rounds.py",
+        file="engine/round_limits.py",
         before=" and not _made_again(counters)",
         after="",
     ),
@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         promise="repairs have a cap per turn",
-        file="engine/rounds.py",
+        file="engine/round_limits.py",
         before=" or counters.repairs_total >= MAX_REPAIRS",
         after="",
     ),
@@ -244,8 +244,8 @@ MUTANTS = (
     Mutant(
         promise="a reply cut off is not sent again in its own turn",
         file="engine/rounds.py",
-        before="if not (isinstance(m, AssistantMessage) and m.incomplete)",
-        after="",
+        before=" if at < asked or not _broke_off(m)]",
+        after="]",
     ),
     Mutant(
         promise="the strictest verdict counts",
@@ -271,6 +271,12 @@ MUTANTS = (
 )
 
 
+def test_each_mutant_finds_its_place() -> None:
+    for mutant in (*MUTANTS, *WORKFLOWS):
+        text = (ROOT / "chatops" / mutant.file).read_text()
+        assert text.count(mutant.before) == 1, f"bring this mutant up to date: {mutant.promise}"
+
+
 @pytest.mark.mutants
 @pytest.mark.parametrize("mutant", (*MUTANTS, *WORKFLOWS), ids=lambda mutant: mutant.promise.replace(" ", "-"))
 def test_the_mistake_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
@@ -281,9 +287,7 @@ def test_the_mistake_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
         else:
             shutil.copy(source, tmp_path / name)
     file = tmp_path / "chatops" / mutant.file
-    text = file.read_text()
-    assert text.count(mutant.before) == 1, "the place to mutate has moved: bring the mutant up to date"
-    file.write_text(text.replace(mutant.before, mutant.after))
+    file.write_text(file.read_text().replace(mutant.before, mutant.after))
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", *mutant.tests],
         cwd=tmp_path,

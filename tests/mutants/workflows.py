@@ -85,7 +85,7 @@ WORKFLOWS = (
     Mutant(
         promise="a refused answer counts as a round",
         file="engine/acceptance.py",
-        before="        rounds.count_round(draft, only_invalid=False)\n",
+        before="        round_limits.count_round(draft, only_invalid=False)\n",
         after="",
         tests=_EXAMPLES,
     ),
