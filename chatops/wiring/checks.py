@@ -9,6 +9,7 @@ from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
+from chatops.config.skills import load_skills
 from chatops.config.workflow_files import FOLDER, find_workflows
 from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
@@ -39,9 +40,10 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     """
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    skills = load_skills(paths.skills)
     own = load_own_tools(trust.in_force.own_tools, folder=paths.tools)
     catalog = Toolbox(
-        lambda: RegistryTools.of(registries),
+        lambda: RegistryTools.of(registries, skills),
         data=paths.data,
         environ=environ,
         memories=Memories(paths.memory, workspace=Path()),

@@ -48,6 +48,7 @@ def test_a_skill_in_use_takes_tools_away_for_the_turn_and_adds_none(
     ]
     with FakeOpenAI(script) as server:
         registry = registry_for(workspace, server.url, tools=TOOLS)
+        assert "skill_read" not in chatops("registry", "check", registry).out
         ran = chatops("--registry", registry, "-p", "review it", "--output-format", "json")
         assert ran.code == 0, ran.err
         prompt = server.requests[0].body["messages"][0]["content"]
