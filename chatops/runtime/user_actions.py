@@ -19,6 +19,7 @@ from chatops.engine.inputs import ContainTurn, CorrectTurn
 from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
+from chatops.policy.workflow import SHELL_TOOL
 from chatops.runtime.queue import MessageQueue
 from chatops.runtime.runner import EventBus
 from chatops.runtime.services import Services
@@ -111,7 +112,7 @@ class UserActions:
 
         If it is `private`, no model gets it or its result. If it was not `shown` in full, it asks.
 
-        Raises SessionBusyError during a turn.
+        Raises SessionBusyError during a turn, and ChatopsError if the role does not get the shell.
         """
         turns = self._turns
         turns.check_owned()
@@ -123,6 +124,12 @@ class UserActions:
                 )
             info = await turns.stored()
             turn_id = await turns.next_id(info.id)
+            grant = turns.settings.grant(self._services.rights)
+            if grant.tool(SHELL_TOOL) is None:
+                raise ChatopsError(
+                    f"The command was not run: role {grant.role} does not get {SHELL_TOOL} here.",
+                    advice=f"ctrl+r switches to another role; /policy {SHELL_TOOL} says why.",
+                )
 
             def make(grant: Grant) -> TurnStep:
                 step = start_command(
@@ -138,7 +145,7 @@ class UserActions:
                 )
                 return replace(step, draft=draft())
 
-            await turns.begin(info, turns.settings, make)
+            await turns.begin(info, turns.settings, make, grant=grant)
 
     async def undo(self, before: MessageId) -> UndoResult:
         """Continue in a copy that ends before a message, which asks to put back the files changed since.
