@@ -194,7 +194,7 @@ def _export(opened: Stored, arguments: Namespace) -> int:
 def _files(opened: Stored) -> "SessionFiles":
     from chatops.store.files import SessionFiles
 
-    return SessionFiles((opened.options.store or opened.paths.store).with_name("files"))
+    return SessionFiles(opened.options.store or opened.paths.store)
 
 
 def _import(opened: Stored, arguments: Namespace) -> int:

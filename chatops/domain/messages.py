@@ -119,7 +119,7 @@ class NoticeMessage:
     for_model: bool = False
     """True if the next request tells the model too."""
     to_model: str = ""
-    """What the model is told instead of `text`; empty: the same."""
+    """Text for the model instead of `text`; empty: the same."""
     kind: Literal["notice"] = "notice"
 
 

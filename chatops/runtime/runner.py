@@ -39,9 +39,7 @@ request is withdrawn (`continue_here`), the effects are performed and the inputs
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -55,12 +53,13 @@ from chatops.domain.errors import (
     StoreError,
     unsaved_sentence,
 )
-from chatops.domain.events import Event, Notice, Published
+from chatops.domain.events import Notice
 from chatops.engine.effects import Effect, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
+from chatops.runtime.event_bus import EventBus
 from chatops.runtime.performer import Performer
 from chatops.runtime.worker import Shield, WorkerThread
 from chatops.store.base import Store
@@ -71,44 +70,6 @@ RETRY_S = 3.0
 """Seconds between two attempts to write to the store again."""
 _TRIED = "saving was tried"
 """Setting that is written to test the store when no step waits."""
-
-Listener = Callable[[Published], None]
-
-
-class EventBus:
-    """Delivers events to listeners, in order, on the event loop. A UI takes a snapshot first and then subscribes.
-
-    An exception in a listener is logged and never stops the turn.
-    """
-
-    def __init__(self) -> None:
-        self._listeners: list[Listener] = []
-        self._notices = 0
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with each event from now on. Returns a function that unsubscribes it."""
-        self._listeners.append(listener)
-
-        def stop() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return stop
-
-    def publish(self, event: Event) -> None:
-        """Deliver `event` to all listeners."""
-        published = Published(at=time.time(), event=event)
-        for listener in tuple(self._listeners):
-            try:
-                listener(published)
-            except Exception:
-                log.exception("a listener failed on %s", type(event).__name__)
-
-    def notify(self, text: str, *, advice: str = "", parent_id: str) -> None:
-        """Deliver a warning for the user."""
-        self._notices += 1
-        number = f"{parent_id}.notice{self._notices}"
-        self.publish(Notice(id=number, parent_id=parent_id, text=text, advice=advice, level="warning"))
 
 
 class _Saving:

@@ -57,7 +57,7 @@ class Session(SessionView):
         """Notices to publish as soon as a UI listens."""
         self._queue = MessageQueue(self._turns, services, self._bus)
         self.actions = UserActions(self._turns, self._queue, services, self._bus)
-        """What the user can do besides sending messages."""
+        """User actions besides sending messages."""
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[SessionSettings, Grant] | None = None

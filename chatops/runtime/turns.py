@@ -26,9 +26,10 @@ from chatops.engine.turn import start
 from chatops.engine.view import turn_status
 from chatops.policy.grant import Grant
 from chatops.runtime.crash_recovery import CrashRecovery
+from chatops.runtime.event_bus import EventBus
 from chatops.runtime.ownership import Lease
 from chatops.runtime.performer import Performer
-from chatops.runtime.runner import EventBus, Runner
+from chatops.runtime.runner import Runner
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History

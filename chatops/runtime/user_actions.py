@@ -20,8 +20,8 @@ from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import SHELL_TOOL
+from chatops.runtime.event_bus import EventBus
 from chatops.runtime.queue import MessageQueue
-from chatops.runtime.runner import EventBus
 from chatops.runtime.services import Services
 from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import Turns

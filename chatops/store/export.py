@@ -30,7 +30,7 @@ from chatops.engine.transcript import shared
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
-JSONL_VERSION = 1
+JSONL_FORMAT, JSONL_VERSION = "chatops-session", 1
 """Version of the JSON lines format: a header line, then one message per line as the store keeps it, then the files."""
 FILE_KIND = "file"
 """Kind of a line that holds a file of the messages before it, in Base64."""
@@ -114,7 +114,7 @@ def to_jsonl(
     """Return every message in full, one JSON object per line. Nothing is lost, not even a lone surrogate."""
     header = json.dumps(
         {
-            "format": "chatops-session",
+            "format": JSONL_FORMAT,
             "version": JSONL_VERSION,
             "id": session.id,
             "title": session.title,

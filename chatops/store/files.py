@@ -36,9 +36,9 @@ _AS_IT_IS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class SessionFiles:
     """The files of all sessions of one store."""
 
-    def __init__(self, folder: Path) -> None:
-        """Set the folder, which is created with the first file."""
-        self._folder = folder
+    def __init__(self, store: Path) -> None:
+        """Use the folder beside the store, which is created with the first file."""
+        self._folder = store.with_name("files")
 
     def keep(self, session_id: SessionId, name: str, data: bytes) -> FileRef:
         """Keep the bytes of a file; `name` is only shown. One that cannot be kept has a `problem`. Never raises."""

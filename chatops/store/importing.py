@@ -33,7 +33,7 @@ from chatops.domain.tools import Outcome, ResultFacts, ToolCall
 from chatops.domain.wording import one_line
 from chatops.engine.pairing import results_of
 from chatops.store.codec import decode_message
-from chatops.store.export import FILE_KIND
+from chatops.store.export import FILE_KIND, JSONL_FORMAT, JSONL_VERSION
 
 MAX_BYTES = 256 * 1024 * 1024
 TITLE_LENGTH = 200
@@ -118,7 +118,7 @@ def _refused(source: str, line: int, why: str) -> ConfigError:
 
 def _format_of(values: _Values) -> ImportFormat:
     first = values[0][1] if values else {}
-    if first.get("format") == "chatops-session":
+    if first.get("format") == JSONL_FORMAT:
         return ImportFormat.JSONL
     return ImportFormat.OPENWEBUI if isinstance(first.get("chat", first.get("history")), dict) else ImportFormat.OPENAI
 
@@ -126,7 +126,7 @@ def _format_of(values: _Values) -> ImportFormat:
 def _own(values: _Values, source: str) -> list[Imported]:
     """Read `store.export.to_jsonl`. Raises ConfigError for a line that is no message, or of a newer version."""
     header = values[0][1] if values else {}
-    if header.get("format") != "chatops-session" or header.get("version") != 1:
+    if header.get("format") != JSONL_FORMAT or header.get("version") != JSONL_VERSION:
         raise _refused(source, 1, "is not the first line of a chatops export, version 1")
     messages: list[Message] = []
     skipped = 0

@@ -156,7 +156,7 @@ class SqliteStore:
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)
             search.remove_index(self.path)
-            files.SessionFiles(self.path.with_name("files")).forget(full)
+            files.SessionFiles(self.path).forget(full)
 
     def fork_session(
         self,
@@ -172,7 +172,7 @@ class SqliteStore:
             if begin is not None:
                 turns.commit(self._rows, begin(copy), now=now, writer=self._writer, process=self._process())
         if not self.unsaved:
-            files.SessionFiles(self.path.with_name("files")).share(full, copy.id)
+            files.SessionFiles(self.path).share(full, copy.id)
         return copy
 
     def append_message(self, session_id: SessionId, message: Message) -> None:

@@ -171,7 +171,7 @@ class App:
     @cached_property
     def files(self) -> SessionFiles:
         """The files of sessions, beside the store."""
-        return SessionFiles((self.options.store or self.paths.store).with_name("files"))
+        return SessionFiles(self.options.store or self.paths.store)
 
     @cached_property
     def limits(self) -> CallLimits:

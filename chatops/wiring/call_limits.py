@@ -1,4 +1,4 @@
-"""What calls may see and use: the sandbox in force, protected paths, and the context of each call."""
+"""Limits of calls: the sandbox in force, protected paths, and the context of each call."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""What earlier processes left in the workspace and the data folder."""
+"""Remove remains of earlier processes in the workspace and the data folder."""
 
 from pathlib import Path
 

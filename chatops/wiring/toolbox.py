@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryTools:
-    """What decides which tools exist besides the environment: registries, and the skills."""
+    """Registries and skills, which decide, besides the environment, which tools exist."""
 
     ports: frozenset[int] = frozenset()
     """Ports that web_fetch may connect to besides the web's own."""
@@ -118,7 +118,7 @@ class Toolbox:
 
     @property
     def unavailable(self) -> Mapping[str, str]:
-        """What `absent` says, and the tools that await the user's trust."""
+        """The `absent` tools, and the tools that await the user's trust."""
         catalog = self._catalog()
         known = {spec.name for spec in catalog.specs}
         waiting = {name: why for name, why in self._not_loaded().items() if name not in known}

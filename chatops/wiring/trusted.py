@@ -1,4 +1,4 @@
-"""What trusted files bring: tools of the user, skills, and the notices about both."""
+"""Tools of the user and skills, from trusted files, and the notices about both."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

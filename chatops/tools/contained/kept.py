@@ -1,4 +1,4 @@
-"""What file tools replace, kept so that ``/undo`` can put it back.
+"""Copies of files that file tools replace, kept so that ``/undo`` can put it back.
 
 Before a write takes effect, the earlier content of its file is stored durably as one file of the data folder, named by
 the call and its attempt: a line of JSON, then the content. A write whose content cannot be kept does not take place. If

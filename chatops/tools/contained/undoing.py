@@ -49,7 +49,7 @@ class _Change:
     at_ns: int
     made: tuple[str, ...]
     content: bytes | TurnFolder
-    """What was there before, or the folder that has it."""
+    """The earlier content, or the folder that has it."""
     here: bool
     """True if it was made in the folder that is the workspace now."""
 

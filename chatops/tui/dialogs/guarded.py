@@ -7,9 +7,8 @@ field. After the pause, a key without a meaning restarts the pause, because it m
 import math
 import textwrap
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -21,14 +20,13 @@ from textual.widgets import Static
 
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.diff_rows import missing_columns
+from chatops.tui.dialogs.key_guard import GRACE_S, KeyGuard, ShowsLate
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.keys import KeyGroup, wrapped_legend
 from chatops.tui.notice import show_notice
 from chatops.tui.textual_internals import toast_rows
 
-GRACE_S = 0.5
-"""Seconds without a key before a dialog accepts one."""
 STROKE_S = 0.08
 """Seconds in which no other key may follow an answering key.
 
@@ -44,43 +42,6 @@ _LEAST_WIDTH, _MAX_WIDTH = 80, 110
 """Columns between which a dialog is as wide as its text."""
 _SIDES = 4
 """Cells taken by a dialog's border and padding."""
-
-
-@runtime_checkable
-class ShowsLate(Protocol):
-    """Protocol of an app whose terminal may show output late."""
-
-    def shown_for(self) -> float:
-        """Return for how many seconds the user can have seen what was drawn last."""
-
-
-@dataclass(slots=True)
-class KeyGuard:
-    """Armed once `GRACE_S` seconds have passed since the dialog appeared and since the last key meant for elsewhere.
-
-    `clock` returns monotonic seconds. It is an argument so that tests need not wait.
-    """
-
-    clock: Callable[[], float]
-    armed_at: float = 0.0
-
-    def rearm(self) -> None:
-        """Start a new grace period now."""
-        self.armed_at = self.clock() + GRACE_S
-
-    def typed_elsewhere(self, at: float) -> None:
-        """Account for a key typed at `at`, before the dialog was shown."""
-        self.armed_at = max(self.armed_at, at + GRACE_S)
-
-    @property
-    def armed(self) -> bool:
-        """True if a key acts now."""
-        return self.clock() >= self.armed_at
-
-    @property
-    def left(self) -> float:
-        """Seconds until a key acts."""
-        return max(0.0, self.armed_at - self.clock())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windo
 LABEL_WIDTH = 13
 GUTTER = 2
 
-RowTone = Literal["plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet"]
-_TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "add", "remove", "hunk", "caution", "quiet")
+RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
+_TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "caution", "quiet")
 _LONG = 500
 _BETWEEN = " │ "
 """Stands between the two sides of a row."""

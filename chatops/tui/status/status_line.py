@@ -42,7 +42,7 @@ class _Part(NamedTuple):
     stays: bool = False
     """True if the part is kept in a narrow window, because it needs attention."""
     gap: str = "   "
-    """What stands before the part."""
+    """Text before the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
