@@ -139,7 +139,7 @@ def _login(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
         await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
-        await opened.servers.settle(only=(arguments.name,))
+        await opened.servers.connect(only=(arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
         return 0 if status.state is ServerState.READY else 1
@@ -153,7 +153,7 @@ def _check(arguments: Namespace) -> int:
         names = [status.name for status in opened.servers.statuses()]
         if arguments.name not in names:
             raise unknown("MCP server", arguments.name, names)
-        await opened.servers.settle(only=(arguments.name,))
+        await opened.servers.connect(only=(arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         if arguments.output_format == "json":
             view.json(_json(status))

@@ -24,7 +24,7 @@ from chatops import __version__
 from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
 from chatops.mcp.login import LoginNeededError, StoredAuth
-from chatops.mcp.process import ServerProcess, ServerStartError, Surroundings, running
+from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.stdio import UNREADABLE, stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
 from chatops.tools.output import visible
@@ -132,7 +132,7 @@ class Connection:
 async def connected(
     spec: McpServerSpec,
     sandbox: SandboxSpec,
-    surroundings: Surroundings,
+    limits: ServerLimits,
     *,
     records: Path,
     changed: Callable[[], None],
@@ -146,7 +146,7 @@ async def connected(
         try:
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
-                    process = await stack.enter_async_context(running(spec, sandbox, surroundings))
+                    process = await stack.enter_async_context(running(spec, sandbox, limits))
                     connection = await _over_stdio(process, stack, changed)
                 else:
                     connection = await _over_http(spec, stack, changed, records)

@@ -49,7 +49,7 @@ class ServerStartError(ChatopsError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ServerLimits:
     """Workspace, protected paths and sandbox level for the processes of servers."""
 
     workspace: Path
@@ -87,26 +87,20 @@ def expanded(text: str, *, environ: Mapping[str, str], where: str) -> str:
     return _NAMED.sub(value, text)
 
 
-def confined_server(spec: McpServerSpec, sandbox: SandboxSpec, surroundings: Surroundings) -> Confinement:
-    """Return how the process of a server would be confined. May run the sandbox's probe: call it in a thread."""
-    return confinement(sandbox, workspace=surroundings.workspace, best=surroundings.best)
-
-
 @asynccontextmanager
-async def running(
-    spec: McpServerSpec, sandbox: SandboxSpec, surroundings: Surroundings
-) -> AsyncIterator[ServerProcess]:
+async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits) -> AsyncIterator[ServerProcess]:
     """Start the server's command, and stop all its processes at the end of the block.
 
     Raises ServerStartError.
     """
-    sandbox = replace(sandbox, read=(*sandbox.read, *_named_files(spec, surroundings)))
-    confined = await in_thread(confined_server, spec, sandbox, surroundings)
+    sandbox = replace(sandbox, read=(*sandbox.read, *_named_files(spec, limits)))
+    # In a thread, because it may run the sandbox's probe.
+    confined = await in_thread(confinement, sandbox, workspace=limits.workspace, best=limits.best)
     if confined.refusal:
         raise ServerStartError(confined.refusal.rstrip("."))
     async with AsyncExitStack() as stack:
         try:
-            command = await _command(spec, sandbox, surroundings, confined, stack)
+            command = await _command(spec, sandbox, limits, confined, stack)
             process = await _started(command)
         except SandboxSetupError as error:
             raise ServerStartError(f"its sandbox could not be set up: {error}") from error
@@ -121,26 +115,26 @@ async def running(
             reading.cancel()
 
 
-def _named_files(spec: McpServerSpec, surroundings: Surroundings) -> tuple[str, ...]:
+def _named_files(spec: McpServerSpec, limits: ServerLimits) -> tuple[str, ...]:
     """Return what the sandbox has to show for the absolute paths in the server's command: its program, its script.
 
     The user has named them. Not those of files that no program may see.
     """
-    closed = (*surroundings.protected, *home_secrets())
+    closed = (*limits.protected, *home_secrets())
     named = [Path(word) for word in spec.command if os.path.isabs(word) and os.path.isfile(word)]
-    shown = [place for path in named for place in shown_for(path, workspace=surroundings.workspace)]
+    shown = [place for path in named for place in shown_for(path, workspace=limits.workspace)]
     return tuple(str(place) for place in dict.fromkeys(shown) if not any(place.is_relative_to(one) for one in closed))
 
 
 async def _command(
     spec: McpServerSpec,
     sandbox: SandboxSpec,
-    surroundings: Surroundings,
+    limits: ServerLimits,
     confined: Confinement,
     stack: AsyncExitStack,
 ) -> Command:
     """Return the command to start, with what it needs around it on `stack`."""
-    cwd = Path(spec.cwd) if spec.cwd else surroundings.workspace
+    cwd = Path(spec.cwd) if spec.cwd else limits.workspace
     given = {name: os.environ[name] for name in sandbox.env if name in os.environ}
     own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
     environment = {
@@ -153,10 +147,10 @@ async def _command(
     call = f"mcp.{spec.name}"
     command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
     context = ToolContext(
-        workspace=surroundings.workspace,
+        workspace=limits.workspace,
         session_id=SessionId(""),
         call_id=CallId(call),
-        protected=surroundings.protected,
+        protected=limits.protected,
         exposure=Exposure.MASKED,
         sandbox=sandbox,
     )
@@ -164,8 +158,8 @@ async def _command(
         return command
     if not confined.program:
         private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
-        limits = landlock_limits(confined, context, private=Path(private))
-        return replace(command, limits=limits, environment={**environment, "HOME": private, "TMPDIR": private})
+        landlock = landlock_limits(confined, context, private=Path(private))
+        return replace(command, limits=landlock, environment={**environment, "HOME": private, "TMPDIR": private})
     environment["TMPDIR"] = "/tmp"
     channel = None
     if sandbox.hosts and not sandbox.network:
@@ -174,8 +168,8 @@ async def _command(
         channel = theirs.fileno()
         await stack.enter_async_context(Proxy(hosts=sandbox.hosts).serving(ours))
     for name in MOUNTED:
-        if name != BARE_HEAD or can_become_bare(surroundings.workspace):
-            stack.enter_context(mount_point(surroundings.workspace / name))
+        if name != BARE_HEAD or can_become_bare(limits.workspace):
+            stack.enter_context(mount_point(limits.workspace / name))
     return await in_thread(
         sandboxed_command,
         spec.command,

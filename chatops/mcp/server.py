@@ -7,8 +7,8 @@ the tools, waits until the connection is lost or no longer wanted, and leaves. C
 and use the connection directly: stopping a call never reaches the owner.
 
 A lost connection is made again, with pauses that grow. After `_ATTEMPTS` failures in a row the server stays failed
-until something asks for it (`wake`). A call is never repeated: one that was under way when the connection was lost has
-an unknown outcome.
+until something calls `reconnect`. A call is never repeated: one that was under way when the connection was lost has an
+unknown outcome.
 
 Servers announce changes of their tools, some of them many times at once. An announcement only marks the list as old;
 the owner reads it again after `_SETTLE_S`. A call does not rely on that: `refresh` reads the list before each
@@ -30,7 +30,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import definition_of
 from chatops.mcp.catalogue import Described, Listed, catalogue
-from chatops.mcp.process import ServerStartError, Surroundings
+from chatops.mcp.process import ServerLimits, ServerStartError
 from chatops.mcp.record import Record
 from chatops.policy.registry import McpServerSpec
 from chatops.tools.threads import in_thread
@@ -93,14 +93,14 @@ class Server:
         spec: McpServerSpec,
         *,
         sandbox: SandboxSpec,
-        surroundings: Callable[[], Surroundings],
+        limits: Callable[[], ServerLimits],
         records: Path,
         changed: Callable[[], None],
     ) -> None:
         """Start nothing yet. `changed` is called after each change of the state or of the tools."""
         self.spec = spec
         self.sandbox = sandbox
-        self._surroundings = surroundings
+        self._limits = limits
         self._records = records
         self._record = Record(records, spec)
         self._changed = changed
@@ -121,7 +121,7 @@ class Server:
             self._set(ServerState.STARTING)
             self._owner = asyncio.create_task(self._own(), name=f"MCP server {self.spec.name}")
 
-    def wake(self) -> None:
+    def reconnect(self) -> None:
         """Connect now if the server has failed."""
         self.start()
         self._woken.set()
@@ -145,7 +145,7 @@ class Server:
         except Exception as error:
             reason = str(error) if isinstance(error, ServerStartError) else _reason(error)
             raise ChatopsError(f"No login at the MCP server {self.spec.name}: {reason}.") from error
-        self.wake()
+        self.reconnect()
 
     async def ready(self, *, attempts: int = 2) -> "Connection":
         """Return the connection, once there is one. Raises ServerStartError with the reason if there is none.
@@ -157,7 +157,7 @@ class Server:
                 for _ in range(attempts):
                     if self.status.state in (ServerState.OFF, ServerState.FAILED):
                         self._settled.clear()
-                        self.wake()
+                        self.reconnect()
                     elif self.status.state is ServerState.READY and (
                         self._connection is None or self._connection.lost.is_set()
                     ):
@@ -242,7 +242,7 @@ class Server:
 
         failure = ""
         async with connected(
-            self.spec, self.sandbox, self._surroundings(), records=self._records, changed=self._old.set
+            self.spec, self.sandbox, self._limits(), records=self._records, changed=self._old.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.
             failure = await self._hold(connection)

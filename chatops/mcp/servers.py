@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from chatops.domain.sandbox import SandboxSpec
-from chatops.mcp.process import Surroundings
+from chatops.mcp.process import ServerLimits
 from chatops.mcp.server import Server, ServerStatus
 from chatops.mcp.tool import ServerTool
 from chatops.policy.registry import McpServerSpec, server_of
@@ -31,7 +31,7 @@ class Servers:
         self,
         configured: Callable[[], Sequence[Configured]],
         *,
-        surroundings: Callable[[], Surroundings],
+        limits: Callable[[], ServerLimits],
         records: Path,
         changed: Callable[[ServerStatus], None] = lambda status: None,
     ) -> None:
@@ -40,7 +40,7 @@ class Servers:
         `changed` is called, in the event loop, with each new status.
         """
         self._configured = configured
-        self._surroundings = surroundings
+        self._limits = limits
         self._records = records
         self._changed = changed
         self._servers: dict[Configured, Server] = {}
@@ -76,18 +76,18 @@ class Servers:
         for server in self._current():
             server.start()
 
-    async def settle(self, *, only: Collection[str] | None = None) -> None:
+    async def connect(self, *, only: Collection[str] | None = None) -> None:
         """Connect to all servers, or to `only` these, and wait until each is ready or has failed. Never raises."""
         wanted = [server for server in self._current() if only is None or server.spec.name in only]
         if only is None:
             self.start()
         await asyncio.gather(*(server.ready(attempts=1) for server in wanted), return_exceptions=True)
 
-    def wake(self, name: str) -> bool:
+    def reconnect(self, name: str) -> bool:
         """Connect to a server now if it has failed. Return False if there is none of that name."""
         found = [server for server in self._current() if server.spec.name == name]
         for server in found:
-            server.wake()
+            server.reconnect()
         return bool(found)
 
     async def log_in(self, name: str, *, show: Callable[[str], None]) -> bool:
@@ -120,9 +120,7 @@ class Servers:
         def changed() -> None:
             self._changed(server.status)
 
-        server = Server(
-            one.spec, sandbox=one.sandbox, surroundings=self._surroundings, records=self._records, changed=changed
-        )
+        server = Server(one.spec, sandbox=one.sandbox, limits=self._limits, records=self._records, changed=changed)
         return server
 
     def _replace(self, gone: Sequence[Server], new: Sequence[Server]) -> None:

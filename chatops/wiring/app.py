@@ -318,7 +318,7 @@ class App:
         if not attended:
             # The first turn is offered only the tools that are known when it starts.
             stored = session_id is not None
-            await (self.servers.settle() if stored else self.servers.settle_for(self.options.role or default))
+            await (self.servers.connect() if stored else self.servers.connect_for(self.options.role or default))
         if attended and self.options.role in self.rights.roles():
             self.settings.set(f"role:{self.workspace}", str(self.options.role))
         session = await open_session(
@@ -351,7 +351,7 @@ class App:
         default = self.default_role() if attended else self.loaded.registry.default_role
         role, model = role or self.options.role or default, model or self.options.model or ""
         if not attended:
-            await self.servers.settle()
+            await self.servers.connect()
         workflow = workflow.without(self.catalog.absent)
         from chatops.wiring.demo import check_demo
 
@@ -363,7 +363,7 @@ class App:
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
         if not attended:
-            await self.servers.settle()
+            await self.servers.connect()
         default = self.loaded.registry.default_role
         run = await open_run(self._services(attended=attended), session_id, default_role=default)
         self.open_sessions.add_run(run)

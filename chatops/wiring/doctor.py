@@ -63,7 +63,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
 async def _servers(app: App, *, connect: bool) -> list[Check]:
     """Check the MCP servers. Without `connect` their state is that of the running app."""
     if connect:
-        await app.servers.settle()
+        await app.servers.connect()
     checks = []
     for status in app.servers.statuses():
         name = f"MCP server {status.name}"

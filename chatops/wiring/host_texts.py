@@ -53,7 +53,7 @@ class HostTexts:
 
                 return await asyncio.to_thread(doctor_text, self._app)
             case "mcp":
-                return servers_text(self._app.servers, again=argument)
+                return servers_text(self._app.servers, reconnect=argument)
             case "mcp login":
                 return await login_text(self._app.servers, argument)
 

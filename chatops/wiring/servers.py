@@ -99,18 +99,18 @@ class McpServers:
         self._made: Servers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop in which servers that a reloaded registry names are started; None: nothing was started yet."""
-        self._told: dict[str, str] = {}
+        self._notified: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._logins: dict[str, asyncio.Task[None]] = {}
 
     def _servers(self) -> "Servers | None":
         if self._made is None and names_servers(self._registries()[0]):
-            from chatops.mcp.process import Surroundings
+            from chatops.mcp.process import ServerLimits
             from chatops.mcp.servers import Servers
 
             self._made = Servers(
                 lambda: configured(*self._registries()),
-                surroundings=lambda: Surroundings(workspace=self._workspace, protected=self._protected()),
+                limits=lambda: ServerLimits(workspace=self._workspace, protected=self._protected()),
                 records=self._data / "mcp",
                 changed=self._news,
             )
@@ -124,10 +124,10 @@ class McpServers:
             self._listed[status.name] = status.tools
             self._tools_changed()
         failure = status.failure
-        if failure and self._told.get(status.name) != failure:
+        if failure and self._notified.get(status.name) != failure:
             log.warning("%s", failure)
             self._notify(failure)
-        self._told[status.name] = failure or self._told.get(status.name, "")
+        self._notified[status.name] = failure or self._notified.get(status.name, "")
 
     def tools(self) -> Sequence[Tool]:
         """Return the tools of all servers."""
@@ -149,22 +149,22 @@ class McpServers:
         if (servers := self._servers()) is not None:
             servers.start()
 
-    async def settle_for(self, role: str) -> None:
+    async def connect_for(self, role: str) -> None:
         """Connect to the servers whose tools `role` lists, and wait; to all if it lists no tools, or is unknown."""
         site, own = self._registries()[0]
         found = own.role(role) or (site.role(role) if site is not None else None)
         listed = found.tools if found is not None else None
-        await self.settle(only=None if listed is None else {server_of(tool) for tool in listed})
+        await self.connect(only=None if listed is None else {server_of(tool) for tool in listed})
 
-    async def settle(self, *, only: Collection[str] | None = None) -> None:
+    async def connect(self, *, only: Collection[str] | None = None) -> None:
         """Connect to all servers, or to `only` these, and wait until each is ready or has failed."""
         if (servers := self._servers()) is not None:
-            await servers.settle(only=only)
+            await servers.connect(only=only)
 
-    def wake(self, name: str) -> bool:
+    def reconnect(self, name: str) -> bool:
         """Connect to a server again now. Return False if there is none of that name."""
         servers = self._servers()
-        return servers is not None and servers.wake(name)
+        return servers is not None and servers.reconnect(name)
 
     async def log_in(self, name: str, *, show: Callable[[str], None]) -> None:
         """Log in at a server with OAuth. `show` gets the address to open in a browser. Raises ChatopsError."""
@@ -223,13 +223,13 @@ def status_lines(status: "ServerStatus") -> tuple[str, ...]:
     return tuple(f"{label}: {text}" if text else label for label, text in facts if text or not label.startswith(" "))
 
 
-def servers_text(servers: McpServers, *, again: str = "") -> str:
-    """Return the state of all servers, after connecting to the one named `again`; call it in the event loop.
+def servers_text(servers: McpServers, *, reconnect: str = "") -> str:
+    """Return the state of all servers, after connecting to the one named `reconnect`; call it in the event loop.
 
     Raises ConfigError if there is none of that name.
     """
-    if again and not servers.wake(again):
-        raise unknown("MCP server", again, [status.name for status in servers.statuses()])
+    if reconnect and not servers.reconnect(reconnect):
+        raise unknown("MCP server", reconnect, [status.name for status in servers.statuses()])
     lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
     return "\n".join(lines).rstrip() or "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."
 

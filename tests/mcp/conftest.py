@@ -12,7 +12,7 @@ import pytest
 from chatops.config.registry_read import read_registry
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
-from chatops.mcp.process import Surroundings
+from chatops.mcp.process import ServerLimits
 from chatops.mcp.servers import Configured, Servers
 from chatops.runtime.performer import attempt
 from chatops.tools.base import ToolContext, inspect_call
@@ -56,10 +56,10 @@ class World:
         configured = tuple(Configured(spec=spec, sandbox=spec.sandbox) for spec in registry.servers)
         servers = Servers(
             lambda: configured,
-            surroundings=lambda: Surroundings(workspace=self.workspace, protected=()),
+            limits=lambda: ServerLimits(workspace=self.workspace, protected=()),
             records=self.workspace.parent / "mcp",
         )
-        await servers.settle()
+        await servers.connect()
         try:
             yield servers
         finally:
