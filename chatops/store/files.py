@@ -61,7 +61,7 @@ class SessionFiles:
                 problem = f"not kept: {error.strerror if isinstance(error, OSError) else error}"
         return FileRef(path=shown, size=size, digest="" if problem else digest, type=type_, problem=problem)
 
-    def place(self, file: FileRef) -> Path | None:
+    def path_of(self, file: FileRef) -> Path | None:
         """Return the path of a kept file, with the ending of its type; None if it is gone or was never kept."""
         if file.problem or len(file.digest) != 64 or not file.digest.isalnum():
             return None
@@ -69,7 +69,7 @@ class SessionFiles:
 
     def read(self, file: FileRef) -> bytes | None:
         """Return the bytes of a kept file; None if they are gone or have been changed."""
-        place = self.place(file)
+        place = self.path_of(file)
         try:
             data = _read(place) if place is not None else None
         except OSError:

@@ -22,7 +22,7 @@ _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DES
 
 def open_file(files: SessionFiles, file: FileRef) -> str:
     """Start the program and return what was done, as a sentence. Raises ChatopsError."""
-    place = files.place(file)
+    place = files.path_of(file)
     if place is None or files.read(file) is None:
         raise ChatopsError(f"{file} is not there any more.", advice="Nothing was opened.")
     if not can_be_opened(file):

@@ -123,7 +123,7 @@ def test_bytes_decide_on_the_type_and_the_name_is_only_shown(tmp_path: Path) -> 
     odd = files.keep(session, "../../a\x1b[2J\u202egnp.desktop", b"[Desktop Entry]\nExec=touch /tmp/x\n")
     assert odd.path.isprintable()
     assert "/" not in odd.path
-    place = files.place(odd)
+    place = files.path_of(odd)
     assert place is not None
     assert place.suffix == ".txt"
     assert place.is_relative_to(tmp_path / "files")
@@ -141,7 +141,7 @@ def test_a_kept_file_that_was_changed_is_gone_and_a_fork_keeps_its_own(tmp_path:
     files.share(SessionId("a"), SessionId("b"))
     files.forget(SessionId("a"))
     assert files.read(one) == png()
-    place = files.place(one)
+    place = files.path_of(one)
     assert place is not None
     place.write_bytes(png(3, 3))
     assert files.read(one) is None
@@ -207,7 +207,7 @@ async def test_what_is_opened_is_named_by_its_bytes(
     await until((programs / "xdg-open.log").exists)
     opened, _, key = (programs / "xdg-open.log").read_text().strip("\n").partition(" ")
     assert opened.endswith(ending)
-    assert opened == str(files.place(file))
+    assert opened == str(files.path_of(file))
     assert not key
 
 
