@@ -84,28 +84,13 @@ def ask(
     why: str,
     attempt: int = 0,
     interruption: Interruption | None = None,
+    publish: bool = True,
 ) -> None:
-    """Let the call wait for the user.
+    """Let the call wait for the user. `publish`: tell UIs that an approval is requested.
 
     With an `interruption` the question is whether to run the call once more. Its digest differs, so that an answer to
     the question whether the call may run at all does not answer it.
     """
-    put_question(draft, index, facts, reason, why=why, attempt=attempt, interruption=interruption)
-    phase = in_round(draft)
-    request_approval(draft, phase.round_id, phase.calls[index].call)
-
-
-def put_question(
-    draft: Draft,
-    index: int,
-    facts: CallFacts,
-    reason: AskReason,
-    *,
-    why: str,
-    attempt: int = 0,
-    interruption: Interruption | None = None,
-) -> None:
-    """Let the call wait as `ask` does, without publishing a request."""
     one = in_round(draft).calls[index]
     bound = call_digest(draft, one.call, facts)
     status = AwaitingDecision(
@@ -118,6 +103,8 @@ def put_question(
         copied=reason is AskReason.COPIED,
     )
     draft.put_call(index, replace(one, status=status))
+    if publish:
+        request_approval(draft, in_round(draft).round_id, one.call)
 
 
 def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:

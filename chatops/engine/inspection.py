@@ -162,7 +162,7 @@ def _ask_unless_typed(draft: Draft, index: int, facts: CallFacts, why: str) -> N
     elif typing := _why_typing_asks(command, facts):
         calls.ask(draft, index, facts, AskReason.POLICY, why=typing)
     else:
-        calls.put_question(draft, index, facts, AskReason.POLICY, why=why)
+        calls.ask(draft, index, facts, AskReason.POLICY, why=why, publish=False)
         decisions.decided(draft, index, Approved(), command.by)
 
 
