@@ -90,12 +90,13 @@ def covered(
     for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
         try:
             found = survey(root, workspace=view.source, find=find, skipped=skipped)
+            secret = found.secret if root == view.source else _together(found.secret, root=root)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
         if root == view.source:
             below = _read_only_repositories(view, found.repositories)
-        for path in (*found.special, *found.secret, *(folder for folder in found.closed if folder != root)):
+        for path in (*found.special, *secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root, view=view)
     for path in _listening(system):
         args += _cover(path, root=Path("/"), view=view)
@@ -103,6 +104,21 @@ def covered(
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
     return below, args
+
+
+def _together(secret: tuple[Path, ...], *, root: Path) -> tuple[Path, ...]:
+    """Replace the files of each folder below `root` that holds nothing else by the folder.
+
+    A mount takes the longer, the more there are: 500 take two seconds.
+    """
+    by_folder: dict[Path, list[Path]] = {}
+    for path in secret:
+        by_folder.setdefault(path.parent, []).append(path)
+    found: list[Path] = []
+    for folder, paths in by_folder.items():
+        whole = folder != root and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
+        found += [folder] if whole else paths
+    return tuple(found)
 
 
 def _read_only_repositories(view: View, found: tuple[Path, ...]) -> list[str]:
