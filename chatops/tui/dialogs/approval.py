@@ -29,7 +29,6 @@ from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
-from chatops.runtime.rule_offer import RuleOffer
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import (
@@ -388,7 +387,8 @@ class ApprovalScreen(GuardedDialog):
         if patterns:
             self._ask(item, RuleDialog(offer, patterns, partial(self._session.recorded_calls, item.pending.call.name)))
         else:
-            self.show_note(f"No rule is possible: {_why_no_rule(offer)}.")
+            reason = line(offer.why_not(exact_grant(offer.pending), RuleScope.SESSION))
+            self.show_note(f"No rule is possible: {reason or 'the arguments contain invisible characters'}.")
 
     def _ask(self, item: ListedCall, question: Screen[Decision | None] | Screen[Approved | None]) -> None:
         """Open a screen for the decision. Its result is dropped if the call has changed meanwhile."""
@@ -448,8 +448,3 @@ class ApprovalScreen(GuardedDialog):
         if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
             item.seen = True
         self.show_frame()
-
-
-def _why_no_rule(offer: RuleOffer) -> str:
-    reason = offer.why_not(exact_grant(offer.pending), RuleScope.SESSION)
-    return line(reason) if reason else "the arguments contain invisible characters"
