@@ -25,6 +25,7 @@ _ASKED = 200
 _EDITED = "(The user changed the arguments"
 """How the result of a call begins whose arguments the user has edited."""
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
+_NO_REASON = "Denied"
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 OURS = "[chatops]"
 """Prefix of messages that the program sends in the role of the user."""
@@ -105,8 +106,12 @@ def denied(result: Result) -> str:
     if not _DENIED.match(content):
         return ""
     reason = _REASON.search(content)
-    why = f"because: {reason.group(1).strip().rstrip('.')}" if reason else f"({_lines(content)[0]})"
-    return f"{result.tool} was denied {why}. I continue without it."
+    if reason:
+        why = f" because: {reason.group(1).strip().rstrip('.')}"
+    else:
+        # What follows a denial without a reason is for the model only.
+        why = "" if content.startswith(_NO_REASON) else f" ({_lines(content)[0]})"
+    return f"{result.tool} was denied{why}. I continue without it."
 
 
 def quoted(result: Result) -> str:

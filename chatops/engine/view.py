@@ -84,7 +84,7 @@ def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> 
     for grant in grants:
         for tool in used:
             if (judged := grant.permits(tool)).verdict is Verdict.DENY:
-                return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted any more: {judged.reason}")
+                return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted: {judged.reason}")
     return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)
 
 

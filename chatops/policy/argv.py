@@ -17,12 +17,12 @@ MAX_COMMAND_CHARS = 8_000
 """Longer commands cannot be reviewed at a glance, so they ask."""
 
 _SHELL_SIGNS = MappingProxyType(
-    dict.fromkeys(";&", "it joins several commands")
-    | {"|": "it has a pipe"}
-    | dict.fromkeys("<>", "it redirects input or output")
-    | dict.fromkeys("()", "it groups commands")
-    | dict.fromkeys("$`", "it has a variable or inserts the output of a command")
-    | dict.fromkeys("{}[]", "it has brackets that a shell expands")
+    dict.fromkeys(";&", "joins several commands")
+    | {"|": "has a pipe"}
+    | dict.fromkeys("<>", "redirects input or output")
+    | dict.fromkeys("()", "groups commands")
+    | dict.fromkeys("$`", "has a variable or inserts the output of a command")
+    | dict.fromkeys("{}[]", "has brackets that a shell expands")
 )
 """Characters that a shell acts on, each with what it makes of the command."""
 RESERVED = frozenset(
@@ -56,16 +56,16 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
 
 
 def why_not_simple(command: str) -> str:
-    """Return why `command` is no simple command: ``it has a pipe``. Empty if it is one; a glob is no reason."""
+    """Return why `command` is no simple command, as a predicate: ``has a pipe``. Empty if it is one, or with globs."""
     return _read(command, expand=lambda glob: (glob,))[1]
 
 
 def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]:
     """Return the words and an empty text, or no words and why there are none."""
     if len(command) > MAX_COMMAND_CHARS:
-        return (), "it is too long"
+        return (), "is too long"
     if not visible(command):
-        return (), "it has several lines or hidden characters"
+        return (), "has several lines or hidden characters"
     words: list[str] = []
     index = 0
     while index < len(command):
@@ -76,16 +76,16 @@ def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]
         if fault := reader.read():
             return (), fault
         if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
-            return (), "it begins with a word that only a shell understands"
+            return (), "begins with a word that only a shell understands"
         if reader.glob:
             names = _expanded(reader, expand)
             if not names:
-                return (), "it has a name pattern outside of its folder"
+                return (), "has a name pattern outside of its folder"
             words.extend(names)
         else:
             words.append(reader.text)
         index = reader.index
-    return tuple(words), "" if words else "it is empty"
+    return tuple(words), "" if words else "is empty"
 
 
 def _expanded(word: "_Word", expand: Expand | None) -> tuple[str, ...]:
@@ -125,9 +125,9 @@ class _Word:
         if fault := _SHELL_SIGNS.get(char, ""):
             return fault
         if char == "#" and first:
-            return "it has a comment"
+            return "has a comment"
         if char == "~" and (first or self.text[-1:] in {"=", ":"}):
-            return "it names a home folder by ~"
+            return "names a home folder by ~"
         if char in "*?":
             self.glob = True
         self.text += char
@@ -137,11 +137,11 @@ class _Word:
     def _quotes(self, mark: str) -> str:
         end = self.command.find(mark, self.index + 1)
         if end < 0:
-            return "a quote in it has no end"
+            return "has a quote without an end"
         inner = self.command[self.index + 1 : end]
         # A backslash in double quotes may hide the closing quote. It is too rare to be worth parsing.
         if mark == '"' and (acting := next((char for char in inner if char in "$`\\"), "")):
-            return _SHELL_SIGNS.get(acting, "it has a backslash in quotes")
+            return _SHELL_SIGNS.get(acting, "has a backslash in quotes")
         self.text += inner
         self.quoted = True
         self.index = end + 1
@@ -149,7 +149,7 @@ class _Word:
 
     def _backslash(self) -> str:
         if self.index + 1 >= len(self.command):
-            return "it ends with a backslash"
+            return "ends with a backslash"
         self.text += self.command[self.index + 1]
         self.quoted = True
         self.index += 2

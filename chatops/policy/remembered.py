@@ -81,8 +81,7 @@ def widest_scope(known: Capabilities, facts: CallFacts) -> tuple[RuleScope, str]
 def _why_no_words(command: str) -> str:
     if not command:
         return "it is not known what the tool runs"
-    fault = why_not_simple(command) or "what it runs is no program that was found"
-    return f"a lasting rule takes one program with its words, and here {fault}"
+    return f"such a rule is for one plain command, and this one {why_not_simple(command) or 'names no program'}"
 
 
 def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scopes: Collection[RuleScope]) -> str:

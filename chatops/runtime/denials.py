@@ -6,7 +6,9 @@ from dataclasses import replace
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import Denial, PendingCall
 from chatops.domain.rights import Verdict
+from chatops.domain.tools import CONTAINED_APPLY
 from chatops.engine.view import pending_calls
+from chatops.policy.grant import Grant
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.runtime.settings import Rights, SessionSettings, parse_changes, parse_revoked
 from chatops.store.base import PendingCallRow, Store
@@ -61,6 +63,13 @@ def denial_sentence(denial: Denial) -> str:
     return f"{reason} Role{'s' if len(roles) > 1 else ''} {' or '.join(roles)} could run it."
 
 
+def _runs(pending: PendingCall, grant: Grant) -> bool:
+    """Return True if a role with this grant could run the call. No grant offers the one that applies changes."""
+    if pending.call.name != CONTAINED_APPLY:
+        return grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY
+    return grant.role == pending.role
+
+
 def _could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) -> tuple[str, ...]:
     found = []
     in_force = pending.denial.role if pending.denial is not None else ""
@@ -70,7 +79,7 @@ def _could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) 
             grant = replace(settings, role=role).grant(rights)
         except ConfigError:
             continue
-        if grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY:
+        if _runs(pending, grant):
             found.append(role)
     # The role that proposed the call comes first: it fits the call best.
     return tuple(sorted(found, key=lambda role: role != pending.role))

@@ -11,6 +11,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, SessionBusyError, T
 from chatops.domain.events import Notice
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
+from chatops.domain.rights import Verdict
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
 from chatops.domain.wording import one_line
@@ -79,6 +80,15 @@ def _values(message: ToolMessage) -> str:
     values = given.values() if isinstance(given, dict) else (given,)
     shown = (value if isinstance(value, str) else canonical(value) for value in values)
     return reveal(", ".join(shown), newlines=False)
+
+
+def _check_may_take_back(grant: Grant) -> None:
+    """Raise ChatopsError if the role may not write files: its question about an undo could only be denied."""
+    if grant.permits("file_write").verdict is Verdict.DENY:
+        raise ChatopsError(
+            f"Nothing was undone: files would be put back, and role {grant.role} may not write files.",
+            advice="Switch to a role that may (/role), then undo.",
+        )
 
 
 class UserActions:
@@ -165,6 +175,8 @@ class UserActions:
             current = (*state.messages, *settled_so_far(state)) if state is not None else ()
             listed = await self._listed(info.id, messages_from(before, (*turns.history.messages, *current)))
             grant = turns.settings.grant(self._services.rights)
+            if listed.name:
+                _check_may_take_back(grant)
 
             def begin(copy: SessionInfo) -> TurnStep:
                 first = TurnId(f"{copy.id}.1")
@@ -210,6 +222,7 @@ class UserActions:
             name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
             if not name:
                 raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
+            _check_may_take_back(turns.settings.grant(self._services.rights))
             turn_id = await turns.next_id(info.id)
 
             def make(grant: Grant) -> TurnStep:

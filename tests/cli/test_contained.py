@@ -378,7 +378,7 @@ def test_under_lower_rights_nothing_is_applied_or_lost(chatops: CommandLine, wor
         call_id = ran.json["pending"][0]["id"]
         digest = shown_digest(chatops(*base, "approvals", "show", call_id).out)
         refused = chatops(*base, "--access", "viewer", "approvals", "approve", call_id, "--digest", digest)
-        assert refused.code == 1 and "not permitted any more" in refused.err
+        assert refused.code == 1 and "is not permitted: access level viewer" in refused.err
         assert chatops(*base, "approvals", "approve", call_id, "--digest", digest).code == 0
         assert chatops(*base, "--access", "viewer", "resume", ran.json["session_id"]).code == 3
         assert not any(changed(workspace))

@@ -182,13 +182,16 @@ class RuleDialog(Modal[Approved | None]):
             yield _choice(f"{line(rule_text(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
         yield Content("")
         yield Content("Where (Tab):")
+        refused: dict[str, list[str]] = {}
         for scope in SCOPES:
-            reason = self._offer.why_not(self.pattern, scope)
             text = _where(scope, self._offer)
-            if reason:
-                yield Content.styled(f"  {text} is not possible: {line(reason)}", "$text-muted")
+            if reason := self._offer.why_not(self.pattern, scope):
+                refused.setdefault(reason, []).append(text)
             else:
                 yield _choice(text, chosen=scope is self._scope)
+        for reason, places in refused.items():
+            are = "are" if len(places) > 1 else "is"
+            yield Content.styled(f"  {' and '.join(places)} {are} not possible: {line(reason)}", "$text-muted")
         yield Content("")
         if self._offer.may_run_workspace_code:
             yield Content.styled(_WORDS_ONLY, "$text-warning")
