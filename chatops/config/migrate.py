@@ -55,6 +55,10 @@ def migrate(data: bytes, *, source: str) -> Migration:
     if not isinstance(old, dict):
         raise document.error((), "the file has to contain one JSON object")
     version = old.get("version", 1)
+    if version == 3:
+        raise document.error(
+            ("version",), "this is version 3, which needs no migration", advice="chatops registry check checks it."
+        )
     if version not in OLD_VERSIONS or isinstance(version, bool):
         raise document.error(
             ("version",), "this is not version 1 or 2", advice="chatops registry check says whether it can be used."

@@ -103,7 +103,8 @@ def test_version_1_is_migrated(chatops: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("old", "problem"),
     [
-        ({"version": 3}, "key version: this is not version 1 or 2"),
+        ({"version": 3}, "key version: this is version 3, which needs no migration"),
+        ({"version": 4}, "key version: this is not version 1 or 2"),
         ([], "one JSON object"),
         ({"version": 2, "models": {"m": {"type": "gemini_ap"}}}, "there is no type 'gemini_ap'; 'gemini_api' may be"),
         ({"version": 2, "models": {"m": {"host_id": "bx"}}, "hosts": {"box": {}}}, "no host 'bx'; 'box' may be meant"),
