@@ -56,6 +56,10 @@ class _Palette(ErrorBoundary, LateClickHook, PaletteHooks):
 
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
 
+    def on_mount(self) -> None:
+        """Follow a change of the theme, which Textual applies to other screens only."""
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
+
     def on_click(self, event: events.Click) -> None:
         """Ignore a click next to every widget, for which Textual's handler raises an error."""
         try:

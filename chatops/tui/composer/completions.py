@@ -43,6 +43,7 @@ class Completions(ErrorBoundary, Static):
         self._items = tuple(items)
         self._at = 0
         self.display = bool(items)
+        self.screen.set_class(self.display, "-completing")
         self._draw()
 
     def move(self, by: int) -> None:

@@ -112,6 +112,9 @@ class Composer(TextField):
         self.clock = clock
         self.typed_at: float | None = None
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
+        self.correction_offered = False
+        """True while a turn runs: Enter queues the text, and ctrl+s interrupts the turn with it."""
+        self._model = ""
         self.retry_offered = False
         """True if R with nothing typed retries the turn."""
         self.sent_in_view = ""
@@ -178,6 +181,19 @@ class Composer(TextField):
         self.typed_at = self.clock()
         self.insert(character, self.document.end)
         self.move_cursor(self.document.end)
+
+    def erase_typed(self, key: str) -> bool:
+        """Delete at the end, for a key pressed while a dialog had the keyboard. Return False if it deletes nothing."""
+        erase = {
+            "backspace": self.action_delete_left,
+            "ctrl+w": self.action_delete_word_left,
+            "ctrl+u": self.action_delete_to_start_of_line,
+        }.get(key)
+        if erase is None:
+            return False
+        self.move_cursor(self.document.end)
+        erase()
+        return True
 
     def take_text(self) -> str:
         """Clear the field and return what it held, with pastes in full."""
@@ -289,6 +305,7 @@ class Composer(TextField):
         """Grow with the text, and let the screen look for completions."""
         event.stop()
         self._fit()
+        self._label()
         self.post_message(self.CompletionRequested())
 
     def _fit(self) -> None:
@@ -301,14 +318,20 @@ class Composer(TextField):
         """Show who answers: the role's name and colour, and the model. `framed` is False where there is no room."""
         self.set_class(framed, "-framed")
         self.border_title = Content(role) if role else None
-        self.border_subtitle = Content(model) if model else None
+        self._model = model
+        self._label()
         for edge in ("top", "right", "bottom", "left"):
-            if colour and framed:
-                self.styles.set_rule(f"border_{edge}", ("round", Color.parse(colour)))
+            if colour and (framed or edge == "left"):
+                self.styles.set_rule(f"border_{edge}", ("round" if framed else "solid", Color.parse(colour)))
             else:
                 self.styles.clear_rule(f"border_{edge}")
         self.styles.border_title_color = colour or None
         self._fit()
+
+    def _label(self) -> None:
+        """Show the model on the frame, or the keys for a text that is typed while a turn runs."""
+        keys = with_user_keys("Enter queues, ctrl+s interrupts") if self.correction_offered and self.text else ""
+        self.border_subtitle = Content(keys or self._model) if keys or self._model else None
 
 
 def _size(text: str) -> str:

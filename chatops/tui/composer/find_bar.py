@@ -13,6 +13,9 @@ from chatops.tui.keys import legend
 
 _KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
 _MOVING = "n older   N newer   ctrl+f edit   Esc back"
+_MOVING_NARROW = "n older  N newer"
+_WIDE = 60
+"""Columns from which on all keys are named."""
 _TYPING = "Enter, then n N   Esc back"
 
 
@@ -35,7 +38,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     def compose(self) -> ComposeResult:
         """Yield label, field, count and keys."""
         yield Static("find", id="find-label")
-        yield LineField(self._text, placeholder="in this session", id="find-text", compact=True)
+        yield LineField(self._text, placeholder="text", id="find-text", compact=True)
         yield Static("", id="find-count", markup=False)
         yield Static(legend(_TYPING), id="find-keys")
 
@@ -65,7 +68,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
 
     def on_focus(self) -> None:
         """Show the keys that move."""
-        self.query_one("#find-keys", Static).update(legend(_MOVING))
+        self.query_one("#find-keys", Static).update(legend(_MOVING if self.size.width >= _WIDE else _MOVING_NARROW))
 
     def on_blur(self) -> None:
         """Show the keys of the field."""

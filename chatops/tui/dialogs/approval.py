@@ -32,6 +32,7 @@ from chatops.runtime.descriptions import describe_decision
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import (
+    LegendRoom,
     calls,
     can_contain,
     describe,
@@ -423,10 +424,13 @@ class ApprovalScreen(GuardedDialog):
         if item is None:
             return None
         narrow = self.has_class("-narrow")
+        room: LegendRoom = "narrow" if narrow else "usual"
+        if self.has_class("-lowest"):
+            room = "lowest"
         return DialogFrame(
             title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
-            keys=keys(self._calls, item, left=self.payload.lines_below, views=self._view_keys(item), narrow=narrow),
+            keys=keys(self._calls, item, left=self.payload.lines_below, views=self._view_keys(item), room=room),
             waits=item.undecided,
         )
 

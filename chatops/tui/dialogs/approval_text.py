@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from types import MappingProxyType
+from typing import Literal
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -370,14 +371,21 @@ def takes_rule(pending: PendingCall) -> bool:
     return not pending.facts.repairs and not pending.facts.needs_user
 
 
-def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, narrow: bool) -> str:
+LegendRoom = Literal["usual", "narrow", "lowest"]
+
+
+def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, room: LegendRoom) -> str:
     """Return the key legend for this call, with `views` for how it is shown.
 
-    `left` is how many of its lines have not been on screen yet.
+    `left` is how many of its lines have not been on screen yet. In the lowest windows letters stand without words.
     """
     if not item.undecided:
         return "Tab next call   Esc close"
-    return _short(item, left) if narrow else _long(approvals, item, left, views)
+    if room == "usual":
+        return _long(approvals, item, left, f"{views}{'   Tab next call' if len(approvals.items) > 1 else ''}")
+    if room == "lowest" or item.pending.outcome_unknown or item.pending.denial is not None:
+        return _short(item, left)
+    return _narrow(item, left)
 
 
 def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
@@ -407,6 +415,15 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
 def _extra(described: str) -> str:
     """Return what `+` adds. If it is long, name the line of the payload that holds all of it."""
     return described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
+
+
+def _narrow(item: ListedCall, left: int) -> str:
+    """Return the legend for a narrow window; F1 names the other keys."""
+    if not item.seen:
+        return f"a scrolls, {left} more  d deny  e edit  F1 more keys  Esc later"
+    rule = "  s session  r rule" if takes_rule(item.pending) else ""
+    extra = "  + with more" if item.pending.facts.extra != NARROWEST else ""
+    return f"a approve  d deny  e edit{rule}{extra}  F1 more keys  Esc later"
 
 
 def _short(item: ListedCall, left: int) -> str:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
 from chatops.tui.status.status_line import count
@@ -28,7 +29,7 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     choices = [
         Choice(
             key=row.name,
-            text=columns((row.name, 14), (row.model, 20), (", ".join(row.tools) or "no tools", 60)),
+            text=columns((row.name, 14), (_abilities(row), 40), (row.model, 24)),
             find=f"{row.name} {row.model} {' '.join(row.tools)}",
             preview=_role_preview(now, row, current=current),
             current=row.name == current,
@@ -36,6 +37,22 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
         for row in roles
     ]
     return Picker("Role", choices=choices, hint="from the next model call on", empty="No role of that name.")
+
+
+def _abilities(row: RoleRow) -> str:
+    """Return what the tools of a role can do, such as ``edits files, runs commands, web``."""
+    if not row.tools:
+        return "no tools"
+    known = [BUILT_IN_TOOLS[tool] for tool in row.tools if tool in BUILT_IN_TOOLS]
+    found = {
+        "edits files": any(one.writes for one in known),
+        "runs commands": any(one.runs_anything for one in known),
+        "web": any(one.url for one in known) or "web_search" in row.tools,
+        f"{len(row.tools) - len(known)} other": len(row.tools) > len(known),
+    }
+    able = [name for name, holds in found.items() if holds]
+    reads = any(one.path and not one.writes for one in known) and not found["edits files"]
+    return ", ".join(["reads files" if able else "only reads files", *able] if reads else able) or "notes only"
 
 
 def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:

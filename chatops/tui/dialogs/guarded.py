@@ -86,6 +86,8 @@ class GuardedDialog(Modal[None]):
         self._typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
         self._note = ""
+        self._typed_here = False
+        """True once a key pressed here went to the message. Keys that delete follow it."""
         self._rearmed: Timer | None = None
         self._held = ""
         """An answering key that was just pressed, until it is clear that no other key follows at once."""
@@ -120,6 +122,8 @@ class GuardedDialog(Modal[None]):
         """Handle one key. A key not meant for the dialog goes to the message field."""
         event.stop()
         event.prevent_default()
+        if self._typed_here and self._composer.erase_typed(event.key):
+            return
         typed = event.character if event.is_printable and event.character else ""
         follows = self._take_back()
         decides = bool(typed) and typed in self.DECIDING
@@ -213,6 +217,7 @@ class GuardedDialog(Modal[None]):
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
         if character and self._typing:
             self._composer.append_typed(character)
+            self._typed_here = True
             self._note = "What you typed is in the message field. Keys act here after a pause."
         self.arm_again()
 

@@ -167,11 +167,13 @@ class Picker(Modal[str | None]):
             self.query_one("#picker-preview", Static).update(Content(self._empty))
 
     def matching(self, wanted: str) -> list[Choice]:
-        """Return the choices that match a text, best match first. All of them match an empty one."""
+        """Return what matches a text: choices that begin with it, then the best match. All match an empty one."""
         if not wanted:
             return list(self.choices)
         scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in self.choices]
-        return [choice for score, choice in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+        start = wanted.casefold()
+        scored.sort(key=lambda pair: (not pair[1].find.casefold().startswith(start), -pair[0]))
+        return [choice for score, choice in scored if score > 0]
 
     def refill(self) -> None:
         """List the choices again after they have changed.

@@ -55,6 +55,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
     """Transcript, banner, message field, status line."""
 
     AUTO_FOCUS = "Composer"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "command('/role')", "role", id="role"),
         Binding("shift+tab", "next_role", "next role", id="next-role", priority=True),

@@ -46,6 +46,7 @@ class StatusPresenter:
         running = snapshot.status is TurnStatus.RUNNING and not shown.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
         query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
+        self._composer.correction_offered = running
         self.fit(shown)
         failed = snapshot.status is TurnStatus.FAILED and not shown.follows
         failed = failed and not (own is not None and own.owns_last_turn)

@@ -46,15 +46,13 @@ class Notices(_Lines):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._lines: list[str] = []
+        self._texts: list[str] = []
 
     def show(self, notices: Sequence[Notification]) -> None:
         """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
-        # The same notice again moves to the end.
-        texts = list(dict.fromkeys(notice.message for notice in reversed(notices)))[::-1]
-        self._lines = [line for text in texts for line in with_user_keys(sanitize(text)).split("\n")]
+        self._texts = [with_user_keys(sanitize(notice.message)) for notice in notices]
         self._draw()
         if notices:
             left = min(notice.time_left for notice in notices)
@@ -65,11 +63,15 @@ class Notices(_Lines):
         self._draw()
 
     def _draw(self) -> None:
-        """Show as many lines as there is room for, the last one with a mark if there are more."""
+        """Show as many lines as there is room for, those of the newest notice first; a mark where some are missing."""
         width = max(1, self.app.size.width - 2)
-        lines = [part for line in self._lines for part in Content(line).wrap(width)]
-        if len(lines) > _MOST_NOTICE_LINES:
-            lines[_MOST_NOTICE_LINES - 1 :] = [lines[_MOST_NOTICE_LINES - 1].truncate(width - 2) + " …"]
+        lines: list[Content] = []
+        for text in reversed(self._texts):
+            room = _MOST_NOTICE_LINES - len(lines)
+            own = [part for line in text.split("\n") for part in Content(line).wrap(width)]
+            if len(own) > room > 0:
+                own[room - 1 :] = [own[room - 1].truncate(width - 2) + " …"]
+            lines = [*own[:room], *lines]
         self.update(Content("\n").join(lines))
 
 

@@ -157,6 +157,12 @@ def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
             cut(f"{'↳ ' if row.source else ''}{_line(row.title)}", most=room),
         )
         lines.append(_apart(title, when, width))
+    if rows:
+        accent = "$text-accent"
+        keys = Content.assemble(" " * 7, ("/sessions", accent), "  opens any of them")
+        if any(row.asks for row in rows):
+            keys = Content.assemble(keys, "   ", (with_user_keys("ctrl+g"), accent), "  what is pending")
+        lines.append(keys)
     return lines
 
 

@@ -221,7 +221,8 @@ def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> l
     shown = [truncated(line.plain.rpartition("␍")[2], width=most, ellipsis=theme.symbols.ellipsis) for line in last]
     drawn = [part for line in shown for part in wrap(Text(line, theme.muted, end=""), width=width)]
     if (more := len(lines) - _LAST_LINES) > 0:
-        drawn.insert(0, Text(f"{theme.symbols.ellipsis} {plural(more, 'earlier line')}", theme.muted, end=""))
+        earlier = f"{theme.symbols.ellipsis} {plural(more, 'earlier line')} {with_user_keys('(ctrl+o)')}"
+        drawn.insert(0, Text(earlier, theme.muted, end=""))
     return drawn
 
 

@@ -17,7 +17,7 @@ from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval_list import ApprovalList
-from chatops.tui.dialogs.approval_text import describe, keys
+from chatops.tui.dialogs.approval_text import LegendRoom, describe, keys
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.host import RoleRow
@@ -201,10 +201,11 @@ def test_a_call_that_no_rule_answers_offers_none() -> None:
         assert not any(row.label == "s allows" for row in describe(asked, theme=PLAIN).rows)
         waiting = ApprovalList()
         waiting.refresh([asked])
-        for narrow in (False, True):
+        rooms: tuple[LegendRoom, ...] = ("usual", "narrow", "lowest")
+        for room in rooms:
             waiting.items[0].seen = True
-            offered = keys(waiting, waiting.items[0], left=0, views="", narrow=narrow)
-            assert "s for this session" not in offered
+            offered = keys(waiting, waiting.items[0], left=0, views="", room=room)
+            assert "s for this session" not in offered and "s session" not in offered
             assert " s " not in offered.split("e ")[0]
 
 

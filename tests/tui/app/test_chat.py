@@ -138,6 +138,42 @@ async def test_r_retries_only_after_a_failure_and_only_with_nothing_typed() -> N
         assert (running.session.retried, running.draft) == (1, "xR")
 
 
+async def test_the_role_picker_says_what_each_role_can_do_and_prefers_the_start_of_its_name() -> None:
+    async with stage() as running:
+        await running.press("ctrl+r")
+        for able in ("only reads files", "edits files, runs commands", "reads files, web"):
+            assert able in running.text
+        await running.press("c", "o")
+        assert running.app.screen.highlighted_choice.key == "coder"  # type: ignore[attr-defined]
+
+
+async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn() -> None:
+    async with stage() as running:
+        running.session.start_turn("run the tests")
+        await running.settle()
+        assert "ctrl+s" not in running.text
+        await running.type_fast("x")
+        assert "Enter queues, ctrl+s interrupts" in running.text
+        await running.type_fast("backspace")
+        assert "ctrl+s" not in running.text
+
+
+@pytest.mark.more
+async def test_the_newest_notice_is_shown_whatever_else_is() -> None:
+    async with stage(size=(60, 24)) as running:
+        show_notice(running.app, "What the old one says is long. " * 20)
+        await running.press("ctrl+c")
+        assert "ctrl+c again quits" in running.text
+
+
+@pytest.mark.more
+async def test_completions_leave_the_message_field_on_a_low_screen() -> None:
+    async with stage(size=(40, 12)) as running:
+        await running.type_fast("/")
+        assert "Down for more" in running.text
+        assert running.text.splitlines()[-2].startswith("│/")
+
+
 @pytest.mark.more
 async def test_ctrl_r_switches_the_role_and_shows_the_difference_first() -> None:
     async with stage() as running:
@@ -461,6 +497,16 @@ async def test_hostile_text_is_never_markup_on_status_banner_or_notice() -> None
         for shown in ("[red]coder[/red]", "[@click=app.quit]x[/]", "[bold]not bold[/bold]", "[b]advice[/b]"):
             assert shown in running.text
         assert "\x1b" not in running.text
+
+
+@pytest.mark.more
+async def test_an_open_palette_follows_a_change_of_the_theme() -> None:
+    async with stage(theme="chatops-dark") as running:
+        await running.press("ctrl+p")
+        before = running.app.screen.styles.background
+        running.app.themes.use("chatops-light")
+        await running.settle()
+        assert running.app.screen.styles.background.brightness > before.brightness
 
 
 @pytest.mark.more

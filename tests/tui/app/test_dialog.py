@@ -274,6 +274,21 @@ async def test_text_that_comes_at_once_is_text_whatever_it_begins_with() -> None
 
 
 @pytest.mark.more
+async def test_keys_that_delete_reach_the_text_that_was_typed_over_a_dialog() -> None:
+    async with stage() as running:
+        await asked(running, pending_call())
+        running.app.chat.composer.set_text("kept\n")
+        await running.press("ctrl+u")
+        assert running.draft == "kept\n", "nothing was typed here"
+        await running.type_fast("x", "y", "backspace")
+        assert running.draft == "kept\nx"
+        running.clock.pass_(5)
+        await running.press("ctrl+u")
+        assert running.draft == "kept\n"
+        assert running.session.taken == []
+
+
+@pytest.mark.more
 async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
     async with stage() as running:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))

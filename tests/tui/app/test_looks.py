@@ -25,7 +25,7 @@ from chatops.tui.status.first_screen import FirstFacts, first_facts, first_lines
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
 from tests.tui.app.looks import messages
-from tests.tui.app.scenes import assembly, on_stage
+from tests.tui.app.scenes import assembly, on_stage, worked
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.app.test_golden import SCENES, command
 from tests.tui.app.test_run_golden import SCENES as RUN_SCENES
@@ -172,6 +172,7 @@ async def test_a_run_looks_as_in_its_picture(name: str, size: tuple[int, int], t
     scene, act = RUN_SCENES[name]
     async with on_stage(FakeRun(assembly()), scene, size=size, theme=theme) as running:
         await act(running)
+        await worked(running, 0)
         await compare(running, name)
 
 

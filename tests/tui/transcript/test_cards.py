@@ -145,7 +145,7 @@ def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch
     monkeypatch.setattr(cards, "clock", lambda: 112.0)
     first, *rest = (line.plain.strip() for line in card_lines(block, width=60, theme=PLAIN, expanded=False))
     assert first.endswith("12 s · Esc to stop")
-    assert rest == ["… 2 earlier lines", "3", "4", "5", "6", "20 %"]
+    assert rest == ["… 2 earlier lines (ctrl+o)", "3", "4", "5", "6", "20 %"]
 
 
 def test_an_error_is_wrapped_in_its_paths_and_other_output_is_cut() -> None:
