@@ -107,8 +107,7 @@ def test_researcher_then_coder_then_a_call_that_outlives_its_terminal(aimock: st
         terminal.kill9()
     assert installation.count == 0
     with installation.open("-c") as terminal:
-        assert terminal.dialog() == shown
-        terminal.press("a")
+        assert terminal.decide("a") == shown
         terminal.wait_for("Written down.")
     assert installation.count == 1
     first, second, last = asked(aimock)

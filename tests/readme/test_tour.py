@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.installation import ChatTerminal
 from tests.readme.shell import follow
 from tests.support import document
 from tests.support.document import Action
-from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
-# Seconds: a user looks before doing anything, and the dialog insists on it.
 READING = 0.7
+"""Seconds that a user looks before doing anything."""
 
 
 class User:
@@ -22,7 +22,7 @@ class User:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._terminal: Terminal | None = None
+        self._terminal: ChatTerminal | None = None
 
     def do(self, action: Action) -> None:
         """One action, after a look at the screen."""
@@ -31,12 +31,14 @@ class User:
         match action.verb:
             case "start":
                 self.close()
-                self._terminal = Terminal(shlex.split(action.object), env=_for_programs(), cwd=self._folder)
+                self._terminal = ChatTerminal(shlex.split(action.object), env=_for_programs(), cwd=self._folder)
             case "send":
                 self._on_screen.send(action.object)
                 self._on_screen.press("enter")
             case "type":
                 self._on_screen.send(action.object)
+            case "press" if len(action.object) == 1:
+                self._on_screen.decide(action.object)
             case "press":
                 self._on_screen.press(action.object)
             case "kill":
@@ -54,7 +56,7 @@ class User:
             self._terminal.close()
 
     @property
-    def _on_screen(self) -> Terminal:
+    def _on_screen(self) -> ChatTerminal:
         assert self._terminal is not None, "The tour starts nothing"
         return self._terminal
 
