@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from chatops.commands.context import find_session, screen, stored
 from chatops.domain.canonical import JsonValue
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import Answered, Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.sandbox import NARROWEST
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.screen import table, when
@@ -67,6 +67,9 @@ def _words(decision: Decision, tool: str) -> str:
             return f"denied: {reason}" if reason else "denied"
         case MarkedDone(note=note):
             return f"marked as done: {note}" if note else "marked as done"
+        case Answered(action=action, fields=fields):
+            sent = f", sent {', '.join(fields)}" if fields else ""
+            return f"question of the server: {action.value}{sent}"
 
 
 def _row_json(row: DecisionRow) -> JsonValue:

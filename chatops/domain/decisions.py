@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.ids import CallId
+from chatops.domain.questions import AnswerAction
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 
 
@@ -147,7 +148,19 @@ class MarkedDone:
     kind: Literal["marked_done"] = "marked_done"
 
 
-Decision = Approved | Edited | Rejected | MarkedDone
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answer to a question of an MCP server: for the log only, it decides no pending call.
+
+    `fields` names the values that were sent; the values are not part of the log.
+    """
+
+    action: AnswerAction
+    fields: tuple[str, ...] = ()
+    kind: Literal["answered"] = "answered"
+
+
+Decision = Approved | Edited | Rejected | MarkedDone | Answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
+from chatops.domain.questions import Answer
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
 from chatops.engine.state import TurnState
@@ -80,6 +81,16 @@ class ReconcileTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverAnswer:
+    """Give a running call the user's answer to its question. Not answered."""
+
+    call_id: CallId
+    question_id: str
+    answer: Answer
+    kind: Literal["deliver_answer"] = "deliver_answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiscardCopy:
     """Remove the copy of a contained turn. Not answered; what a crash leaves is removed at a later start."""
 
@@ -103,7 +114,17 @@ class CancelTool:
     kind: Literal["cancel_tool"] = "cancel_tool"
 
 
-Effect = CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool | AbortModel | CancelTool | DiscardCopy
+Effect = (
+    CallModel
+    | CheckAnswer
+    | InspectCall
+    | RunTool
+    | ReconcileTool
+    | AbortModel
+    | CancelTool
+    | DeliverAnswer
+    | DiscardCopy
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from chatops.domain.decisions import Decision, Principal, RememberedRule, RuleSc
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import AttachedFile, RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
+from chatops.domain.questions import Answer, ServerQuestion
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
@@ -102,6 +103,36 @@ class ReconcileInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionInput:
+    """The server that runs an attempt asks the user something."""
+
+    call_id: CallId
+    attempt: int
+    question: ServerQuestion
+    kind: Literal["question_asked"] = "question_asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionWithdrawnInput:
+    """The server no longer waits for the answer to its question."""
+
+    call_id: CallId
+    question_id: str
+    kind: Literal["question_withdrawn"] = "question_withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerQuestion:
+    """The user's answer to a question of a server, or that there is none."""
+
+    call_id: CallId
+    question_id: str
+    answer: Answer
+    by: Principal
+    kind: Literal["question_answered"] = "question_answered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTurn:
     """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
@@ -189,6 +220,9 @@ Input = (
     | DecideCall
     | ToolResultInput
     | ReconcileInput
+    | QuestionInput
+    | QuestionWithdrawnInput
+    | AnswerQuestion
     | CancelTurn
     | CorrectTurn
     | RetryTurn

@@ -10,7 +10,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import RoundId
 from chatops.domain.run_events import Status
 from chatops.domain.tools import Interruption, Outcome, ResultSource
-from chatops.engine import calls, containment, feedback, rounds
+from chatops.engine import calls, containment, feedback, questions, rounds
 from chatops.engine.draft import Draft
 from chatops.engine.effects import AbortModel, CancelTool
 from chatops.engine.inputs import CancelTurn, CorrectTurn
@@ -96,6 +96,7 @@ def _stop_call(draft: Draft, index: int, text: str) -> None:
     one = draft.calls()[index]
     match one.status:
         case Started():
+            questions.void(draft, index, "you stopped the call")
             draft.effects.append(CancelTool(call_id=one.call.id))
         case Settled():
             pass

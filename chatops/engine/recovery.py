@@ -44,7 +44,7 @@ from dataclasses import replace
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Outcome, ToolResult
-from chatops.engine import acceptance, calls, containment, feedback, rounds, sequence
+from chatops.engine import acceptance, calls, containment, feedback, questions, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
@@ -176,6 +176,8 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
         case Rechecking(extra=extra):
             calls.inspect(draft, one.call, extra)
         case Started() as status:
+            questions.void(draft, index, LOST)
+            status = replace(status, question=None)
             _recover_started(draft, index, status, known.get((one.call.id, status.attempt)))
         case Reconciling() as status:
             seen = status.known or known.get((one.call.id, status.attempt))

@@ -9,6 +9,7 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, AttachedFile, Message
 from chatops.domain.model import FailureKind
+from chatops.domain.questions import ServerQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult
@@ -108,6 +109,8 @@ class Rechecking(Permit):
 class Started(Permit):
     """Status of a call whose intent to run `attempt` is stored. It may have taken effect."""
 
+    question: ServerQuestion | None = None
+    """What the server that runs it asks the user now."""
     kind: Literal["started"] = "started"
 
 

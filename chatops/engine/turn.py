@@ -35,8 +35,9 @@ Rules:
 - A tool that was started is never assumed to have had no effect (`recovery.py`).
 
 `advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
-`containment` (where a contained turn works), `rounds` (round and turn ends), `acceptance` (answers under a contract),
-`interrupting` (cancelling, corrections), `recovery` (restart). They all change a `Draft`, which becomes the step.
+`questions` (of servers), `containment` (where a contained turn works), `rounds` (round and turn ends), `acceptance`
+(answers under a contract), `interrupting` (cancelling, corrections), `recovery` (restart). They all change a `Draft`,
+which becomes the step.
 
 Tried and rejected:
 
@@ -63,6 +64,7 @@ from chatops.engine import (
     feedback,
     inspection,
     interrupting,
+    questions,
     recovery,
     replies,
     rounds,
@@ -73,6 +75,7 @@ from chatops.engine.draft import Draft
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
+    AnswerQuestion,
     CancelTurn,
     ContainTurn,
     CorrectTurn,
@@ -82,6 +85,8 @@ from chatops.engine.inputs import (
     ModelFailureInput,
     ModelReplyInput,
     NarrowGrant,
+    QuestionInput,
+    QuestionWithdrawnInput,
     ReconcileInput,
     Recover,
     RetryTurn,
@@ -198,19 +203,16 @@ def advance(state: TurnState, event: Input) -> TurnStep:
                 acceptance.checked(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
+        case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion():
+            questions.moved(draft, event)
         case CancelTurn() | CorrectTurn():
             interrupting.interrupted(draft, event)
         case RetryTurn(grant=grant):
             _retried(draft, grant)
         case SwitchRole():
             _role_switched(draft, event)
-        case NarrowGrant(layers=layers, answers=answers, rule_scopes=scopes):
-            if not isinstance(state.phase, Finished):
-                narrowed = state.grant.narrowed(*layers).answered_by(answers)
-                narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
-                narrowed = replace(narrowed, may_contain=narrowed.may_contain and event.may_contain)
-                draft.set_grant(narrowed.remembering(scopes))
-                _show_denials(draft, state)
+        case NarrowGrant():
+            _narrowed(draft, event)
         case ContainTurn(on=on):
             _contained(draft, on=on)
         case Recover(grant=grant, interrupted=interrupted, copied=copied):
@@ -257,6 +259,7 @@ def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultIn
 def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> None:
     tool = draft.calls()[index].call.name
     result = validations.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
+    questions.void(draft, index, "the call has ended")
     draft.close_attempt(draft.calls()[index], status.attempt, result)
     if containment.is_apply_round(draft) and result.outcome is Outcome.INVALID:
         # Nothing was applied.
@@ -265,6 +268,17 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     result = feedback.ran_again(status.interruption, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
     rounds.continue_round(draft)
+
+
+def _narrowed(draft: Draft, event: NarrowGrant) -> None:
+    before = draft.state
+    if isinstance(before.phase, Finished):
+        return
+    narrowed = before.grant.narrowed(*event.layers).answered_by(event.answers)
+    narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
+    narrowed = replace(narrowed, may_contain=narrowed.may_contain and event.may_contain)
+    draft.set_grant(narrowed.remembering(event.rule_scopes))
+    _show_denials(draft, before)
 
 
 def _contained(draft: Draft, *, on: bool) -> None:

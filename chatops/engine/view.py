@@ -7,6 +7,7 @@ from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
+from chatops.domain.questions import OpenQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import CallFacts, Outcome, ToolCall
 from chatops.engine import pairing
@@ -86,6 +87,16 @@ def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> 
             if (judged := grant.permits(tool)).verdict is Verdict.DENY:
                 return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted: {judged.reason}")
     return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)
+
+
+def open_questions(state: TurnState) -> tuple[OpenQuestion, ...]:
+    """Return the questions of servers that wait for the user."""
+    calls = state.phase.calls if isinstance(state.phase, InRound) else ()
+    return tuple(
+        OpenQuestion(call_id=one.call.id, tool=one.call.name, question=one.status.question)
+        for one in calls
+        if isinstance(one.status, Started) and one.status.question is not None
+    )
 
 
 def permitted_calls(state: TurnState) -> dict[CallId, str]:

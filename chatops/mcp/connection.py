@@ -25,8 +25,10 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
 from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
+from chatops.mcp.questions import Questions
 from chatops.mcp.stdio import UNREADABLE, stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
+from chatops.tools.base import Ask
 from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
 
@@ -40,6 +42,10 @@ LIST_S = 10.0
 """Seconds in which a server has to list its tools."""
 _MOST_PAGES = 100
 _MOST_TOOLS = 500
+_MOST_CONTINUED = 10
+"""Times that a server may ask for more input before it gives the result of a call."""
+_CONTINUE_S = 0.25
+"""Seconds to wait for a server that wants a call to be continued and asks for nothing."""
 _REASON = 300
 _UNKNOWN_TRANSPORT = (400, 404, 405)
 """Statuses with which a server answers that does not know streamable HTTP."""
@@ -74,6 +80,8 @@ class Connection:
     network: bool = True
     origin: Origin | None = None
     """HTTP to the server; None: it is a process."""
+    questions: Questions
+    """The questions that the server asks the user."""
 
     @property
     def protocol(self) -> str:
@@ -96,18 +104,67 @@ class Connection:
                 seen.add(cursor)
         return found[:_MOST_TOOLS]
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, shown: Progress) -> types.CallToolResult:
-        """Call a tool once, without a time limit. `shown` gets its progress.
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, shown: Progress, ask: Ask, declined: Callable[[str], None]
+    ) -> types.CallToolResult:
+        """Call a tool once, without a time limit. `shown` gets its progress, `ask` answers questions of the server.
 
-        Raises AnswerError, CallError, LostError.
+        `declined` gets why a question was declined without asking. Raises AnswerError, CallError, LostError.
         """
+        with self.questions.of_call(ask, declined):
+            result = await self._sent(tool, arguments, shown)
+            for _ in range(_MOST_CONTINUED):
+                if isinstance(result, types.CallToolResult):
+                    return result
+                # From 2026-07-28 on this continues the call that was sent, so it is still sent once.
+                answers = await self._answers(result, ask, declined)
+                result = await self._sent(tool, arguments, shown, answers=answers, state=result.request_state)
+        raise CallError(f"it asked for more input {_MOST_CONTINUED} times")
+
+    async def _answers(
+        self, wanted: types.InputRequiredResult, ask: Ask, declined: Callable[[str], None]
+    ) -> types.InputResponses | None:
+        """Return answers to what a server needs to go on with a call. Raises CallError, LostError."""
+        if not wanted.input_requests:
+            await asyncio.sleep(_CONTINUE_S)
+            return None
+        answers: types.InputResponses = {}
+        for key, request in wanted.input_requests.items():
+            if not isinstance(request, types.ElicitRequest):
+                raise CallError("it asks for input that chatops does not offer to servers")
+            asked = asyncio.ensure_future(self.questions.answer(request.params, ask, declined))
+            lost = asyncio.ensure_future(self.lost.wait())
+            try:
+                await asyncio.wait((asked, lost), return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done():
+                    raise LostError
+                answers[key] = asked.result()
+            finally:
+                asked.cancel()
+                lost.cancel()
+        return answers
+
+    async def _sent(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        shown: Progress,
+        *,
+        answers: types.InputResponses | None = None,
+        state: str | None = None,
+    ) -> types.CallToolResult | types.InputRequiredResult:
 
         async def forward(progress: float, total: float | None, message: str | None) -> None:
             shown(progress, total, message or "")
 
         try:
             result = await self.client.session.call_tool(
-                tool, arguments, progress_callback=forward, allow_input_required=True
+                tool,
+                arguments,
+                progress_callback=forward,
+                input_responses=answers,
+                request_state=state,
+                allow_input_required=True,
             )
         except MCPError as error:
             if self.lost.is_set() or error.code == types.CONNECTION_CLOSED:
@@ -123,8 +180,6 @@ class Connection:
                 self.lost.set()
                 raise LostError from error
             raise CallError(reason_of(error)) from error
-        if isinstance(result, types.InputRequiredResult):
-            raise CallError("the server asks for input, which cannot be given here; nothing was sent to it")
         return result
 
 
@@ -147,7 +202,7 @@ async def connected(
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
                     process = await stack.enter_async_context(running(spec, sandbox, limits))
-                    connection = await _over_stdio(process, stack, changed)
+                    connection = await _over_stdio(process, stack, changed, Questions(spec.name))
                 else:
                     connection = await _over_http(spec, stack, changed, records)
         except ServerStartError:
@@ -165,12 +220,20 @@ async def connected(
                 await task
 
 
-async def _over_stdio(process: ServerProcess, stack: AsyncExitStack, changed: Callable[[], None]) -> Connection:
+async def _over_stdio(
+    process: ServerProcess, stack: AsyncExitStack, changed: Callable[[], None], questions: Questions
+) -> Connection:
     lost = asyncio.Event()
-    client = _client(stdio_transport(process.process, lost=lost), changed)
+    client = _client(stdio_transport(process.process, lost=lost), changed, questions)
     await stack.enter_async_context(client)
-    confined = process.confined
-    return Connection(client=client, process=process, lost=lost, sandbox=confined.description, network=confined.network)
+    return Connection(
+        client=client,
+        process=process,
+        lost=lost,
+        sandbox=process.confined.description,
+        network=process.confined.network,
+        questions=questions,
+    )
 
 
 async def _over_http(
@@ -182,21 +245,22 @@ async def _over_http(
         origin = Origin(spec, auth=auth, allows=auth.allows)
     else:
         origin = Origin(spec)
+    questions = Questions(spec.name)
     if spec.transport is ServerTransport.HTTP:
         http = await stack.enter_async_context(origin.client())
-        client = _client(streamable_http_client(spec.url, http_client=http), changed)
+        client = _client(streamable_http_client(spec.url, http_client=http), changed, questions)
         try:
             await stack.enter_async_context(client)
-            return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin)
+            return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin, questions=questions)
         except Exception:
             if origin.first_error not in _UNKNOWN_TRANSPORT:
                 raise
-    client = _client(sse_client(spec.url, httpx_client_factory=origin.client), changed)
+    client = _client(sse_client(spec.url, httpx_client_factory=origin.client), changed, questions)
     await stack.enter_async_context(client)
-    return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin)
+    return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin, questions=questions)
 
 
-def _client(transport: object, changed: Callable[[], None]) -> Client:
+def _client(transport: object, changed: Callable[[], None], questions: Questions) -> Client:
     async def handle(message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             changed()
@@ -204,6 +268,8 @@ def _client(transport: object, changed: Callable[[], None]) -> Client:
     return Client(
         transport,  # type: ignore[arg-type]
         message_handler=handle,
+        # Offered even where nobody can answer: a server may list other tools to a client that takes no questions.
+        elicitation_callback=questions.requested,
         client_info=types.Implementation(name="chatops", version=__version__),
         cache=None,
     )

@@ -6,15 +6,16 @@ each inspection, and a tool that differs by the time it should run does not run.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.mcp.process import ServerStartError
 from chatops.mcp.server import Server
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.base import Reconciled, ToolContext
+from chatops.tools.base import Reconciled, ToolContext, off_the_clock
 from chatops.tools.execution import seconds_left
 from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
@@ -97,12 +98,22 @@ class ServerTool:
         from chatops.mcp.content import as_result
 
         await self.server.used(found)
+        notes: list[str] = []
+
+        def declined(why: str) -> None:
+            notes.append(f"[chatops declined a question of the server to the user: {why}]")
+
+        async def nobody(question: ServerQuestion) -> Answer:
+            declined("nobody is at the screen to answer it")
+            return Answer(action=AnswerAction.DECLINE)
+
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
         limit = seconds_left(context)
         self.server.begin_call()
         try:
-            async with asyncio.timeout(limit):
-                result = await connection.call(found.name, arguments, shown=_shown(context))
+            async with asyncio.timeout(limit) as clock:
+                ask = nobody if context.ask is None else off_the_clock(context.ask, clock)
+                result = await connection.call(found.name, arguments, shown=_shown(context), ask=ask, declined=declined)
         except TimeoutError:
             return _unknown(f"The server did not answer within {limit:.0f} s.")
         except asyncio.CancelledError:
@@ -115,7 +126,8 @@ class ServerTool:
             raise ToolFailedError(f"The server refused the call: {error}") from error
         finally:
             self.server.end_call()
-        return await as_result(result, output_schema=found.spec.output_schema, context=context)
+        answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
+        return replace(answered, content="\n".join((*dict.fromkeys(notes), answered.content)))
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Report that the outcome of a started call is unknown: a server cannot be asked what became of it."""

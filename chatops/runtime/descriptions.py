@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
+from chatops.domain.decisions import Answered, Approved, Decision, Edited, MarkedDone, Principal, Rejected
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -41,7 +41,8 @@ Weight = Literal["normal", "dim", "caution"]
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
     """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
     left = (one.decided for one in store.pending_calls(session_id=session) if one.pending.call.id == call_id)
-    taken = (one for one in reversed(store.decisions(session_id=session)) if one.call_id == call_id)
+    log = reversed(store.decisions(session_id=session))
+    taken = (one for one in log if one.call_id == call_id and not isinstance(one.decision, Answered))
     return next((one for one in left if one is not None), None) or next(taken, None)
 
 
@@ -83,6 +84,8 @@ def _decision_word(decision: Decision) -> str:
             return "denied"
         case MarkedDone():
             return "marked as done"
+        case Answered():
+            return "answered"
 
 
 UNKNOWN = "Outcome unknown: it was started and interrupted; it may have taken effect. Check before you decide."

@@ -41,6 +41,7 @@ from chatops.engine.effects import (
     CallModel,
     CancelTool,
     CheckAnswer,
+    DeliverAnswer,
     DiscardCopy,
     Effect,
     InspectCall,
@@ -49,8 +50,9 @@ from chatops.engine.effects import (
 )
 from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
 from chatops.runtime.model_call import ModelCall, describe_error
+from chatops.runtime.questions import Questions
 from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
-from chatops.tools.base import Tool, ToolContext, inspect_call
+from chatops.tools.base import Tool, ToolContext, inspect_call, off_the_clock
 from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
@@ -90,6 +92,7 @@ class Performer:
         self._discarding: set[asyncio.Task[None]] = set()
         """Those of them that remove copies of contained turns."""
         self._closed = False
+        self._questions = Questions(lambda event: self._deliver(event))
         self._asking: ModelCall | None = None
         """The model call that was started last."""
 
@@ -110,6 +113,8 @@ class Performer:
                 self._begin(effect.call.id, self._run(effect))
             case ReconcileTool():
                 self._begin(f"{effect.call.id}.reconcile", self._reconcile(effect))
+            case DeliverAnswer(call_id=call_id, question_id=number, answer=answer):
+                self._questions.answer(call_id, number, answer)
             case DiscardCopy(name=name):
                 self._discarding.add(self._begin(f"{name}.discard", self._discard(name)))
             case AbortModel(round_id=number):
@@ -241,7 +246,12 @@ class Performer:
 
         context = self._context(call.id, effect.attempt, tool, output)
         context = replace(context, exposure=effect.exposure, sandbox=effect.sandbox, contained=contained)
-        return await attempt(tool, effect.facts, context)
+        if self._services.attended:
+            context = replace(context, ask=self._questions.of_call(call.id, effect.attempt))
+        try:
+            return await attempt(tool, effect.facts, context)
+        finally:
+            self._questions.end(call.id)
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call, contained = effect.call, effect.facts.contained
@@ -307,10 +317,15 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
     """
     output = _OutputTail(context)
     began = time.monotonic()
-    work = asyncio.ensure_future(tool.run(facts, replace(context, output=output.add)))
+    clock = asyncio.timeout(context.timeout_s + GRACE_S)
+    ask = None if context.ask is None else off_the_clock(context.ask, clock)
+    work = asyncio.ensure_future(tool.run(facts, replace(context, output=output.add, ask=ask)))
     stop_requested = False
     try:
-        await asyncio.wait({work}, timeout=context.timeout_s + GRACE_S)
+        async with clock:
+            await asyncio.wait({work})
+    except TimeoutError:
+        pass
     except asyncio.CancelledError:
         stop_requested = True
     if work.done():

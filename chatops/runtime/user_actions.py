@@ -11,12 +11,13 @@ from chatops.domain.errors import ChatopsError, ConfigError, SessionBusyError, T
 from chatops.domain.events import Notice
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
+from chatops.domain.questions import Answer, AnswerAction, OpenQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.sanitize import reveal
-from chatops.domain.tools import BUILT_IN_TOOLS, Outcome
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
-from chatops.engine.inputs import ContainTurn, CorrectTurn
+from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn
 from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
@@ -281,6 +282,26 @@ class UserActions:
             return await in_thread(listing, self._services.workspace)
         except (OSError, ToolFailedError) as error:
             raise ChatopsError(f"Nothing was undone: {error}") from error
+
+    async def answer(self, asked: OpenQuestion, answer: Answer) -> tuple[Problem, ...]:
+        """Answer a question of a server, unless its form does not accept the answer: then return why.
+
+        Raises ChatopsError if the question is void, StoreError if the answer cannot be stored. Nothing is sent then.
+        """
+        if answer.action is AnswerAction.ACCEPT and asked.question.schema:
+            from chatops.tools.schema import schema_problems  # only this needs its pydantic
+
+            given = json_or_text(answer.content)
+            problems = await in_thread(schema_problems, given, schema=asked.question.schema, noun="field")
+            if problems:
+                return problems
+        self._turns.check_owned()
+        answered = AnswerQuestion(
+            call_id=asked.call_id, question_id=asked.question.id, answer=answer, by=self._services.by
+        )
+        if not await self._turns.runner.take_or_fail(answered):
+            raise ChatopsError("Nothing was sent: the server no longer waits for this answer.")
+        return ()
 
     async def remove_queued(self, text: str, *, later: int) -> bool:
         """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""

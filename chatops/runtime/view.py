@@ -17,13 +17,21 @@ from chatops.domain.errors import ChatopsError, NotSavedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
+from chatops.domain.questions import OpenQuestion
 from chatops.domain.rights import AccessLevel
 from chatops.domain.tools import CONTAINED_APPLY, Problem, ToolCall, is_undo
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
-from chatops.engine.view import correction_of, pending_calls, permitted_calls, settled_so_far, turn_status
+from chatops.engine.view import (
+    correction_of,
+    open_questions,
+    pending_calls,
+    permitted_calls,
+    settled_so_far,
+    turn_status,
+)
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.denials import with_roles
@@ -75,6 +83,8 @@ class Snapshot:
     """Messages to be sent after the current turn, oldest first."""
     queue_held: bool = False
     """True if the queue is held for the user: the last turn failed or was interrupted."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """Questions of MCP servers that wait for the user."""
     correction: str = ""
     """Message that the turn goes on with as soon as the running calls have stopped."""
     permitted: Mapping[CallId, str] = field(default_factory=dict)
@@ -272,6 +282,7 @@ class SessionView(ABC):
             advice=ended.advice if ended is not None else "",
             noticed=ended is not None and ended.noticed,
             pending=self.pending,
+            questions=open_questions(state) if state is not None else (),
             correction=correction_of(state),
             permitted=permitted_calls(state) if state is not None else {},
             contained=state is not None and ended is None and state.containment is not None and not undoes,

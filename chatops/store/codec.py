@@ -49,6 +49,7 @@ STATE_VERSIONS: dict[int, str] = {
     8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart;"
     " commands of the user, and the message that a turn goes on with after it was interrupted;"
     " skills that calls put in use.",
+    9: "What the server of a running call asks the user.",
 }
 """Contents of each version of a stored TurnState."""
 

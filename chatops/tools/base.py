@@ -1,6 +1,8 @@
 """The `Tool` protocol of the runtime: a spec, an inspection without effects, a run, a reconciliation."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -8,9 +10,29 @@ from typing import Protocol
 from chatops.config.folder_identity import folder_identity
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.questions import Answer, ServerQuestion
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.tools.threads import in_thread
+
+Ask = Callable[[ServerQuestion], Awaitable[Answer]]
+"""Asks the user and waits for the answer. One question of a call at a time."""
+
+
+def off_the_clock(ask: Ask, clock: asyncio.Timeout) -> Ask:
+    """Return `ask` with the time limit `clock` stopped while the user is asked."""
+
+    async def asked(question: ServerQuestion) -> Answer:
+        now, until = asyncio.get_running_loop().time, clock.when()
+        left = None if until is None else until - now()
+        clock.reschedule(None)
+        try:
+            return await ask(question)
+        finally:
+            with suppress(RuntimeError):  # The call is over.
+                clock.reschedule(None if left is None else now() + left)
+
+    return asked
 
 
 def no_file(name: str, data: bytes) -> FileRef:
@@ -51,6 +73,8 @@ class ToolContext:
     """Name of the contained turn's copy that the call works on; empty: it works on the workspace."""
     output: Callable[[str], None] = lambda text: None
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
+    ask: Ask | None = None
+    """Asks the user a question of the server that runs the call; None: nobody is there to answer."""
     keep_file: Callable[[str, bytes], FileRef] = no_file
     """Keeps a file of this name and content beside the session, for `ResultFacts.files`. Blocks. Never raises: a file
     that cannot be kept has a `problem`."""

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from chatops.tui.keymap import with_user_keys
 
-KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "trust"]
+KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "question", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
@@ -18,6 +18,7 @@ KEY_GROUPS: dict[KeyGroup, str] = {
     "contained": "At the end of a contained turn",
     "unknown": "When the outcome of a call is unknown",
     "review": "In the review dialog of a workflow step",
+    "question": "When an MCP server asks you something",
     "trust": "When a folder brings files that need your trust",
 }
 
@@ -60,7 +61,7 @@ KEYS: tuple[KeyHelp, ...] = (
         {
             "ctrl+r": "switch the role",
             "shift+Tab": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
-            "ctrl+g": "open what is pending: approvals, or a review",
+            "ctrl+g": "open what is pending: approvals, a review, a question",
             "F2": "take over a session that is open elsewhere",
             "PgUp, PgDn": "scroll the transcript",
             "ctrl+Home, ctrl+End": "its start, its end; Home, End with no text",
@@ -128,6 +129,15 @@ KEYS: tuple[KeyHelp, ...] = (
             "e": "try again with instructions",
             "s": "skip the step, where the workflow allows it",
             "X": "stop the run, for good",
+        },
+    ),
+    *_group(
+        "question",
+        {
+            "a": "answer, once all of it has been on screen: opens the form, which ctrl+s sends",
+            "d": "decline",
+            "x": "dismiss: no answer, neither yes nor no",
+            "Esc": "later: the call waits, and its time limit stands still",
         },
     ),
     *_group(

@@ -7,10 +7,12 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rej
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply
+from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome, ToolResult
-from chatops.engine.effects import CallModel, InspectCall, ReconcileTool, RunTool
+from chatops.engine.effects import CallModel, DeliverAnswer, InspectCall, ReconcileTool, RunTool
 from chatops.engine.inputs import (
+    AnswerQuestion,
     CancelTurn,
     CorrectTurn,
     DecideCall,
@@ -19,6 +21,8 @@ from chatops.engine.inputs import (
     ModelFailureInput,
     ModelReplyInput,
     NarrowGrant,
+    QuestionInput,
+    QuestionWithdrawnInput,
     RetryTurn,
     SwitchRole,
     ToolResultInput,
@@ -26,7 +30,7 @@ from chatops.engine.inputs import (
 from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
 from chatops.engine.turn import advance
-from chatops.engine.view import in_flight, pending_calls, turn_status
+from chatops.engine.view import in_flight, open_questions, pending_calls, turn_status
 from chatops.policy.verdicts import Layer, Rule
 from tests.engine.world import (
     ANA,
@@ -66,6 +70,8 @@ replies = st.one_of(
 decisions: st.SearchStrategy[Decision] = st.sampled_from(
     [Approved(), Approved(), Rejected(reason="no"), Edited(arguments='{"n":9}'), Edited(arguments="bad"), MarkedDone()]
 )
+QUESTION = ServerQuestion(server="h", message="Sure?", schema="{}", id="q")
+YES = Answer(action=AnswerAction.ACCEPT, content="{}")
 CALLS = [f"s.1.{request}.{index}" for request in (1, 2) for index in (1, 2)]
 
 
@@ -82,6 +88,9 @@ def stale_inputs() -> st.SearchStrategy[Input]:
             attempt=st.just(7),
             result=st.just(ToolResult(outcome=Outcome.SUCCESS, content="forged")),
         ),
+        st.builds(QuestionInput, call_id=ids, attempt=st.just(7), question=st.just(QUESTION)),
+        st.builds(QuestionWithdrawnInput, call_id=ids, question_id=st.just("forged")),
+        st.builds(AnswerQuestion, call_id=ids, question_id=st.just("forged"), answer=st.just(YES), by=st.just(ANA)),
     )
 
 
@@ -110,10 +119,20 @@ def _crash(world: World, data: st.DataObject) -> None:
 
 def _something_happens(world: World, data: st.DataObject) -> None:
     acts = ["stale", "crash", "cancel", "correct", "switch", "narrow"] + ["perform"] * 8 * bool(world.flying)
+    acts += ["ask"] * any(isinstance(one, RunTool) for one in world.flying)
+    acts += ["answer"] * 2 * bool(open_questions(world.state))
     acts += ["lose"] * bool(world.flying) + ["decide"] * 4 * bool(pending_calls(world.state))
     match data.draw(st.sampled_from(acts), label="act"):
         case "perform":
             _perform(world, data, lose=False)
+        case "ask":
+            run = data.draw(st.sampled_from([one for one in world.flying if isinstance(one, RunTool)]), label="asks")
+            world.feed(QuestionInput(call_id=run.call.id, attempt=run.attempt, question=QUESTION))
+        case "answer":
+            asked = open_questions(world.state)[0]
+            assert asked.call_id in [one.call.id for one in world.flying if isinstance(one, RunTool)]
+            step = world.feed(AnswerQuestion(call_id=asked.call_id, question_id="q", answer=YES, by=ANA))
+            assert [type(one) for one in step.effects] == [DeliverAnswer]
         case "lose":
             _perform(world, data, lose=True)
             _crash(world, data)

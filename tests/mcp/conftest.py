@@ -15,7 +15,7 @@ from chatops.domain.tools import CallFacts, ToolCall, ToolResult
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.servers import Configured, Servers
 from chatops.runtime.performer import attempt
-from chatops.tools.base import ToolContext, inspect_call
+from chatops.tools.base import Ask, ToolContext, inspect_call
 from tests.support import mcp_server
 
 
@@ -38,6 +38,8 @@ class World:
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
         self.shown: list[str] = []
+        self.ask: Ask | None = None
+        """Answers questions of servers; None: nobody is at the screen."""
 
     def lists(self, *tools: dict[str, Any]) -> None:
         """Let the server list these tools from now on."""
@@ -72,6 +74,7 @@ class World:
             call_id=CallId("c"),
             timeout_s=seconds,
             output=self.shown.append,
+            ask=self.ask,
         )
 
     async def inspect(self, servers: Servers, name: str, **arguments: Any) -> CallFacts:

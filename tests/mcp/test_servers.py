@@ -87,17 +87,6 @@ async def test_results_are_bounded_and_say_what_they_are(world: World) -> None:
 
 
 @pytest.mark.more
-async def test_a_server_that_asks_for_a_key_is_told_that_nobody_answers(world: World) -> None:
-    world.lists(tool("ask"))
-    async with world.servers(h=entry()) as servers:
-        told = json.loads((await world.run(servers, "h__ask")).content)
-    assert told["id"] == "question"
-    assert told["error"]
-    assert "result" not in told
-    assert world.shown == [], "nothing that the server says looks like a question of chatops"
-
-
-@pytest.mark.more
 async def test_progress_is_shown_while_a_call_runs(world: World) -> None:
     world.lists(tool("progress"))
     async with world.servers(h=entry()) as servers:
@@ -205,14 +194,14 @@ async def test_no_process_of_a_server_outlives_it(world: World) -> None:
     world.lists(tool("hang"))
     marked = CALL_MARK.encode()
     async with world.servers(h=entry()):
-        assert _processes(marked)
-    await until(lambda: not _processes(marked))
+        assert processes(marked)
+    await until(lambda: not processes(marked))
 
 
 CALL_MARK = "CHATOPS_CALL=mcp.h/"
 
 
-def _processes(mark: bytes) -> list[str]:
+def processes(mark: bytes) -> list[str]:
     found = []
     for place in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -13,6 +13,7 @@ import pytest
 from chatops.domain.tools import Outcome
 from chatops.mcp.server import ServerState
 from tests.mcp.conftest import World
+from tests.mcp.test_questions import User, yes
 from tests.servers.installed import FOLDER, free_port, module_of, program_of, running
 
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -96,6 +97,18 @@ async def test_time_git_and_fetch(repository: World) -> None:
         assert "new.txt" in (await world.run(servers, "git__git_status", repo_path=str(world.workspace))).content
         fetched = await world.run(servers, "fetch__fetch", url="https://example.org/")
         assert fetched.outcome is Outcome.FAILED, "it has no network unless the registry says so"
+
+
+async def test_everything_asks_the_user(world: World) -> None:
+    world.ask = user = User(yes(name="Ana", check=True), yes())
+    async with world.servers(e=node(EVERYTHING)) as servers:
+        told = (await world.run(servers, "e__trigger-elicitation-request")).content
+        agreed = await world.run(servers, "e__trigger-url-elicitation", url="https://example.org/x")
+    assert "Name: Ana" in told
+    assert agreed.outcome is Outcome.SUCCESS
+    form, address = user.asked
+    assert '"titledMultipleSelectEnum"' in form.schema
+    assert address.url == "https://example.org/x"
 
 
 @pytest.mark.parametrize(("kind", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])

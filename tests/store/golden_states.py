@@ -5,6 +5,7 @@ from dataclasses import replace
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
+from chatops.domain.questions import ServerQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes
@@ -61,6 +62,9 @@ FACTS = CallFacts(
 )
 
 
+QUESTION = ServerQuestion(server="tides", message="Who?", schema='{"type":"object"}', secrets=("key",), id="c.1.q1")
+
+
 def _statuses() -> list[CallStatus]:
     known = Interruption(
         call_id=kit.a_call(TURN).id,
@@ -83,6 +87,7 @@ def _statuses() -> list[CallStatus]:
         Permitted(**went, attempt=1, fresh=True, interruption=known),  # type: ignore[arg-type]
         Rechecking(**went, attempt=1, interruption=known),  # type: ignore[arg-type]
         replace(kit.started(2), interruption=known),
+        replace(kit.started(1), question=QUESTION),
         Reconciling(**went, attempt=2, interruption=known, known=replace(known, attempt=2)),  # type: ignore[arg-type]
         *(kit.settled(outcome) for outcome in Outcome),
     ]

@@ -60,6 +60,8 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
             wanted = {"type": "object", "properties": {"key": {"type": "string", "title": f"API key {ESCAPES}"}}}
             asked = {"message": f"chatops needs your API key {ESCAPES}", "requestedSchema": wanted}
             send({"id": "question", "method": "elicitation/create", "params": asked})
+            if name == "ask_exit":
+                os._exit(3)
             return text(sys.stdin.readline())
         case "environment":
             return text(json.dumps(dict(os.environ)))

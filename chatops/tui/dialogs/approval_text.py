@@ -44,14 +44,13 @@ from chatops.runtime.descriptions import (
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.argument_fields import main_text
 from chatops.tui.dialogs.diff_rows import DiffRows
-from chatops.tui.dialogs.payload import Description, Row, RowTone, Span, line
+from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
-_FOREIGN = "│ "
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 
@@ -238,7 +237,7 @@ def _described(facts: CallFacts) -> Iterator[Row]:
     said = facts.server.description.strip()
     yield Row(text="The server says of this tool" if said else "The server says nothing of this tool", tone="heading")
     if said:
-        yield from (replace(row, lead=_FOREIGN) for row in _exact(said, "quiet"))
+        yield from (replace(row, lead=FOREIGN) for row in _exact(said, "quiet"))
 
 
 def _output(pending: PendingCall) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _AROUND = 8
 """Lines of the window that the fields cannot have: frame, title, problem, keys."""
-_KEYS = "ctrl+s checks them   Tab next field   Esc back"
 _MAX_WIDTH, _SIDES = 110, 4
 _HEAD = re.compile(r"[^.\[]*")
 """The argument that the path of a problem begins with."""
@@ -83,23 +82,28 @@ class ArgumentsForm(Modal[Decision | None]):
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#field-0"
+    KEYS: ClassVar[str] = "ctrl+s checks them   Tab next field   Esc back"
+    MAY_BE_UNCHANGED: ClassVar[bool] = False
+    """True if the arguments are of use as they are."""
 
     def __init__(
         self,
-        pending: PendingCall,
+        title: str,
+        arguments: str,
         fields: Sequence[ArgumentField],
         *,
         check: Check,
         kept: MutableMapping[str, str],
         problems: Sequence[Problem] = (),
     ) -> None:
-        """Create the form.
+        """Create the form to edit `arguments` (JSON).
 
         `check` returns what is wrong with arguments. `kept` holds changed texts by argument, from an earlier attempt
         and for the next one. `problems` are shown at first.
         """
         super().__init__()
-        self._pending = pending
+        self._title = title
+        self._arguments = arguments
         self._fields = fields
         self._check = check
         self._kept = kept
@@ -112,7 +116,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def compose(self) -> ComposeResult:
         """Yield title, the fields with their labels and problems, a general problem, keys."""
         with Vertical(id="arguments"):
-            yield Static(Content(f"Edit the arguments of {line(self._pending.call.name)}"), id="arguments-title")
+            yield Static(Content(self._title), id="arguments-title")
             with VerticalScroll(id="arguments-body", can_focus=False):
                 for number, field in enumerate(self._fields):
                     yield Static(_label(field), classes="argument-label")
@@ -148,7 +152,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def on_resize(self) -> None:
         """Limit the height of the fields, which scroll, so that problem and keys stay on screen."""
         width = max(1, min(self.size.width, _MAX_WIDTH) - _SIDES)
-        self.query_one("#arguments-keys", Static).update(wrapped_legend(_KEYS, width))
+        self.query_one("#arguments-keys", Static).update(wrapped_legend(self.KEYS, width))
         self.query_one("#arguments-body").styles.max_height = max(3, self.size.height - _AROUND)
 
     def on_key(self, event: events.Key) -> None:
@@ -199,11 +203,13 @@ class ArgumentsForm(Modal[Decision | None]):
         self._show_problems(problems)
         if problems:
             return
-        if not any(self._text(number) != loaded for number, loaded in enumerate(self._loaded)):
+        if not self.MAY_BE_UNCHANGED and not any(
+            self._text(number) != loaded for number, loaded in enumerate(self._loaded)
+        ):
             self._say("", "Nothing is changed. Esc goes back.")
             return
         self._say("", "Checking …")
-        arguments = with_values(self._pending.facts.arguments, values)
+        arguments = with_values(self._arguments, values)
         self.run_worker(self._checked(arguments), group="check", exclusive=True)
 
     def _value(self, number: int, field: ArgumentField, text: str) -> Given:
@@ -255,7 +261,12 @@ def arguments_form(
     if not fields:
         return None
     return ArgumentsForm(
-        pending, fields, check=partial(session.argument_problems, pending), kept=kept, problems=problems
+        f"Edit the arguments of {line(pending.call.name)}",
+        pending.facts.arguments,
+        fields,
+        check=partial(session.argument_problems, pending),
+        kept=kept,
+        problems=problems,
     )
 
 

@@ -34,6 +34,8 @@ _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windo
 """Rich needs one to render. It never writes."""
 LABEL_WIDTH = 13
 GUTTER = 2
+FOREIGN = "│ "
+"""Stands before each line of a text that a server wrote, so that none looks like one of ours."""
 
 RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
 _TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "caution", "quiet")

@@ -8,6 +8,7 @@ from chatops.tui.status.status_line import approvals_pending
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
+    from chatops.domain.questions import OpenQuestion
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.policy.workflow import WorkflowSpec
     from chatops.runtime.follower import SessionFollower
@@ -30,6 +31,12 @@ def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
     again = any(one.reason is AskReason.CHANGED for one in pending)
     changed = " It has changed since it was approved." if again else ""
     return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)}){changed}", "waiting"
+
+
+def questions_pending(questions: "Sequence[OpenQuestion]") -> BannerText:
+    """Return the text for questions of servers while their dialog is closed."""
+    servers = ", ".join(dict.fromkeys(asked.question.server for asked in questions))
+    return f"{sanitize(servers, newlines=False)} asks you, and its call waits – ctrl+g", "waiting"
 
 
 def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
@@ -114,6 +121,8 @@ def most_urgent(
         return blocked, "error" if own.run.blocked_by else "quiet"
     if problem := shown.host.workspace_problem():
         return sanitize(problem, newlines=False), "error"
+    if snapshot.questions and not dialog:
+        return questions_pending(snapshot.questions)
     if pending:
         return calls_pending(pending)
     if own is not None and own.pending_review is not None and not dialog:

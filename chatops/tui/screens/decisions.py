@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
@@ -13,11 +14,13 @@ from chatops.tui.screens.shown import Shown
 if TYPE_CHECKING:
     from chatops.config.trust import TrustQuestion
     from chatops.domain.events import Event
+    from chatops.domain.questions import OpenQuestion
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
     from chatops.tui.dialogs.approval import ApprovalScreen
     from chatops.tui.dialogs.contained import ContainedScreen
     from chatops.tui.dialogs.review import ReviewScreen
+    from chatops.tui.dialogs.server_question import ServerQuestionScreen
     from chatops.tui.dialogs.trust import TrustScreen
     from chatops.tui.screens.run import OwnRunPresenter
 
@@ -35,11 +38,15 @@ class DecisionDialogs:
         self._shown: Shown | None = None
         self._approval: ApprovalScreen | ContainedScreen | None = None
         self._review: ReviewScreen | None = None
+        self._question: ServerQuestionScreen | None = None
         self._trust: TrustScreen | None = None
         self.trust_question: TrustQuestion | None = None
         """Question about the folder, to be asked once no other is open; None once it was asked."""
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
+        self._postponed_questions: set[str] = set()
+        self._typed: dict[str, dict[str, str]] = {}
+        """What was typed into the form of a question and not sent, by its id and the field."""
         self._postponed_review: AwaitingReview | None = None
         self._settling = False
         self._announced: dict[str, str] = {}
@@ -49,7 +56,7 @@ class DecisionDialogs:
         self._shown = shown
         self._postponed.clear()
         self._postponed_review = None
-        for dialog in (self.approval, self.review):
+        for dialog in (self.approval, self.review, self.question):
             if dialog is not None:
                 dialog.finish()
 
@@ -64,15 +71,28 @@ class DecisionDialogs:
         return self._review if self._review in self._screen.app.screen_stack else None
 
     @property
+    def question(self) -> "ServerQuestionScreen | None":
+        """The dialog for a question of a server if it is open, even below its form."""
+        return self._question if self._question in self._screen.app.screen_stack else None
+
+    @property
     def any_open(self) -> bool:
         """True if one of the dialogs is open."""
-        return self.approval is not None or self.review is not None or self._trust in self._screen.app.screen_stack
+        dialogs = (self._approval, self._review, self._question, self._trust)
+        return any(dialog in self._screen.app.screen_stack for dialog in dialogs if dialog is not None)
 
     @property
     def has_pending(self) -> bool:
         """True if something in the session needs the user's decision."""
         shown = self._shown
-        return self._wanted is not None or (shown is not None and bool(shown.session.snapshot().pending))
+        pending = shown is not None and bool(shown.session.snapshot().pending)
+        return pending or self._wanted is not None or bool(self._asked)
+
+    @property
+    def _asked(self) -> "Sequence[OpenQuestion]":
+        """Questions of servers whose calls run here."""
+        shown = self._shown
+        return shown.session.snapshot().questions if shown is not None and not shown.follows else ()
 
     @property
     def _run(self) -> "OwnRunPresenter | None":
@@ -89,6 +109,7 @@ class DecisionDialogs:
         self._announce(snapshot)
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
         fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
+        fresh = fresh or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
         if (
             not (fresh or self.trust_question)
             or not self._screen.is_active
@@ -110,6 +131,8 @@ class DecisionDialogs:
             from chatops.tui.transcript.card import verb
 
             pending = {one.digest: f"Approve {verb(one.call.name, one.call.arguments)}?" for one in snapshot.pending}
+        for asked in snapshot.questions:
+            pending[asked.question.id] = f"{sanitize(asked.question.server, newlines=False)} asks you"
         if self._wanted is not None:
             pending[f"review {self._wanted}"] = "A step needs a review"
         if pending != self._announced:
@@ -127,7 +150,9 @@ class DecisionDialogs:
         if self._run is not None and (blocked := self._run.blocked()):
             show_notice(self._screen.app, blocked)
             return
-        if self._run is not None and self._wanted is not None:
+        if self._asked:
+            self._open_question(self._shown, self._asked[0])
+        elif self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
         else:
             self._open_approval(self._shown)
@@ -146,6 +171,18 @@ class DecisionDialogs:
         changes = asks_about_changes(shown.session.snapshot().pending)
         self._approval = (ContainedScreen if changes else ApprovalScreen)(shown.session, self._composer)
         self._screen.app.push_screen(self._approval, closed)
+
+    def _open_question(self, shown: Shown, asked: "OpenQuestion") -> None:
+        from chatops.tui.dialogs.server_question import ServerQuestionScreen
+
+        def closed(_: None) -> None:
+            self._postponed_questions.add(asked.question.id)
+            self._screen.post_message(Changed())
+
+        session = shown.session.owned("The question was not answered")
+        kept = self._typed.setdefault(asked.question.id, {})
+        self._question = ServerQuestionScreen(session, asked, self._composer, kept=kept)
+        self._screen.app.push_screen(self._question, closed)
 
     def _open_review(self, run: "OwnRunPresenter", wanted: "AwaitingReview") -> None:
         from chatops.tui.dialogs.review import ReviewScreen
@@ -190,8 +227,9 @@ class DecisionDialogs:
         if (approval := self.approval) is not None:
             for event in events:
                 approval.feed(event)
-        if (review := self.review) is not None:
-            review.follow()
+        for dialog in (self.review, self.question):
+            if dialog is not None:
+                dialog.follow()
 
     def refresh(self) -> None:
         """Update an open dialog after the followed session was read again."""

@@ -1,0 +1,85 @@
+"""Questions that an MCP server asks the user while it runs a call (elicitation), and their answers."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chatops.domain.ids import CallId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerQuestion:
+    """What a server asks. All texts are the server's own words: untrusted, cut to size, not made visible."""
+
+    server: str
+    """Name of the server in the registry."""
+    message: str
+    schema: str = ""
+    """JSON Schema of the answer: an object of named texts, numbers, booleans and choices. Empty: see `url`."""
+    url: str = ""
+    """The address that the user is asked to open; empty: see `schema`."""
+    secrets: tuple[str, ...] = ()
+    """Names of the fields that look like a key or password. What is typed there is not stored."""
+    id: str = ""
+    """Given when the question is asked; empty before that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenQuestion:
+    """A question that waits for the user, and the call that asks it."""
+
+    call_id: CallId
+    tool: str
+    question: ServerQuestion
+
+
+class AnswerAction(StrEnum):
+    """The user's answer, in the words of the protocol."""
+
+    ACCEPT = "accept"
+    DECLINE = "decline"
+    CANCEL = "cancel"
+    """The user does not want to answer. The server gets this too if a question is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer. `content` is the JSON object to send; empty unless a form was accepted."""
+
+    action: AnswerAction
+    content: str = ""
+
+
+_SECRET_PARTS = (
+    "apikey|accesskey|privatekey|secret|password|passwd|passwort|kennwort|passphrase|passcode|token|credential|"
+    "creditcard|cardnumber|recoverycode|seedphrase|contrasena|motdepasse|onetimecode|verificationcode|authcode|login"
+)
+_SECRET_WORDS = frozenset(
+    {"key", "keys", "pass", "pwd", "pw", "pin", "otp", "totp", "mfa", "2fa", "tan", "cvv", "cvc", "ssn", "iban"}
+    | {"mnemonic", "seed", "bearer", "cookie", "jwt", "pat", "clave", "senha"}
+)
+_PARTS = re.compile(_SECRET_PARTS)
+_WORDS = re.compile(r"[a-z0-9]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_LOOKALIKES = str.maketrans("аесорхуіѕјԁԛԝһոαεικνορτυχκ01345$@!", "aecopxyisjdqwhnaeiknoptuxkoieassai")
+"""Cyrillic, Armenian and Greek letters, digits and signs that are drawn like a Latin letter."""
+
+
+def looks_secret(*texts: str) -> bool:
+    """Return True if one of `texts` seems to ask for a key, password, token or the like.
+
+    Letters that look like others, invisible characters and separators do not hide a word. It only adds a warning, so a
+    word too many does no harm.
+    """
+    return any(_names_secret(text) for text in texts)
+
+
+def _names_secret(text: str) -> bool:
+    plain = unicodedata.normalize("NFKD", _CAMEL.sub(" ", text)).casefold()
+    shown = "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Cc", "Mn", "Me"))
+    for read in (shown, shown.translate(_LOOKALIKES)):
+        words = _WORDS.findall(read)
+        if _PARTS.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
+            return True
+    return False

@@ -1,0 +1,110 @@
+"""Questions that a server asks the user while a call runs.
+
+A question is part of its call's status (`Started.question`), one at a time, so it is stored before anyone sees it. The
+answer is stored before the server gets it (`DeliverAnswer`). The transcript has a notice for each question and for
+what became of it; what was typed into a field that looks like a secret is in neither.
+
+A question ends with its call. When the process ends, the outcome of the call is unknown and its question void: the
+server that waited for the answer is gone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from chatops.domain.canonical import canonical, digest, json_or_text
+from chatops.domain.decisions import Answered, Principal
+from chatops.domain.events import Notice
+from chatops.domain.messages import NoticeMessage
+from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
+from chatops.domain.wording import one_line
+from chatops.engine import calls
+from chatops.engine.draft import Draft
+from chatops.engine.effects import DecisionRecord, DeliverAnswer
+from chatops.engine.inputs import AnswerQuestion, QuestionInput, QuestionWithdrawnInput
+from chatops.engine.state import InRound, Started
+
+_MOST_SHOWN = 2_000
+"""Characters of the server's or the user's words in a notice."""
+
+
+def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
+    """Apply what happened to a question, if its call still runs."""
+    found = calls.find(draft, event.call_id)
+    if found is None or not isinstance(draft.state.phase, InRound):
+        return
+    index, one = found
+    status = one.status
+    if not isinstance(status, Started):
+        return
+    match event:
+        case QuestionInput(attempt=attempt, question=question):
+            if status.attempt == attempt and status.question is None:
+                _put(draft, index, question)
+                said = one_line(question.message, most=_MOST_SHOWN)
+                what = f" to open {question.url}" if question.url else ""
+                _tell(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
+        case AnswerQuestion(question_id=number, answer=answer, by=by):
+            if status.question is not None and status.question.id == number:
+                _answered(draft, index, status.question, answer, by)
+        case QuestionWithdrawnInput(question_id=number):
+            if status.question is not None and status.question.id == number:
+                void(draft, index, "the server no longer waits for it")
+
+
+def void(draft: Draft, index: int, why: str) -> None:
+    """End the open question of a call, if it has one, without an answer."""
+    status = draft.calls()[index].status
+    if isinstance(status, Started) and status.question is not None:
+        server = status.question.server
+        _put(draft, index, None)
+        _tell(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
+
+
+def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer, by: Principal) -> None:
+    one = draft.calls()[index]
+    given = json_or_text(answer.content) if answer.content else None
+    fields = tuple(given) if isinstance(given, Mapping) else ()
+    draft.decisions.append(
+        DecisionRecord(
+            call_id=one.call.id,
+            tool=one.call.name,
+            digest=digest(question.id, question.server, question.message, question.schema, question.url),
+            decision=Answered(action=answer.action, fields=fields),
+            by=by,
+        )
+    )
+    _put(draft, index, None)
+    draft.effects.append(DeliverAnswer(call_id=one.call.id, question_id=question.id, answer=answer))
+    match answer.action:
+        case AnswerAction.ACCEPT if question.url:
+            _tell(draft, f"You agreed to open {question.url}. The MCP server {question.server} was told.")
+        case AnswerAction.ACCEPT:
+            values = given if isinstance(given, Mapping) else {}
+            shown = [
+                f"{name}: {'(not stored)' if name in question.secrets else _text(value)}"
+                for name, value in values.items()
+            ]
+            what = one_line(", ".join(shown), most=_MOST_SHOWN) or "yes"
+            _tell(draft, f"You answered the MCP server {question.server}: {what}")
+        case AnswerAction.DECLINE:
+            _tell(draft, f"You declined the question of the MCP server {question.server}.")
+        case AnswerAction.CANCEL:
+            _tell(draft, f"You dismissed the question of the MCP server {question.server}.")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else canonical(value)  # type: ignore[arg-type]
+
+
+def _put(draft: Draft, index: int, question: ServerQuestion | None) -> None:
+    one = draft.calls()[index]
+    if isinstance(one.status, Started):
+        draft.put_call(index, replace(one, status=replace(one.status, question=question)))
+
+
+def _tell(draft: Draft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
+    """Add a notice to the transcript. No model gets it."""
+    message = NoticeMessage(id=draft.next_message_id(), text=text, level=level)
+    draft.say(message)
+    draft.events.append(Notice(id=message.id, parent_id=draft.state.turn_id, text=text, level=level))

@@ -1,0 +1,198 @@
+"""Questions of a server to the user (elicitation). Imports the SDK: import this module after `connection`.
+
+The two generations of the protocol ask in different ways. Up to 2025-11-25 the server sends a request of its own, which
+names no call: it is passed to the one call that runs on the connection, and declined if there are several, because the
+dialog has to say which call asks. From 2026-07-28 on it returns the questions as the result of a call, which is then
+continued with the answers.
+
+A form is rebuilt from what is understood: named texts, numbers, booleans and choices, without patterns. Everything
+else is declined, because a form that cannot be shown in full cannot be answered.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp import types
+from mcp.client import ClientRequestContext
+
+from chatops.domain.canonical import JsonValue, canonical, json_or_text
+from chatops.domain.questions import Answer, ServerQuestion, looks_secret
+from chatops.domain.sanitize import reveal
+from chatops.tools.base import Ask
+
+MOST_FIELDS = 20
+MOST_CHOICES = 50
+_MOST_MESSAGE = 2_000
+_MOST_NAME = 60
+_MOST_TEXT = 300
+_MOST_URL = 2_000
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "string": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+    "boolean": (),
+    "array": ("minItems", "maxItems"),
+}
+"""The keywords that are kept of each type of field: all take a number."""
+
+
+class UnclearQuestionError(Exception):
+    """Raised if a question cannot be shown in full. Its text is a clause."""
+
+
+class Questions:
+    """Passes the questions of a connection to the call that runs on it."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._calls: list[tuple[Ask, Callable[[str], None]]] = []
+        self._turn = asyncio.Lock()
+
+    @contextmanager
+    def of_call(self, ask: Ask, declined: Callable[[str], None]) -> Iterator[None]:
+        """Let `ask` answer while the block runs. `declined` gets why a question was declined without asking."""
+        call = (ask, declined)
+        self._calls.append(call)
+        try:
+            yield
+        finally:
+            self._calls.remove(call)
+
+    async def requested(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Answer a request of the server."""
+        if len(self._calls) != 1:
+            for _, declined in self._calls:
+                declined("several calls run at its server, and it does not say which one asks")
+            return types.ElicitResult(action="decline")
+        return await self.answer(params, *self._calls[0])
+
+    async def answer(
+        self, params: types.ElicitRequestParams, ask: Ask, declined: Callable[[str], None]
+    ) -> types.ElicitResult:
+        """Ask the user, one question after the other."""
+        try:
+            question = question_of(self._server, params)
+        except UnclearQuestionError as error:
+            declined(str(error))
+            return types.ElicitResult(action="decline")
+        async with self._turn:
+            answer = await ask(question)
+        return _result(answer)
+
+
+def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestion:
+    """Return the question of a server. Raises UnclearQuestionError."""
+    message = params.message.encode("utf-8", "replace").decode("utf-8")
+    if len(message) > _MOST_MESSAGE:
+        raise UnclearQuestionError(f"its message has {len(message):,} characters")
+    if isinstance(params, types.ElicitRequestURLParams):
+        return ServerQuestion(server=server, message=message, url=_address(params.url))
+    try:
+        schema, secrets = _form(params.requested_schema, message)
+        return ServerQuestion(server=server, message=message, schema=canonical(schema), secrets=secrets)
+    except (ValueError, RecursionError):
+        raise UnclearQuestionError("its form holds what is no JSON") from None
+
+
+def _result(answer: Answer) -> types.ElicitResult:
+    content: Any = json_or_text(answer.content) if answer.content else None
+    return types.ElicitResult(action=answer.action.value, content=content)
+
+
+def _address(url: str) -> str:
+    """Return a URL that can be shown as it is. Raises UnclearQuestionError."""
+    try:
+        parts = urlsplit(url)
+        plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= _MOST_URL
+        if plain and parts.scheme in ("https", "http") and parts.hostname and "@" not in parts.netloc:
+            return url
+    except ValueError:
+        pass
+    raise UnclearQuestionError("it names an address that cannot be opened or shown safely")
+
+
+def _form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str, ...]]:
+    """Return the schema as far as it is understood, and the fields that look like secrets."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
+        raise UnclearQuestionError("it does not ask for named values")
+    if len(properties) > MOST_FIELDS:
+        raise UnclearQuestionError(f"it has {len(properties)} fields, more than {MOST_FIELDS}")
+    if not all(isinstance(name, str) and name in properties for name in required):
+        raise UnclearQuestionError("it needs a value that it does not describe")
+    fields = {_plain(name, most=_MOST_NAME): _field(name, field) for name, field in properties.items()}
+    everywhere = looks_secret(message)
+    secrets = tuple(
+        name for name, field in fields.items() if everywhere or looks_secret(name, str(field.get("description", "")))
+    )
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}, secrets
+
+
+def _field(name: str, given: object) -> dict[str, Any]:
+    """Return one field. Its titles become part of the description, so that the form shows them."""
+    kind = given.get("type") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _LIMITS:
+        raise UnclearQuestionError(f"its field {_plain(name, most=_MOST_NAME)} is no text, number, boolean or choice")
+    limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
+    field: dict[str, Any] = {"type": kind, **limits}
+    texts = _texts(name, given)
+    if sum(map(len, texts)) > _MOST_TEXT:
+        raise UnclearQuestionError(f"its field {name} has a description of more than {_MOST_TEXT} characters")
+    if kind == "array":
+        field["items"], names = _choices(name, given.get("items"))
+        if not names:
+            raise UnclearQuestionError(f"its field {name} is a list of anything")
+        field["uniqueItems"] = True
+        texts.append(f"A JSON list of: {names}")
+    elif kind == "string":
+        choices, names = _choices(name, given)
+        field |= choices
+        if names != ", ".join(choices.get("enum", ())):
+            texts.append(names)
+    if texts:
+        field["description"] = ". ".join(text.rstrip(".") for text in texts)
+    default = given.get("default")
+    if isinstance(default, str | int | float | list) and len(canonical(default)) <= _MOST_TEXT:
+        field["default"] = default
+    return field
+
+
+def _texts(name: str, given: Mapping[str, Any]) -> list[str]:
+    """Return title, description and format of a field, without a title that only repeats the name."""
+    texts = [given.get(key) for key in ("title", "description", "format")]
+    found = [text.encode("utf-8", "replace").decode("utf-8") for text in texts if isinstance(text, str) and text]
+    return [text for text in found if text.casefold() != name.replace("_", " ").casefold()]
+
+
+def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
+    """Return the values that a text may have, as an enumeration, and their names; empty if it may be any text."""
+    source = given if isinstance(given, dict) else {}
+    options = source.get("oneOf", source.get("anyOf"))
+    if isinstance(options, list):
+        values = [one.get("const") if isinstance(one, dict) else None for one in options]
+        titles = [str(one.get("title", "")) if isinstance(one, dict) else "" for one in options]
+    elif isinstance(source.get("enum"), list):
+        values = source["enum"]
+        names = source.get("enumNames")
+        titles = [str(one) for one in names] if isinstance(names, list) else []
+    else:
+        return {}, ""
+    if not 0 < len(values) <= MOST_CHOICES:
+        raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
+    plain = [_plain(value, most=_MOST_NAME) for value in values]
+    titles += [""] * (len(plain) - len(titles))
+    named = [
+        f"{value} ({title[:_MOST_NAME]})" if title not in ("", value) else value
+        for value, title in zip(plain, titles, strict=False)
+    ]
+    return {"type": "string", "enum": plain}, ", ".join(named)
+
+
+def _plain(text: object, *, most: int) -> str:
+    """Return a text that is sent back as it is shown. Raises UnclearQuestionError for one with hidden characters."""
+    if not isinstance(text, str) or not text.strip() or len(text) > most or reveal(text, newlines=False) != text:
+        raise UnclearQuestionError("a name or choice in it is empty, too long, or has characters that cannot be seen")
+    return text

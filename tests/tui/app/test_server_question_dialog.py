@@ -1,0 +1,135 @@
+"""The dialog for a question of an MCP server, key by key: what is shown, and what reaches the session."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.errors import StoreError
+from chatops.domain.events import Notice, TurnStatus
+from chatops.domain.ids import CallId
+from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion
+from chatops.domain.tools import Problem
+from chatops.tui.dialogs.server_question import AnswerForm, ServerQuestionScreen
+from tests.support.mcp_server import ESCAPES
+from tests.tui.app.fakes import FakeSession
+from tests.tui.app.support_app import Stage, stage
+
+FORM: JsonValue = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": f"Who {ESCAPES}"},
+        "boats": {"type": "integer", "default": 1},
+        "api_key": {"type": "string"},
+    },
+    "required": ["name"],
+}
+
+
+class AskingSession(FakeSession):
+    """A session in which a server asks."""
+
+    def __init__(self, **question: Any) -> None:
+        super().__init__(status=TurnStatus.RUNNING)
+        self.actions = self  # type: ignore[assignment]
+        self.sent: list[Answer] = []
+        asked = ServerQuestion(**{"server": "tides", "message": f"Hello {ESCAPES}", "id": "q1", **question})
+        self.change(questions=(OpenQuestion(call_id=CallId("s.1.1.1"), tool="tides__book", question=asked),))
+
+    def owned(self, refused: str) -> "AskingSession":
+        return self
+
+    async def answer(self, asked: OpenQuestion, answer: Answer) -> tuple[Problem, ...]:
+        if self.refuse:
+            raise self.refuse
+        self.sent.append(answer)
+        if "77" in answer.content:
+            return (Problem(path="boats", message="77 is greater than the maximum of 9"),)
+        self.withdraw()
+        return ()
+
+    def withdraw(self) -> None:
+        self.change(questions=())
+        self.publish(Notice(id="n", parent_id="s.1", text="over"))
+
+
+@asynccontextmanager
+async def asked(session: AskingSession, size: tuple[int, int] = (80, 40)) -> AsyncIterator[tuple[Stage, AskingSession]]:
+    async with stage(session, size=size) as running:
+        session.publish(Notice(id="n0", parent_id="s.1", text="asked"))
+        while not isinstance(running.app.screen, ServerQuestionScreen):
+            running.clock.pass_(1.0)
+            await running.pilot.pause(0.01)
+        await running.settle()
+        yield running, session
+
+
+async def test_it_says_who_asks_and_warns_and_no_other_key_answers() -> None:
+    async with asked(AskingSession(schema=canonical(FORM), secrets=("api_key",))) as (running, session):
+        assert "The MCP server tides asks you" in running.text
+        assert "An MCP server asks, not chatops and not the model." in running.text
+        assert "tides__book" in running.text
+        assert "It seems to ask for a secret: api_key." in running.text
+        assert "│ │ Hello ␛]52;c;QQ==␇␛[2J<U+009B>31m<U+202E>[@click=app.bell]x[/x]" in running.text
+        assert "\x1b" not in running.text
+        await running.press("y", "n", "enter", "space", "s", "A")
+        assert session.sent == []
+        await running.press("d")
+        assert session.sent == [Answer(action=AnswerAction.DECLINE)]
+        assert not isinstance(running.app.screen, ServerQuestionScreen)
+
+
+async def test_a_form_keeps_what_was_typed_until_it_fits() -> None:
+    async with asked(AskingSession(schema=canonical(FORM))) as (running, session):
+        await running.press("a")
+        assert isinstance(running.app.screen, AnswerForm)
+        await running.fill(name="Ana", boats="77")
+        assert "77 is greater than the maximum of 9" in running.text
+        session.refuse = StoreError("The disk is full.")
+        await running.fill(boats="2")
+        assert "The disk is full." in running.text
+        session.refuse = None
+        await running.press("escape")
+        assert isinstance(running.app.screen, ServerQuestionScreen)
+        await running.press("escape")
+        assert "tides asks you, and its call waits" in running.text
+        await running.press("ctrl+g", "a", "ctrl+s")
+        assert json.loads(session.sent[-1].content) == {"name": "Ana", "boats": 2}
+        assert "asks you" not in running.text
+
+
+@pytest.mark.more
+async def test_a_question_that_is_withdrawn_closes_its_dialog_and_form() -> None:
+    async with asked(AskingSession(schema=canonical(FORM))) as (running, session):
+        await running.press("a")
+        session.withdraw()
+        await running.settle()
+        assert running.app.screen is running.app.chat
+        assert "is void: nothing was sent" in running.text
+        assert session.sent == []
+
+
+@pytest.mark.more
+async def test_an_address_is_shown_whole_and_copied_when_the_user_agrees() -> None:
+    url = "https://login.example.org/" + "x" * 100 + "/end"
+    async with asked(AskingSession(url=url)) as (running, session):
+        shown = "".join(line.strip("│ »") for line in running.text.split("\n"))
+        assert url in shown
+        assert "its host     login.example.org" in running.text
+        await running.press("a")
+        assert session.sent == [Answer(action=AnswerAction.ACCEPT)]
+        assert running.app.clipboard == url
+
+
+@pytest.mark.more
+async def test_nothing_is_agreed_to_before_its_end_was_on_screen() -> None:
+    message = "\n".join(f"Line {n}" for n in range(60))
+    async with asked(AskingSession(schema='{"type":"object"}', message=message), size=(80, 24)) as (running, session):
+        await running.press("a")
+        assert session.sent == []
+        for _ in range(8):
+            await running.press("a")
+        assert session.sent == [Answer(action=AnswerAction.ACCEPT, content="{}")]
