@@ -61,7 +61,11 @@ class MessageQueue:
         return False
 
     async def take(self, *, into: str) -> str:
-        """Remove the newest message and store it as setting `into`. Returns an empty string without any."""
+        """Remove the newest message and store it as setting `into`. Returns an empty string without any.
+
+        Raises ConflictError once another process owns the session, and StoreError.
+        """
+        self._turns.check_owned()
         async with self._turns.submitting:
             info = self._turns.info
             if info is None:
@@ -71,7 +75,11 @@ class MessageQueue:
             return text or ""
 
     async def remove(self, text: str, *, later: int) -> bool:
-        """Remove the message `text` that has `later` newer ones. Returns False if it is not there any more."""
+        """Remove the message `text` that has `later` newer ones. Returns False if it is not there any more.
+
+        Raises ConflictError once another process owns the session, and StoreError.
+        """
+        self._turns.check_owned()
         async with self._turns.submitting:
             info = self._turns.info
             if info is None:
@@ -79,6 +87,11 @@ class MessageQueue:
             found = await self._services.worker(self._services.store.remove_queued_message, info.id, text, later=later)
             await self._reload(info)
             return found
+
+    async def resume(self) -> None:
+        """Send the messages, even after a turn that failed or was interrupted."""
+        self.held = False
+        await self.send()
 
     async def send(self) -> None:
         """Start the next turn with the oldest message, unless the queue is held."""

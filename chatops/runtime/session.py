@@ -55,8 +55,9 @@ class Session(SessionView):
         self._runner = self._turns.runner
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
-        self._queue = MessageQueue(self._turns, services, self._bus)
-        self.actions = UserActions(self._turns, self._queue, services, self._bus)
+        self.queue = MessageQueue(self._turns, services, self._bus)
+        """The queued messages."""
+        self.actions = UserActions(self._turns, services, self._bus)
         """User actions besides sending messages."""
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
@@ -101,8 +102,8 @@ class Session(SessionView):
         return replace(
             seen,
             contained=seen.contained or self._turns.contain_next,
-            queued=self._queue.messages,
-            queue_held=self._queue.held and not self._turns.unfinished,
+            queued=self.queue.messages,
+            queue_held=self.queue.held and not self._turns.unfinished,
             registry=self._registry_notice,
             concern=self.unsaved or self._turns.store_notice,
         )
@@ -141,23 +142,10 @@ class Session(SessionView):
         self._turns.store_notice = ""
         async with self._turns.submitting:
             try:
-                return await self._queue.submit(await self._turns.stored(), text, draft or no_draft)
+                return await self.queue.submit(await self._turns.stored(), text, draft or no_draft)
             except NotSavedError as error:
                 self._runner.report_unsaved(error)
                 raise
-
-    async def take_queued(self, *, into: str) -> str:
-        """Remove the newest message from the queue and store it as setting `into`. Empty if nothing is queued.
-
-        Raises ConflictError once another process owns the session, and StoreError.
-        """
-        self._turns.check_owned()
-        return await self._queue.take(into=into)
-
-    async def resume_queue(self) -> None:
-        """Send the queued messages, even after a turn that failed or was interrupted."""
-        self._queue.held = False
-        await self._queue.send()
 
     # The turn
 
@@ -185,7 +173,7 @@ class Session(SessionView):
         state = self.state
         if not self.pending and not self._turns.workflow:
             # Also if the turn ends, or the next one is about to start, while the key press is being handled.
-            self._queue.held = True
+            self.queue.held = True
         if state is None or not in_flight(state):
             return False
         return await self._cancel_turn()
@@ -198,7 +186,7 @@ class Session(SessionView):
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
         if await self._runner.retry_unsaved():
             return True
-        self._queue.held = False
+        self.queue.held = False
         self._turns.grant = self._turns.settings.grant(self._services.rights)
         return await self._runner.take(RetryTurn(grant=self._turns.grant))
 
@@ -207,7 +195,7 @@ class Session(SessionView):
         self._publish_deferred()
         state = self.state
         if state is None or isinstance(state.phase, Finished):
-            await self._queue.send()
+            await self.queue.send()
         else:
             await self._turns.resume(state)
 
@@ -379,7 +367,7 @@ class Session(SessionView):
         """
         await self._turns.load()
         if (info := self._turns.info) is not None:
-            await self._queue.load(info)
+            await self.queue.load(info)
 
     async def aclose(self) -> None:
         """Stop all work and release the session. Pending calls stay pending."""
@@ -410,7 +398,7 @@ class Session(SessionView):
         """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
         self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
-        await self._queue.send()
+        await self.queue.send()
 
     async def begin(self, settings: SessionSettings, make: MakeStep) -> None:
         """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""

@@ -23,7 +23,6 @@ from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import SHELL_TOOL
 from chatops.runtime.event_bus import EventBus
-from chatops.runtime.queue import MessageQueue
 from chatops.runtime.services import Services
 from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import Turns
@@ -95,9 +94,8 @@ def _check_may_take_back(grant: Grant) -> None:
 class UserActions:
     """User actions on a session that this process owns. Methods raise ChatopsError with a message for the user."""
 
-    def __init__(self, turns: Turns, queue: MessageQueue, services: Services, bus: EventBus) -> None:
+    def __init__(self, turns: Turns, services: Services, bus: EventBus) -> None:
         self._turns = turns
-        self._queue = queue
         self._services = services
         self._bus = bus
 
@@ -302,8 +300,3 @@ class UserActions:
         if not await self._turns.runner.take_or_fail(answered):
             raise ChatopsError("Nothing was sent: the server no longer waits for this answer.")
         return ()
-
-    async def remove_queued(self, text: str, *, later: int) -> bool:
-        """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""
-        self._turns.check_owned()
-        return await self._queue.remove(text, later=later)

@@ -141,7 +141,7 @@ class TuiHost(HostSessions, HostTexts):
     async def take_queued(self, session: SessionView) -> str:
         """Take the queued messages, as `tui.host.Host.take_queued` says."""
         key = self.draft_setting(session.session_id, followed=False)
-        return await session.owned("The queue was not changed").take_queued(into=key)
+        return await session.owned("The queue was not changed").queue.take(into=key)
 
     async def save_theme(self, name: str) -> None:
         """Store the theme for this user."""

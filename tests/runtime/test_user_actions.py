@@ -140,8 +140,8 @@ async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
         await run(session, "true")
         assert session.snapshot().queue_held
         assert session.snapshot().queued == ("a", "b", "a")
-        assert not await session.actions.remove_queued("a", later=1)
-        assert await session.actions.remove_queued("a", later=2)
+        assert not await session.queue.remove("a", later=1)
+        assert await session.queue.remove("a", later=2)
         assert session.snapshot().queued == ("b", "a")
 
 

@@ -32,9 +32,7 @@ async def search(context: Context, argument: str) -> Replies:
                 (excerpt(hit.text, argument, around=_AFTER, before=_BEFORE), _BEFORE + len(argument) + _AFTER + 2),
             ),
             find=f"{hit.title} {hit.text}",
-            preview=hit.text
-            if len(hit.text) <= _PREVIEW
-            else excerpt(hit.text, argument, around=_PREVIEW, before=_LED),
+            preview=_preview(hit.text, argument),
         )
         for index, hit in enumerate(hits)
     ]

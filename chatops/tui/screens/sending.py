@@ -238,14 +238,14 @@ class SendingPresenter:
         session = shown.session.owned("The queue was not changed")
         self._composer.add_history(text)
         shown.host.remember(text)
-        if await session.actions.remove_queued(text, later=later):
+        if await session.queue.remove(text, later=later):
             self._marked = min(later, len(queued) - 2)
 
     async def _resume_queue(self) -> None:
         """Send a queue that is on hold."""
         shown = self._shown
         if shown is not None and shown.session.snapshot().queued and not shown.follows:
-            await shown.session.owned("The queue was not sent").resume_queue()
+            await shown.session.owned("The queue was not sent").queue.resume()
 
     def list_sent(self) -> None:
         """Show the messages that are not in the transcript yet."""

@@ -43,6 +43,7 @@ from chatops.engine.effects import ComposerDraft
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
+from chatops.runtime.queue import MessageQueue
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
@@ -173,10 +174,27 @@ class Taken:
     decision: Decision
 
 
+class FakeQueue(MessageQueue):
+    """The queued messages of a `FakeSession`."""
+
+    def __init__(self, session: "FakeSession") -> None:
+        self._session = session
+
+    async def take(self, *, into: str) -> str:
+        *rest, last = self._session.now.queued or ("",)
+        self._session.change(queued=tuple(rest))
+        return last
+
+    async def resume(self) -> None:
+        self._session.submitted += self._session.now.queued
+        self._session.change(queued=(), queue_held=False)
+
+
 class FakeSession(Session):
     """Publishes what a test tells it to, and remembers what it was asked."""
 
     def __init__(self, *, pending: Sequence[PendingCall] = (), status: TurnStatus | None = None) -> None:
+        self.queue = FakeQueue(self)
         self.listeners: list[Callable[[Published], None]] = []
         self.submitted: list[str] = []
         self.taken: list[Taken] = []
@@ -284,15 +302,6 @@ class FakeSession(Session):
             raise self.refuse
         self.submitted.append(text)
         return True
-
-    async def take_queued(self, *, into: str) -> str:
-        *rest, last = self.now.queued or ("",)
-        self.change(queued=tuple(rest))
-        return last
-
-    async def resume_queue(self) -> None:
-        self.submitted += self.now.queued
-        self.change(queued=(), queue_held=False)
 
     def rule_offer(self, pending: PendingCall) -> RuleOffer:
         grant = may_ask(pending.call.name).remembering(self.rule_scopes)
@@ -419,7 +428,7 @@ class FakeHost:
         self.themes.append(name)
 
     async def take_queued(self, session: SessionView) -> str:
-        return await session.owned("").take_queued(into="")
+        return await session.owned("").queue.take(into="")
 
     def roles(self) -> Sequence[RoleRow]:
         return (
