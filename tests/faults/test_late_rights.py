@@ -48,7 +48,7 @@ def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: Fault
     chat.say("write it down", ASKED, repeats)
     chat.terminal.dialog()
     chat.installation.use(without_shell(patient_registry(chat.provider.server.url)))
-    chat.wait_for("Not permitted now: shell_exec")
+    chat.wait_for("Not permitted now: Shell")
     chat.terminal.press("d")
     chat.wait_for("I was told: ")
     assert chat.installation.count == 0

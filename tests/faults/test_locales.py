@@ -154,13 +154,13 @@ def speaks(chat: FaultyChat, *, shown: str, charset: str) -> None:
 @pytest.mark.fault("F05", "F06")
 def test_a_c_locale_without_colours_gets_plain_ascii(tmp_path: Path) -> None:
     with chat_in(tmp_path, env={"LANG": "C", "NO_COLOR": "1"}) as chat:
-        speaks(chat, shown=r"> Gru\?e - \?\?\?\? \?\? Antwort: e > x~ \* one \* two a \| b -+ 1 \| 2", charset="ascii")
+        speaks(chat, shown=r"\| Gru\?e - \?\?\?\? \?\? Antwort: e > x~ \* one \* two a \| b -+ 1 \| 2", charset="ascii")
         assert not COLOUR.search(chat.terminal.raw)
         # Where something is chosen by its background, it is in reverse.
         chat.terminal.press("ctrl+r")
         chat.wait_for("type to filter")
         chosen = "".join(cell.text for row in chat.terminal.cells() for cell in row if cell.marked)
-        assert re.search(r"\* coder +Local", chosen)
+        assert re.search(r"\* coder +edits files", chosen)
         chat.terminal.press("escape")
         chat.terminal.wait_gone("type to filter")
         chat.say("once more", ASKS, says("Over again."))

@@ -120,7 +120,7 @@ def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(
         terminal.say("/reload")
         chat.wait_for("Rights have changed")
         terminal.say("/role coder")
-        terminal.wait_for("coder · operator · ")
+        terminal.wait_for("coder · operator")
         chat.assert_well()
 
 
@@ -133,7 +133,7 @@ def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(run
     wider = with_tools(chat.provider, "file_read", "web_fetch", "scratch_write")
     file_of(chat.installation).write_text(json.dumps(wider))
     chat.wait_for(r"The registry has changed .for role coder: \+ web_fetch − .*shell_exec")
-    chat.wait_for("Not permitted now: shell_exec")
+    chat.wait_for("Not permitted now: Shell")
     chat.terminal.press("d")
     chat.wait_for(r"denied")
     chat.terminal.wait_for("Understood.")
@@ -203,7 +203,7 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
         terminal.say("/reload")
         chat.wait_for("Rights have changed")
         terminal.say("/role coder")
-        terminal.wait_for("coder · operator · ")
+        terminal.wait_for("coder · operator")
         chat.assert_well()
 
 
