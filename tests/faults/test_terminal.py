@@ -144,7 +144,7 @@ def test_a_small_dialog_is_read_by_scrolling_and_a_smaller_one_approves_nothing(
         chat.wait_for(done)
     finally:
         resize(chat, COLS, ROWS)
-        chat.wait_for("context")
+        chat.wait_for("ctx")
     assert chat.installation.count == 1
 
 
