@@ -1,7 +1,7 @@
 """Dispatches slash commands. Text that starts with a slash never reaches a model."""
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, sentence
+from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction
 
 
 def is_command(text: str) -> bool:
@@ -21,7 +21,7 @@ async def run_command(context: Context, text: str) -> Replies:
     try:
         return await command.run(context, argument.strip())
     except ChatopsError as error:
-        return _refused(sentence(error))
+        return _refused(error.full)
 
 
 def _refused(text: str) -> Replies:

@@ -167,8 +167,3 @@ Reply = Notify | Shows | UseTheme | Copy | Write | Send | Then | Choose | EditTe
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""
-
-
-def sentence(error: ChatopsError) -> str:
-    """Return an error with its advice, for a notice."""
-    return error.full

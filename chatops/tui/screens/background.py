@@ -6,7 +6,6 @@ from typing import Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import sentence
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed
 
@@ -26,7 +25,7 @@ class Background:
             try:
                 await work()
             except ChatopsError as error:
-                show_notice(self._screen.app, sentence(error))
+                show_notice(self._screen.app, error.full)
             self._screen.post_message(Changed())
 
         # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.

@@ -28,7 +28,6 @@ from chatops.tui.commands.replies import (
     Then,
     UseTheme,
     Write,
-    sentence,
 )
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import Background
@@ -106,7 +105,7 @@ class CommandPresenter:
                     return False
                 await self._perform_one(reply)
         except ChatopsError as error:
-            self._notify(sentence(error))
+            self._notify(error.full)
             return False
         return True
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import sentence
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import Background
@@ -90,7 +89,7 @@ class OpeningPresenter:
     def fail(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
         self._sending.failed = True
-        self._screen.query_one(Banner).show(sentence(error), tone="error")
+        self._screen.query_one(Banner).show(error.full, tone="error")
         self._screen.query_one(StatusLine).say("no session, ctrl+q quits")
         self._sending.return_all()
         self._sending.list_sent()

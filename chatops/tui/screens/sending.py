@@ -10,7 +10,6 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command
-from chatops.tui.commands.replies import sentence
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.drafts import Drafts, append_to_draft
@@ -113,7 +112,7 @@ class SendingPresenter:
             # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
             await asyncio.sleep(HELD_S / 4)
         except ChatopsError as error:
-            show_notice(self._screen.app, sentence(error))
+            show_notice(self._screen.app, error.full)
         finally:
             timer.cancel()
             # A user who sends a message wants to see the reply.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import Context, sentence
+from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import Background
@@ -139,7 +139,7 @@ class SessionSwitcher:
             return False
         if not self._replacing_lost:
             self._replacing_lost = True
-            show_notice(self._screen.app, sentence(lost))
+            show_notice(self._screen.app, lost.full)
             self._background.start(partial(self._follow_again, shown), group="run")
         return True
 
