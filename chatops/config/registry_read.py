@@ -402,8 +402,8 @@ def _level(word: str) -> AccessLevel:
 def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
     """Yield path and reason of each key without effect. `site`: the file is the site registry."""
     for name, model in file.models.items():
-        if doubt := _format(model.tool_format):
-            yield ("models", name, "tool_format"), doubt
+        if reason := _format(model.tool_format):
+            yield ("models", name, "tool_format"), reason
     if site:
         yield from _only_for_users(file)
     elif file.approve_any_shell:

@@ -111,7 +111,7 @@ def servers_in(
             entry = _entry(document, value, path)
             if not entry.disabled:
                 found[name] = _spec(document, name, entry, path)
-                warnings += (f"{document.where(where)}: {why}." for where, why in _doubts(entry, path))
+                warnings += (f"{document.where(where)}: {why}." for where, why in _warnings(entry, path))
     return tuple(found.values()), tuple(warnings)
 
 
@@ -178,7 +178,7 @@ def _check_url(document: Document, entry: ServerEntry, path: Path) -> None:
             raise document.error((*path, "headers", header), "this is not a valid header")
 
 
-def _doubts(entry: ServerEntry, path: Path) -> Iterator[tuple[Path, str]]:
+def _warnings(entry: ServerEntry, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield path and warning of each setting that is doubtful."""
     for tool in entry.tools:
         if entry.tool_names is not None and tool not in entry.tool_names:

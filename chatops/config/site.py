@@ -80,5 +80,5 @@ def _check_owner(place: SitePlace, path: Path, status: os.stat_result) -> None:
 def _refused(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"The site registry {path} is not used, because {why}; chatops does not start without it.",
-        advice="Ask whoever administers this machine: file and folders have to belong to root, writable by root only.",
+        advice="Ask the administrator of this machine: file and folders have to belong to root, writable by root only.",
     )

@@ -198,8 +198,10 @@ class ReadingBuilder:
             arguments = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
         except ValueError:
             message = "has a number that JSON cannot hold among its arguments"
-            trouble = UnusableCall(kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name)
-            self._unusable(trouble, found, text, base)
+            unusable = UnusableCall(
+                kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name
+            )
+            self._unusable(unusable, found, text, base)
             return
         if _HALF.search(arguments):
             arguments = json.dumps(call.arguments)
@@ -214,14 +216,14 @@ class ReadingBuilder:
         )
         self._entries.append(_Entry(read, call.closed))
 
-    def _unusable(self, trouble: UnusableCall, found: CallBlock, text: str, base: int) -> None:
+    def _unusable(self, unusable: UnusableCall, found: CallBlock, text: str, base: int) -> None:
         diagnostic = Diagnostic(
-            kind=trouble.kind,
-            message=trouble.message,
-            name=trouble.name,
+            kind=unusable.kind,
+            message=unusable.message,
+            name=unusable.name,
             format=found.format,
-            start=base + trouble.start,
-            excerpt=text[trouble.start : min(trouble.start + _EXCERPT, found.end)],
+            start=base + unusable.start,
+            excerpt=text[unusable.start : min(unusable.start + _EXCERPT, found.end)],
         )
         self._entries.append(_Entry(diagnostic))
 

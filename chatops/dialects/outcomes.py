@@ -139,8 +139,8 @@ def take_calls(state: ParserState, found: CallBlock) -> None:
         state.began_with_call = True
     if found.end - state.at > MAX_CALL:
         message_to_model = f"is longer than {MAX_CALL} characters"
-        trouble = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message_to_model, start=state.at)
-        found = CallBlock(end=found.end, format=found.format, items=(trouble,))
+        unusable = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message_to_model, start=state.at)
+        found = CallBlock(end=found.end, format=found.format, items=(unusable,))
     state.result.add_calls(found, state.text, state.base)
     state.skip(found.end)
     state.backtick_runs.clear()

@@ -1,4 +1,4 @@
-"""Events of a workflow run for UIs. Its tree contains the turns of its steps."""
+"""Events of a workflow run for UIs, and the status that all events have. A run's tree has the turns of its steps."""
 
 from dataclasses import dataclass
 from enum import StrEnum

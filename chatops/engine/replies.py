@@ -98,7 +98,7 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
         other = rounds.model_of(draft)
         draft.notice(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
         rounds.ask_model(draft, purpose=phase.purpose)
-    elif failure.context_limit and not failure.started and rounds.has_less_room(draft, phase, failure.context_limit):
+    elif failure.context_limit and not failure.started and rounds.adopt_limit(draft, phase, failure.context_limit):
         draft.notice(f"{failure.message} Older or long tool results are left out, and it is asked again.")
         rounds.ask_model(draft, purpose=phase.purpose)
     elif phase.purpose is Purpose.CLOSE:

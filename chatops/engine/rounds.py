@@ -82,11 +82,11 @@ def model_of(draft: Draft) -> ModelTarget:
     return models[min(draft.state.counters.backup, len(models) - 1)]
 
 
-def has_less_room(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
-    """Adopt the context limit that the current model's server reported.
+def adopt_limit(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
+    """Adopt the context limit that the current model's server reported, in tokens.
 
-    Returns False if the request would not get smaller. If the limit was known already, the size of the request was
-    underestimated. Then the window is reduced to 3/4.
+    Returns False, and adopts nothing, if the request would not get smaller. If the limit was known already, the size of
+    the request was underestimated. Then the window is reduced to 3/4.
     """
     target = model_of(draft)
     if target_of(draft, phase) != target:
@@ -253,8 +253,8 @@ def _close_apply_round(draft: Draft) -> None:
         if undo:
             draft.note(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
         else:
-            told = f"The changes were discarded. Nothing was applied.{feedback.because(reason)}"
-            draft.note(told, to_model=feedback.discarded(reason))
+            text = f"The changes were discarded. Nothing was applied.{feedback.because(reason)}"
+            draft.note(text, to_model=feedback.discarded(reason))
     elif result is not None:
         draft.note(result.content)
     if not back:

@@ -123,25 +123,25 @@ def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return `messages` with the notes for the model told at the start of the next user message, or after the last."""
+    """Return `messages` with the notes for the model put before the next user message, or after the last message."""
     if not _has(NoticeMessage, messages):
         return messages
-    told: list[Message] = []
+    sent: list[Message] = []
     notes: list[NoticeMessage] = []
     for message in messages:
         if isinstance(message, NoticeMessage) and message.for_model:
             notes.append(message)
         elif isinstance(message, UserMessage) and notes:
-            told.append(replace(message, text=f"{_told(notes)}\n\n{message.text}"))
+            sent.append(replace(message, text=f"{_text_of(notes)}\n\n{message.text}"))
             notes = []
         else:
-            told.append(message)
+            sent.append(message)
     if notes:
-        told.append(UserMessage(id=notes[-1].id, text=_told(notes), by=Speaker.MACHINE))
-    return tuple(told)
+        sent.append(UserMessage(id=notes[-1].id, text=_text_of(notes), by=Speaker.MACHINE))
+    return tuple(sent)
 
 
-def _told(notes: Sequence[NoticeMessage]) -> str:
+def _text_of(notes: Sequence[NoticeMessage]) -> str:
     return "\n\n".join(f"[chatops] {one.to_model or one.text}" for one in notes)
 
 

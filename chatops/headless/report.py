@@ -126,15 +126,15 @@ class RunReport(Report):
     """Names of the steps without a result: failed, or skipped by the user."""
 
 
-def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | None = None) -> TurnReport:
+def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | None = None) -> TurnReport:
     """Report a turn that is paused or over. A turn that was left running counts as cancelled.
 
-    `trouble` is the storage error that blocks the next step: a turn that is not over has failed then.
+    `blocked_by` is the storage error that blocks the next step: a turn that is not over has failed then.
     """
     status = turn_status(state)
     calls = _calls(state)
     finished = state.phase if isinstance(state.phase, Finished) else None
-    if finished is None and trouble is not None:
+    if finished is None and blocked_by is not None:
         status = TurnStatus.FAILED
     elif status is TurnStatus.RUNNING:
         status = TurnStatus.CANCELLED
@@ -152,13 +152,13 @@ def report(state: TurnState, *, workspace: str = "", trouble: ChatopsError | Non
         ),
         files=_files(state, workspace),
         pending=pending_calls(state),
-        reason=_reason(state, status, trouble),
-        detail=finished.detail if finished else unsaved_sentence(trouble) if trouble else "",
-        advice=finished.advice if finished else (trouble.advice if trouble else ""),
+        reason=_reason(state, status, blocked_by),
+        detail=finished.detail if finished else unsaved_sentence(blocked_by) if blocked_by else "",
+        advice=finished.advice if finished else (blocked_by.advice if blocked_by else ""),
     )
 
 
-def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) -> str:
+def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | None) -> str:
     failure = failure_of(state)
     match status:
         case TurnStatus.ANSWERED | TurnStatus.PAUSED:
@@ -167,7 +167,7 @@ def _reason(state: TurnState, status: TurnStatus, trouble: ChatopsError | None) 
             return failure.value
         case TurnStatus.LIMIT:
             return "limit"
-        case TurnStatus.FAILED if trouble is not None and not isinstance(state.phase, Finished):
+        case TurnStatus.FAILED if blocked_by is not None and not isinstance(state.phase, Finished):
             return "not_saved"
         case TurnStatus.FAILED:
             return "no_answer"
@@ -247,11 +247,11 @@ def _inside(path: str, workspace: str) -> str:
 
 
 def run_report(
-    run: WorkflowState, turns: Sequence[TurnState], *, workspace: str = "", trouble: ChatopsError | None = None
+    run: WorkflowState, turns: Sequence[TurnState], *, workspace: str = "", blocked_by: ChatopsError | None = None
 ) -> RunReport:
     """Report a run and its turns as they are stored.
 
-    `trouble` is the error that keeps the run from continuing.
+    `blocked_by` is the error that keeps the run from continuing.
     """
     reports = [report(turn, workspace=workspace) for turn in turns]
     phase = run.phase
@@ -262,7 +262,7 @@ def run_report(
         workflow=run.spec.name,
         query=run.query,
         role=run.role,
-        status=_run_status(run, paused=bool(pending), trouble=trouble),
+        status=_run_status(run, paused=bool(pending), blocked_by=blocked_by),
         answer=phase.answer if isinstance(phase, RunFinished) else "",
         steps=tuple(_step(run, index, turns, paused=bool(pending)) for index in range(len(run.spec.steps))),
         calls=tuple(call for one in reports for call in one.calls),
@@ -271,13 +271,13 @@ def run_report(
         pending=pending,
         review=phase if isinstance(phase, AwaitingReview) else None,
         failed_steps=failed_steps(run),
-        reason=_run_reason(run, turns, trouble),
-        detail=_detail(run, trouble),
-        advice=trouble.advice if trouble is not None else "",
+        reason=_run_reason(run, turns, blocked_by),
+        detail=_detail(run, blocked_by),
+        advice=blocked_by.advice if blocked_by is not None else "",
     )
 
 
-def _run_status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | None) -> TurnStatus:
+def _run_status(run: WorkflowState, *, paused: bool, blocked_by: ChatopsError | None) -> TurnStatus:
     match run.phase:
         case RunFinished(result=RunResult.FAILED):
             last = run.attempts[-1].status if run.attempts else TurnStatus.FAILED
@@ -291,21 +291,21 @@ def _run_status(run: WorkflowState, *, paused: bool, trouble: ChatopsError | Non
         case RunningStep() | CheckingGate():
             if paused:
                 return TurnStatus.PAUSED
-            return TurnStatus.FAILED if trouble is not None else TurnStatus.RUNNING
+            return TurnStatus.FAILED if blocked_by is not None else TurnStatus.RUNNING
         case never:
             assert_never(never)
 
 
-def _detail(run: WorkflowState, trouble: ChatopsError | None) -> str:
+def _detail(run: WorkflowState, blocked_by: ChatopsError | None) -> str:
     """Return why the run is over, or why it does not continue."""
     match run.phase:
         case RunFinished(detail=detail) | AwaitingReview(reason=ReviewReason.UNANSWERED, detail=detail):
             return detail
         case _:
-            return str(trouble or "")
+            return str(blocked_by or "")
 
 
-def _run_reason(run: WorkflowState, turns: Sequence[TurnState], trouble: ChatopsError | None) -> str:
+def _run_reason(run: WorkflowState, turns: Sequence[TurnState], blocked_by: ChatopsError | None) -> str:
     match run.phase:
         case RunFinished(result=RunResult.ANSWERED):
             return ""
@@ -319,7 +319,7 @@ def _run_reason(run: WorkflowState, turns: Sequence[TurnState], trouble: Chatops
         case AwaitingReview():
             return ""
         case _:
-            return "not_going_on" if trouble is not None else ""
+            return "not_going_on" if blocked_by is not None else ""
 
 
 def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:

@@ -164,14 +164,14 @@ def _stopped(session: Session, state: TurnState | None, screen: Screen, printer:
     return ExitCode.INTERRUPTED
 
 
-def _lost(trouble: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
+def _lost(error: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
     """Report that there is no turn here: another process owns the session now, or no turn was started."""
-    if trouble is None:
-        trouble = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
-    printer.broke(str(trouble))
+    if error is None:
+        error = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
+    printer.broke(str(error))
     # Use the session's own wording, so that say_once prints it only once.
-    problem = unsaved_sentence(trouble) if isinstance(trouble, NotSavedError) else str(trouble)
-    screen.say_once(f"{problem} {trouble.advice}".strip())
+    problem = unsaved_sentence(error) if isinstance(error, NotSavedError) else str(error)
+    screen.say_once(f"{problem} {error.advice}".strip())
     return ExitCode.ERROR
 
 
@@ -193,13 +193,13 @@ def _occupied(session: Session, state: TurnState, screen: Screen, printer: Repor
 
 
 def _end(
-    state: TurnState, workspace: str, screen: Screen, printer: Reporter, trouble: ChatopsError | None = None
+    state: TurnState, workspace: str, screen: Screen, printer: Reporter, blocked_by: ChatopsError | None = None
 ) -> int:
-    result = report(state, workspace=workspace, trouble=trouble)
+    result = report(state, workspace=workspace, blocked_by=blocked_by)
     printer.finished(result)
-    _explain(result, screen, unsaved=trouble is not None and not _over(state))
-    if trouble is not None and _over(state):
-        screen.say_once(f"{unsaved_sentence(trouble)} {trouble.advice}".strip())
+    _explain(result, screen, unsaved=blocked_by is not None and not _over(state))
+    if blocked_by is not None and _over(state):
+        screen.say_once(f"{unsaved_sentence(blocked_by)} {blocked_by.advice}".strip())
         return ExitCode.ERROR
     return exit_code(result.status)
 

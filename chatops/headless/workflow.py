@@ -44,7 +44,9 @@ async def drive(
         with stop.listening():
             stop.on_interrupt = run.session.cancel
             settled = await stop.first(_settled(run, review, about, on_approval))
-        result = run_report(run.state, await run.turns(), workspace=str(run.session.workspace), trouble=run.blocked_by)
+        result = run_report(
+            run.state, await run.turns(), workspace=str(run.session.workspace), blocked_by=run.blocked_by
+        )
         if settled is None and not run.over:
             return _stopped(result, screen, printer)
         printer.finished(result)

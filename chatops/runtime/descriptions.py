@@ -203,7 +203,7 @@ _WARNINGS = {
     Danger.REDEFINES: "{} gives a name another meaning",
     Danger.COMPUTED: "{} names a program that is known only when it runs",
 }
-"""The others are told by the rows of files and hosts."""
+"""The rows of files and hosts show the other dangers."""
 
 
 def _warning(warned: Warned) -> str:

@@ -69,9 +69,9 @@ class SessionFiles:
 
     def read(self, file: FileRef) -> bytes | None:
         """Return the bytes of a kept file; None if they are gone or have been changed."""
-        place = self.path_of(file)
+        path = self.path_of(file)
         try:
-            data = _read(place) if place is not None else None
+            data = _read(path) if path is not None else None
         except OSError:
             return None
         return data if data is not None and hashlib.sha256(data).hexdigest() == file.digest else None

@@ -351,8 +351,9 @@ class TerminalDriver(Driver):
                     key_parser = KeyParser()
 
     def _read_typed_ahead(self) -> bytes:
-        """Read what was typed before the app took the terminal. Its line ends are the Enter key, which the terminal
-        changed then; keys pressed several times are one.
+        """Read what was typed before the app took the terminal.
+
+        The terminal has changed each Enter to a line end. Several in a row count as one.
         """
         waiting, self._typed_ahead = self._typed_ahead, 0
         return re.sub(rb"[\r\n]+", b"\r", os.read(self._in, waiting)) if waiting else b""

@@ -173,7 +173,7 @@ class Host(Protocol):
         ...
 
     def tells_turn_cost(self) -> bool:
-        """Return True if the user's settings want tokens and money told after each turn."""
+        """Return True if the user's settings want tokens and cost shown after each turn."""
         ...
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
@@ -286,7 +286,7 @@ class Host(Protocol):
     ) -> "SessionView":
         """Create a run in a session of its own, under the role and model of the session `beside`.
 
-        The run is not started: see `run_of`. `warn` is called with doubts about the workflow.
+        The run is not started: see `run_of`. `warn` is called with each warning about the workflow.
 
         Raises ConfigError with everything that is wrong with the workflow.
         """

@@ -141,10 +141,10 @@ class App:
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
-        trouble = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
-        if trouble != self.workspace_error:
-            self.workspace_error = trouble
-            self.open_sessions.notify(trouble or workspace_back(self.workspace))
+        gone = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
+        if gone != self.workspace_error:
+            self.workspace_error = gone
+            self.open_sessions.notify(gone or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""
@@ -152,7 +152,7 @@ class App:
         self._registry.put_in_force()
         # connect may have written it in another process, together with the registry.
         self.settings.fresh(DEFAULT_MODEL_KEY)
-        self.open_sessions.registry_changed(RegistryNews(notices=()))
+        self.notify_rights_changed()
 
     def notify_rights_changed(self) -> None:
         """Notify every open session that rights have changed without a change of the registry."""
@@ -207,16 +207,14 @@ class App:
 
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
-        own, data = self.memories, self.paths.data
-        servers = self.servers.tools
         return Toolbox(
             self.registry_tools,
-            data=data,
+            data=self.paths.data,
             environ=os.environ,
-            memories=own,
+            memories=self.memories,
             further=lambda: (*self._tools, *self.trusted.own_tools().tools),
             not_loaded=self.own_tools_trust.not_loaded,
-            servers=servers,
+            servers=self.servers.tools,
         )
 
     @cached_property

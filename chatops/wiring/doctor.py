@@ -129,8 +129,8 @@ def _concerns(app: App) -> list[Check]:
 def _workflows(app: App) -> list[Check]:
     """Return checks for workflows that cannot be used; none if all can."""
     known = app.workflows()
-    doubts = [Check(name="workflows", grade=Grade.WARN, text=notice) for notice in known.notices]
-    return doubts + [
+    warnings = [Check(name="workflows", grade=Grade.WARN, text=notice) for notice in known.notices]
+    return warnings + [
         Check(name=f"workflow {one.name}", grade=Grade.WARN, text=str(one.error), advice=one.error.advice)
         for one in known.unusable
     ]

@@ -99,7 +99,7 @@ def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) 
     except ChatopsError as error:
         return OwnTools(notices=(f"{name} is not used: {error.full}",))
     except BaseException as error:  # Also SystemExit: a tool file must not end the program.
-        return OwnTools(notices=(f"{name} is not used: {_told(error)}",))
+        return OwnTools(notices=(f"{name} is not used: {_described(error)}",))
     if not tools:
         return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
     return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
@@ -138,7 +138,7 @@ class _Same:
         return id(self.value)
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return an error of a tool file on one line, with the line of the file that it comes from."""
     frames = error.__traceback__
     line = error.lineno if isinstance(error, SyntaxError) else None

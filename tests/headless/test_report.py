@@ -143,10 +143,10 @@ def test_a_call_says_its_verdict_as_soon_as_there_is_one(
 
 
 def test_what_cannot_be_stored_is_a_failure_unless_the_turn_is_over() -> None:
-    trouble = StoreError("The disk is full.", advice="Make room.")
-    stuck = report(asked(), trouble=trouble)
+    error = StoreError("The disk is full.", advice="Make room.")
+    stuck = report(asked(), blocked_by=error)
     assert (stuck.status, stuck.detail, stuck.advice) == ("failed", "Not saved: The disk is full.", "Make room.")
-    assert report(finished(), trouble=trouble).status == "answered"
+    assert report(finished(), blocked_by=error).status == "answered"
 
 
 def test_files_are_those_that_successful_calls_of_this_turn_changed() -> None:

@@ -79,8 +79,8 @@ def turn_of_the_run() -> TurnState:
 
 
 def test_a_run_in_trouble_has_failed_so_far_and_says_what_keeps_it() -> None:
-    trouble = ConfigError("There is no role 'x'.", advice="Put it back.")
-    report = run_report(run.begun().state, [turn_of_the_run()], trouble=trouble)
+    error = ConfigError("There is no role 'x'.", advice="Put it back.")
+    report = run_report(run.begun().state, [turn_of_the_run()], blocked_by=error)
     assert (report.status, report.detail, report.advice) == ("failed", "There is no role 'x'.", "Put it back.")
     assert [step.status for step in report.steps] == ["running", "pending"]
     assert run_report(run.begun().state, [turn_of_the_run()]).status == "running"

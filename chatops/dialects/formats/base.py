@@ -214,7 +214,7 @@ def skip_space(text: str, at: int) -> int:
 
 
 def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
-    """Return the trouble with a name that is not on offer."""
+    """Return the unusable call of a name that is not on offer."""
     return UnusableCall(
         kind=DiagnosticKind.UNKNOWN_TOOL,
         message=f"is no tool here; {offered.listed()}" if name.strip() else f"has no name; {offered.listed()}",
@@ -237,7 +237,7 @@ def unreadable(error: UnreadableValueError, name: str, start: int) -> UnusableCa
 
 
 def cut_off(name: str, start: int) -> UnusableCall:
-    """Return the trouble with a call whose end is missing."""
+    """Return the unusable call whose end is missing."""
     return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
         message="was cut off before its end, so nothing of it was run; write the whole call again",
@@ -247,7 +247,7 @@ def cut_off(name: str, start: int) -> UnusableCall:
 
 
 def empty_call(start: int) -> UnusableCall:
-    """Return the trouble with an opening tag that nothing follows."""
+    """Return the unusable call of an opening tag that nothing follows."""
     return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
         message="was started but not written; write the whole call",

@@ -122,8 +122,8 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
         arguments, end, repairs, sure = read_arguments(text, header.end)
     except UnreadableValueError as error:
         ended = None if error.cut else _ENDS.search(text, error.position)
-        trouble = unreadable(error, written, start)
-        return CallBlock(end=ended.end() if ended else len(text), format="harmony", items=(trouble,), sure=False)
+        unusable = unreadable(error, written, start)
+        return CallBlock(end=ended.end() if ended else len(text), format="harmony", items=(unusable,), sure=False)
     item: FoundCall = CallBuilder(offered, start, end, repairs).call(written, arguments)
     if ended := _ENDS.match(text, end):
         return CallBlock(end=ended.end(), format="harmony", items=(item,), sure=sure)

@@ -98,7 +98,7 @@ class CallBuilder:
         self.closed = closed
 
     def items(self, value: JsonValue, *, keyed: bool = False) -> list[FoundCall]:
-        """Return the calls in a value that a marker announced as calls; errors are included as trouble.
+        """Return the calls in a value that a marker announced as calls; errors are included as unusable calls.
 
         With `keyed`, an object `{NAME: {arguments}}` is a call.
         """
@@ -121,7 +121,7 @@ class CallBuilder:
         return good if all(isinstance(each, Call) or _means_a_call(each) for each in good) else None
 
     def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> FoundCall:
-        """Return a call of the tool `written` with its arguments as written, or the trouble with it."""
+        """Return a call of the tool `written` with its arguments as written, or an unusable call."""
         name = self.offered.named(written)
         if name is None:
             if isinstance(arguments, Mapping) and is_schema(arguments):
@@ -264,9 +264,9 @@ def _lists_data(value: JsonValue) -> bool:
     )
 
 
-def _means_a_call(trouble: UnusableCall) -> bool:
-    """Return True if the model clearly wanted a call, so that it must learn of the trouble."""
-    return trouble.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)
+def _means_a_call(unusable: UnusableCall) -> bool:
+    """Return True if the model clearly wanted a call, so that it must learn of the error."""
+    return unusable.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)
 
 
 def skip_fence(text: str, at: int) -> int:

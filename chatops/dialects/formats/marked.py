@@ -146,17 +146,17 @@ def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
 
 
 def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
-    """Handle content that is not a call: trouble if its tags are closed, otherwise text about a tag."""
+    """Handle content that is not a call: an unusable call if its tags are closed, otherwise text about a tag."""
     text = opening.text
     closer = _closing(word).search(text, at, at + _PROSE)
     if closer is None:
         return NOT_HERE if len(text) - at >= _PROSE else NOT_YET
-    trouble = UnusableCall(
+    unusable = UnusableCall(
         kind=DiagnosticKind.UNREADABLE,
         message=NO_CALL,
         start=opening.start,
     )
-    return CallBlock(end=closer.end(), format=format, items=(trouble,))
+    return CallBlock(end=closer.end(), format=format, items=(unusable,))
 
 
 def _closing(word: str) -> re.Pattern[str]:

@@ -187,7 +187,7 @@ def read_prompt(opening: Opening) -> ParseOutcome:
     try:
         arguments, end, repairs, sure = read_arguments(text, named.end())
     except UnreadableValueError as error:
-        trouble = unreadable(error, named["name"], start)
-        return CallBlock(end=len(text), format="functionary_v32", items=(trouble,), sure=False)
+        unusable = unreadable(error, named["name"], start)
+        return CallBlock(end=len(text), format="functionary_v32", items=(unusable,), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(named["name"], arguments)
     return CallBlock(end=end, format="functionary_v32", items=(item,), sure=sure)

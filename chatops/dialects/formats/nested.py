@@ -71,8 +71,8 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
         closer = CLOSER.search(text, opening.after, opening.after + _PROSE)
         if closer is None:
             return NOT_YET if len(text) - opening.after < _PROSE else NOT_HERE
-        trouble = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
-        return CallBlock(end=closer.end(), format=format, items=(trouble,))
+        unusable = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
+        return CallBlock(end=closer.end(), format=format, items=(unusable,))
     written = named["name"]
     name = offered.named(written)
     reader = _GemmaReader(text, offered.schema(name) if name else {})
@@ -221,16 +221,16 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         if error.cut:
             return CallBlock(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
         closer = _CALL_ENDS.search(text, error.position)
-        trouble = UnusableCall(
+        unusable = UnusableCall(
             kind=DiagnosticKind.UNREADABLE,
             message=f"could not be read: {error.message}",
             start=start,
             name=written,
         )
         if name is None:
-            trouble = unknown_tool(written, opening.offered, start)
+            unusable = unknown_tool(written, opening.offered, start)
         return CallBlock(
-            end=closer.end() if closer else len(text), format="minimax_m3", items=(trouble,), sure=closer is not None
+            end=closer.end() if closer else len(text), format="minimax_m3", items=(unusable,), sure=closer is not None
         )
     item: FoundCall
     if name is None:

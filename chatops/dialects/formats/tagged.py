@@ -272,8 +272,8 @@ def _read(reading: _Reading, start: int, at: int, format: str) -> CallBlock:
 
 
 def _cut(reading: _Reading, start: int, format: str) -> CallBlock:
-    trouble = cut_off(reading.call.written, start)
-    return CallBlock(end=len(reading.text), format=format, items=(trouble,), sure=False)
+    unusable = cut_off(reading.call.written, start)
+    return CallBlock(end=len(reading.text), format=format, items=(unusable,), sure=False)
 
 
 def _parameter(reading: _Reading, opened: re.Match[str]) -> int:

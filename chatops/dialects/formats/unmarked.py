@@ -80,7 +80,7 @@ def begins(text: str, at: int, offered: OfferedTools) -> bool | None:
 def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Return the calls that make up the message from `at` to its end, or the index up to which it is data.
 
-    A call that was clearly meant for a tool on offer but cannot be read becomes trouble; its text stays text.
+    A call that was clearly meant for a tool on offer but cannot be read becomes an unusable call; its text stays text.
     """
     if text[at] == "{" or _DATA.match(text, at):
         return _objects(text, at, offered)

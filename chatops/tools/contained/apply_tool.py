@@ -91,12 +91,12 @@ class ApplyTool:
                 done = applying.apply(folder, changes, only, undo=undo)
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
-        told = _told(done, undo=undo)
+        result = _result_of(done, undo=undo)
         named = [shown(one.path) for one in changes.entries if only is not None and one.path not in {*only, *done.left}]
         if not named:
-            return told
+            return result
         more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
-        return replace(told, content=f"{told.content}\nNot chosen: {', '.join(named[:_MOST_NAMED])}{more}.")
+        return replace(result, content=f"{result.content}\nNot chosen: {', '.join(named[:_MOST_NAMED])}{more}.")
 
     def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: bool) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
@@ -119,7 +119,7 @@ class ApplyTool:
                 done = applying.resume(folder, frozen(folder), undo=undo)
         except (ToolFailedError, OSError) as error:
             return Reconciled(result=None, found=str(error))
-        return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_told(done, undo=undo))
+        return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_result_of(done, undo=undo))
 
     def _given(self, arguments: str) -> tuple[TurnFolder, bool, list[str] | None, int]:
         given: Any = parsed(arguments)
@@ -136,7 +136,7 @@ def _faulty(facts: CallFacts, text: str) -> CallFacts:
     return replace(facts, problems=(Problem(path="", message=text),))
 
 
-def _told(done: Applied, *, undo: bool) -> ToolResult:
+def _result_of(done: Applied, *, undo: bool) -> ToolResult:
     """Return the result for the user and the model."""
     verb = "Took back" if undo else "Applied"
     named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])

@@ -1,4 +1,4 @@
-"""The text of /cost: tokens and money of the session, and of each turn."""
+"""The text of /cost: tokens and cost of the session, and of each turn."""
 
 from collections.abc import Sequence
 

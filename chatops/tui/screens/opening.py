@@ -1,4 +1,4 @@
-"""Opens the first session. The message field is used before it is open."""
+"""Shows the first session once it is open. The message field is used before that."""
 
 import asyncio
 from contextlib import suppress

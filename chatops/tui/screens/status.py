@@ -1,4 +1,4 @@
-"""Keeps what stands around the transcript up to date: status line, banner, composer's frame, first screen."""
+"""Keeps the status line, the banner, the composer's frame and the first screen up to date."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

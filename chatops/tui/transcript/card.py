@@ -130,11 +130,11 @@ def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Tex
     if counts.plain:
         line.append("  ").append_text(counts)
     plain = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
-    told = Text(words, theme.muted if plain else style, end="")
+    status = Text(words, theme.muted if plain else style, end="")
     if below:
         indent = Text("  ", end="")
-        return [line, *prefixed(wrap(told, width=width - 2), first=indent, rest=indent)]
-    return [_with_words(line, told, width=width)]
+        return [line, *prefixed(wrap(status, width=width - 2), first=indent, rest=indent)]
+    return [_with_words(line, status, width=width)]
 
 
 def _with_words(line: Text, words: Text, *, width: int) -> Text:

@@ -121,7 +121,7 @@ _ASKED = {
     ReviewReason.UNANSWERED: CurrentStep(mark=StepMark.ASKING, word="no model could be asked", working=False),
     ReviewReason.STOPPED: CurrentStep(mark=StepMark.ASKING, word="stopped", working=False),
 }
-_STANDS = {
+_MARKS = {
     ValidationStatus.PASSED: StepMark.DONE,
     ValidationStatus.FAILED: StepMark.FAILED,
     ValidationStatus.STALE: StepMark.FAILED,
@@ -268,11 +268,11 @@ def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...
     return tuple(_validation(one) for one in validation_states(turn.contract, turn.messages, turn.grant))
 
 
-def _validation(standing: ValidationState) -> StepCheck:
-    about = [f"{name}={value}" for name, value in standing.subject]
-    if standing.status is ValidationStatus.STALE:
-        about.append(f"stale after {standing.changed_by}")
-    return StepCheck(name=standing.tool, mark=_STANDS[standing.status], about=", ".join(about))
+def _validation(state: ValidationState) -> StepCheck:
+    about = [f"{name}={value}" for name, value in state.subject]
+    if state.status is ValidationStatus.STALE:
+        about.append(f"stale after {state.changed_by}")
+    return StepCheck(name=state.tool, mark=_MARKS[state.status], about=", ".join(about))
 
 
 def _all_passed(spec: StepSpec) -> tuple[StepCheck, ...]:
