@@ -15,7 +15,7 @@ from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.store.codec import RUN_VERSION, decode_review, decode_run, encode_review, encode_run
 from chatops.store.connection import Connection, integer, text, text_or_none
-from chatops.store.turn_rules import applies, mark_of, must_be_first, turn_of
+from chatops.store.turn_rules import applies, awaited_turn, mark_of, must_be_first
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
         phase=mark.phase,
         step=mark.step,
         result=mark.result,
-        turn_id=turn_of(state),
+        turn_id=awaited_turn(state),
         state=body,
         writer=writer,
     )

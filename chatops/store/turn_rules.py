@@ -66,7 +66,7 @@ def mark_of(state: WorkflowState) -> RunMark:
     return RunMark(workflow=state.spec.name, phase=phase.kind, step=state.spec.step(phase.step).name, result="")
 
 
-def turn_of(state: WorkflowState) -> TurnId | None:
+def awaited_turn(state: WorkflowState) -> TurnId | None:
     """Return the turn that a run waits for, if any."""
     return state.phase.turn_id if isinstance(state.phase, RunningStep | CheckingGate) else None
 

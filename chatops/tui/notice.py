@@ -1,4 +1,4 @@
-"""Notices that pass by."""
+"""Notices above the message field that disappear by themselves."""
 
 from typing import Any
 

@@ -238,10 +238,10 @@ class App:
     def models(self) -> "RegistryClient":
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
-        from chatops.wiring.demo import demo
+        from chatops.wiring.demo import demo_model
 
         return RegistryClient(
-            self.rights.model, remembered=self.settings, demo=demo, read_file=self.files.read, cli=self._cli
+            self.rights.model, remembered=self.settings, demo=demo_model, read_file=self.files.read, cli=self._cli
         )
 
     def _context_window(self, spec: "ModelSpec") -> int:

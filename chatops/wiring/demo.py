@@ -1,4 +1,4 @@
-"""The demo model where a role uses it."""
+"""The demo model: its client, and the workflows that it can play."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
 
 
-def demo(spec: ModelSpec) -> "OpenAIChat":
+def demo_model(spec: ModelSpec) -> "OpenAIChat":
     """Return the client of the demo model."""
     from chatops.demo.model import demo_chat  # slow to import
 

@@ -12,7 +12,7 @@ from chatops.tui.screens.messages import Changed
 Work = Callable[[], Awaitable[None]]
 
 
-class Background:
+class BackgroundWork:
     """Starts work for a screen. A ChatopsError becomes a notice, and the screen is updated after it."""
 
     def __init__(self, screen: Screen[Any]) -> None:

@@ -22,7 +22,7 @@ from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import Background
+from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.commands import CommandPresenter
 from chatops.tui.screens.completing import CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
@@ -75,7 +75,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
         self._themes = themes
         self.composer = Composer(clock=clock, id="composer")
         """The message field."""
-        self._background = Background(self)
+        self._background = BackgroundWork(self)
         self._drawing = TranscriptPresenter(self)
         self.sending = SendingPresenter(
             self,

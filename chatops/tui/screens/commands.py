@@ -30,7 +30,7 @@ from chatops.tui.commands.replies import (
     Write,
 )
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import Background
+from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.themes import Themes
@@ -50,7 +50,7 @@ class CommandPresenter:
         sending: SendingPresenter,
         context: Callable[[], Context],
         shown: Callable[[], Shown | None],
-        background: Background,
+        background: BackgroundWork,
         show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
         find: Callable[[str, str], Awaitable[None]],
         actions: Mapping[ScreenAction, Callable[[], None]],

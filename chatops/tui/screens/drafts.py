@@ -94,12 +94,12 @@ class Drafts:
         sent = _Sent(session, text)
         self._sending.append(sent)
 
-        def leave() -> "ComposerDraft | None":
+        def take_draft() -> "ComposerDraft | None":
             sent.storing = True
             return self._left(host, session, text, followed=followed)
 
         try:
-            yield leave
+            yield take_draft
         except BaseException:
             # The store may have the draft with the message or without it.
             self._stored_text = None

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import Background
+from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.sending import SendingPresenter
@@ -43,7 +43,7 @@ class OpeningPresenter:
         dialogs: DecisionDialogs,
         switcher: SessionSwitcher,
         status: StatusPresenter,
-        background: Background,
+        background: BackgroundWork,
     ) -> None:
         """Create it for the chat screen and its presenters."""
         self._screen = screen

@@ -132,12 +132,12 @@ class SendingPresenter:
         sending, self._marked = self._shown, -1
         assert sending is not None
         try:
-            with self.drafts.until_stored(text) as leave:
+            with self.drafts.until_stored(text) as take_draft:
                 session = sending.session.owned("The message was not sent")
                 if text.startswith("!"):
-                    await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=leave)
-                elif not (correcting and await session.actions.correct(text.strip(), draft=leave)):
-                    await session.submit(text.strip(), draft=leave)
+                    await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=take_draft)
+                elif not (correcting and await session.actions.correct(text.strip(), draft=take_draft)):
+                    await session.submit(text.strip(), draft=take_draft)
         except ChatopsError:
             if sending is self._shown:
                 self.give_back(text)

@@ -10,7 +10,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import Background
+from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.messages import Changed
@@ -36,7 +36,7 @@ class SessionSwitcher:
         drawing: TranscriptPresenter,
         sending: SendingPresenter,
         dialogs: DecisionDialogs,
-        background: Background,
+        background: BackgroundWork,
     ) -> None:
         self._screen = screen
         self._composer = composer

@@ -97,12 +97,12 @@ from chatops.tui.transcript.run_blocks import (
 from chatops.tui.transcript.stored_blocks import (
     finished_card,
     notice_block,
+    parent_turn,
     pending_card,
     role_divider,
     stored_blocks,
     surplus_card,
     turn_end_block,
-    turn_of,
 )
 
 _LIVE_OUTPUT = 8_000
@@ -144,7 +144,7 @@ class Projector:
         self._run_turns = dict(run_turns or {})
         blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns, role=snapshot.role))
         if snapshot.status is not None and snapshot.messages:
-            self._turn = turn_of(snapshot.messages[-1])
+            self._turn = parent_turn(snapshot.messages[-1])
         if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
             end = turn_end_block(
                 self._turn, snapshot.status, snapshot.detail, snapshot.advice, noticed=snapshot.noticed

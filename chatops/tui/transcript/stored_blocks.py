@@ -7,7 +7,7 @@ from typing import assert_never
 
 from chatops.domain.endings import EndedBy, Ending, without_ending
 from chatops.domain.events import Notice, PendingCall, TurnStatus
-from chatops.domain.ids import CallId
+from chatops.domain.ids import CallId, turn_of
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -65,9 +65,9 @@ def stored_blocks(
     turn, in_run = "", False
     for place, message in enumerate(messages):
         match message:
-            case UserMessage() if turn_of(message) != turn:
+            case UserMessage() if parent_turn(message) != turn:
                 yield from _ended(turn, run_turns)
-                turn, in_run = turn_of(message), message.by is Speaker.MACHINE
+                turn, in_run = parent_turn(message), message.by is Speaker.MACHINE
                 yield _opened(message, run_turns.get(turn), role)
             case UserMessage(by=Speaker.MACHINE):
                 yield refused_answer_block(message.id, message.text)
@@ -93,7 +93,7 @@ def stored_blocks(
 
 def _opened(message: UserMessage, head: RunTurn | None, role: str) -> Block:
     """Return the block of a user's message. In a run, it is the line that starts an attempt."""
-    turn = turn_of(message)
+    turn = parent_turn(message)
     if message.by is not Speaker.MACHINE:
         files = tuple(file.ref for file in message.files)
         return UserBlock(id=f"{turn}.user", text=message.text, files=files, role=role)
@@ -284,9 +284,9 @@ def role_divider(switch: RoleSwitchMessage) -> RoleDividerBlock:
     )
 
 
-def turn_of(message: Message) -> str:
-    """Return the id of the turn that a message belongs to."""
-    return message.id.rpartition(".m")[0] or message.id
+def parent_turn(message: Message) -> str:
+    """Return the id of a message's turn, or its own id if it belongs to none."""
+    return turn_of(message.id) or message.id
 
 
 def turn_end_block(turn: str, status: TurnStatus, detail: str, advice: str, *, noticed: bool) -> NoticeBlock | None:

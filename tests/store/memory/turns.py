@@ -10,7 +10,7 @@ from chatops.engine.effects import AttemptResult, RunTool, TurnStep
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import RunFinished
 from chatops.store.base import Holder, JournalRow, SessionInfo
-from chatops.store.turn_rules import carries_nothing, intents, turn_of
+from chatops.store.turn_rules import awaited_turn, carries_nothing, intents
 from tests.store.memory import decisions, remembered, sessions
 from tests.store.memory.tables import Memory, StoredTurn
 
@@ -81,7 +81,7 @@ def _before(memory: Memory, state: TurnState) -> tuple[Message, ...]:
 def _may_begin(memory: Memory, state: TurnState, session: SessionInfo) -> None:
     run = memory.runs.get(state.session_id)
     if run is not None and not isinstance(run.state.phase, RunFinished):
-        if turn_of(run.state) != state.turn_id:
+        if awaited_turn(run.state) != state.turn_id:
             raise ConflictError(f"Session {state.session_id} is a run that does not wait for turn {state.turn_id}.")
     elif state.parent_id != session.head:
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.")

@@ -1,4 +1,4 @@
-"""The conversations that an app has open."""
+"""The sessions that an app has open."""
 
 import gc
 import sys
@@ -13,7 +13,7 @@ from tests.wiring.conftest import Bench
 
 
 @pytest.mark.more
-async def test_a_conversation_that_was_left_takes_no_memory_once_another_is_open(bench: Bench) -> None:
+async def test_a_closed_session_takes_no_memory_once_another_is_open(bench: Bench) -> None:
     bench.write()
     app = bench.app()
     session = await app.open_session(None, attended=True)
@@ -27,7 +27,7 @@ async def test_a_conversation_that_was_left_takes_no_memory_once_another_is_open
 
 
 @pytest.mark.more
-async def test_a_conversation_that_is_driven_stays_until_the_app_is_closed(bench: Bench) -> None:
+async def test_an_owned_session_stays_until_the_app_is_closed(bench: Bench) -> None:
     bench.write()
     app = bench.app()
     session = await app.open_session(None, attended=False)
@@ -50,7 +50,7 @@ class Listening:
 
 @pytest.fixture
 def watched(bench: Bench) -> Iterator[tuple[App, list[Exception]]]:
-    """An app with many conversations, whose files are looked at without end in a thread, and what that met."""
+    """An app with many sessions, a thread that looks at its files without end, and the errors of that thread."""
     bench.write()
     app, met, over = bench.app(), list[Exception](), Event()
     many = [Listening() for _ in range(2_000)]
@@ -75,7 +75,7 @@ def watched(bench: Bench) -> Iterator[tuple[App, list[Exception]]]:
     sys.setswitchinterval(interval)
 
 
-async def test_a_conversation_may_be_opened_while_the_others_are_told_of_a_file(
+async def test_a_session_may_be_opened_while_the_others_are_notified_of_a_file(
     watched: tuple[App, list[Exception]],
 ) -> None:
     app, met = watched
