@@ -43,8 +43,7 @@ from chatops.config.site import SitePlace, load_site
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
-from chatops.policy.access import Registries
-from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registry, RoleSpec
+from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registries, Registry, RoleSpec
 from chatops.policy.workflow import Definition
 
 FILE_NAME = "model_registry.json"

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.policy.access import Registries
-from chatops.policy.registry import RoleSpec
+from chatops.policy.registry import Registries, RoleSpec
 from chatops.policy.resolve import role_names
 
 _BUILDER = RoleSpec(

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chatops.domain.rights import AccessLevel
-from chatops.policy.registry import Registry, UserSpec
-
-Registries = tuple[Registry | None, Registry]
-"""The site registry, if there is one, and the user's."""
+from chatops.policy.registry import Registries, UserSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

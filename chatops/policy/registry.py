@@ -266,3 +266,7 @@ class Registry:
     def role(self, name: str) -> RoleSpec | None:
         """Return the role of that name."""
         return next((role for role in self.roles if role.name == name), None)
+
+
+Registries = tuple[Registry | None, Registry]
+"""The site registry, if there is one, and the user's."""

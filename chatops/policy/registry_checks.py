@@ -6,10 +6,18 @@ from difflib import get_close_matches
 from chatops.domain.decisions import ArgumentPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
-from chatops.policy.access import Registries
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
-from chatops.policy.registry import SERVER_MARK, ModelSpec, ModelType, RoleSpec, UserSpec, mcp_source, server_of
+from chatops.policy.registry import (
+    SERVER_MARK,
+    ModelSpec,
+    ModelType,
+    Registries,
+    RoleSpec,
+    UserSpec,
+    mcp_source,
+    server_of,
+)
 from chatops.policy.resolve import least_access, listed_tools
 
 MOST_TOOLS = 8

@@ -15,13 +15,14 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
-from chatops.policy.access import Registries, User, access_level, entitlement
+from chatops.policy.access import User, access_level, entitlement
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import (
     KNOWLEDGE_TOOL,
     SERVER_MARK,
     KnowledgeSource,
+    Registries,
     Registry,
     RoleSpec,
     ToolSetting,

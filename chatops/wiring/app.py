@@ -17,9 +17,8 @@ from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import ToolSpec
-from chatops.policy.access import Registries
 from chatops.policy.grant import Grant
-from chatops.policy.registry import RoleSpec
+from chatops.policy.registry import Registries, RoleSpec
 from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import open_session

@@ -9,7 +9,7 @@ from chatops.config.paths import SITE_REGISTRY, Paths
 from chatops.config.registry import Loaded
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxNote, SandboxSpec
-from chatops.policy.access import Registries
+from chatops.policy.registry import Registries
 from chatops.policy.resolve import sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.store.files import SessionFiles

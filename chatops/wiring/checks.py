@@ -15,9 +15,8 @@ from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
-from chatops.policy.access import Registries
 from chatops.policy.grant import Grant
-from chatops.policy.registry import ModelType, Registry
+from chatops.policy.registry import ModelType, Registries, Registry
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import resolve_grant, role_names
 from chatops.policy.workflow import Definition, WorkflowSpec

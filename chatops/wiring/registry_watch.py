@@ -11,8 +11,7 @@ from dataclasses import replace
 from chatops.config.registry import Loaded
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
-from chatops.policy.access import Registries
-from chatops.policy.registry import Registry, RoleSpec
+from chatops.policy.registry import Registries, Registry, RoleSpec
 from chatops.runtime.settings import RegistryNews
 
 

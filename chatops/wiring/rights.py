@@ -21,11 +21,11 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
 from chatops.engine.workflow.texts import step_prompt
-from chatops.policy.access import Registries, User, access_level
+from chatops.policy.access import User, access_level
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import ModelSpec, ModelType, RoleSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     model_named,

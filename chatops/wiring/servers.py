@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.policy.access import Registries
-from chatops.policy.registry import server_of
+from chatops.policy.registry import Registries, server_of
 from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.tools.base import Tool
 from chatops.wiring.words import unknown

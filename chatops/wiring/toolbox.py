@@ -9,8 +9,7 @@ from chatops.config.memory import Memories
 from chatops.config.skills import NONE, Skills
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
-from chatops.policy.access import Registries
-from chatops.policy.registry import KnowledgeSource, server_of
+from chatops.policy.registry import KnowledgeSource, Registries, server_of
 from chatops.policy.resolve import knowledge_sources, web_ports
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.base import Tool

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.sandbox import GIT_ACCESS, SandboxLevel, SandboxSpec
-from chatops.policy.access import Registries
-from chatops.policy.registry import Registry, RoleSpec, ToolSetting
+from chatops.policy.registry import Registries, Registry, RoleSpec, ToolSetting
 from chatops.policy.resolve import sandbox_layers, web_ports
 from chatops.policy.sandbox import covers_host, resolve, stricter, widened
 
