@@ -98,7 +98,7 @@ class TimeoutEntry(Lenient):
     """Seconds."""
 
     connect: Seconds = 5.0
-    """Until the connection stands."""
+    """Until the connection is open."""
     first_token: Seconds = 120.0
     """Until the first token of a reply."""
     idle: Seconds = 60.0

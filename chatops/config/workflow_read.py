@@ -154,7 +154,7 @@ class StepEntry(Strict):
 
 
 class WorkflowEntry(Strict):
-    """A workflow: what stands under its name in the registry, or alone in a file."""
+    """A workflow: the value of its name in the registry, or the content of a file."""
 
     description: LongText = ""
     steps: Annotated[list[StepEntry], Field(min_length=1, max_length=50)]
