@@ -27,8 +27,8 @@ from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls
 
-OPENS_A_CARD = ("\x1b[1;5A", "\x0f")
-"""ctrl+Up, ctrl+o."""
+OPENS_A_CARD = ("\x1b[1;5A", "\x1b[1;5A", "\x0f")
+"""ctrl+Up to the answer, ctrl+Up to the call before it, ctrl+o."""
 MOST_MEMORY_KB = 400_000
 """What the chat may have taken at most; it takes some 100,000 when nothing happens."""
 NEEDS_NAMESPACES = pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
@@ -56,12 +56,12 @@ def ran(chat: FaultyChat, command: str, *, result: str, **more: Any) -> str:
 
 @contextmanager
 def opened_card(chat: FaultyChat) -> Iterator[FaultyChat]:
-    """The last call's card, opened."""
+    """The last call's card, opened, in a turn that ended with an answer."""
     for keys in OPENS_A_CARD:
         chat.terminal.send(keys)
     yield chat
-    chat.terminal.send(OPENS_A_CARD[1])
-    chat.terminal.press("end")
+    chat.terminal.send(OPENS_A_CARD[-1])
+    chat.terminal.press("escape")
 
 
 # G02
@@ -163,7 +163,7 @@ ASKS_SOMEBODY = {
 @pytest.mark.fault("G04")
 def test_nobody_is_asked_for_input_and_nothing_waits_for_it(bench: Bench) -> None:
     command = "; ".join(f"echo '<{name}>'; {text}" for name, (text, _) in ASKS_SOMEBODY.items())
-    result = ran(bench.chat, command, result="shell_exec")
+    result = ran(bench.chat, command, result="Shell .*approved")
     parts = dict(re.findall(r"<(\w+)>\n(.*?)(?=\n<\w+>\n|\Z)", result, re.DOTALL))
     for name, (_, wanted) in ASKS_SOMEBODY.items():
         assert wanted in parts[name], name
