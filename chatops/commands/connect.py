@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.context import screen, with_app
-from chatops.commands.registry_edit import edit_registry, registry_of
+from chatops.commands.registry_edit import edit_registry, file_to_edit
 from chatops.config.document import Json, with_value
 from chatops.config.registry_read import BUILT_IN_MODELS
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         entry |= _limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
-        target = registry_of(opened.loaded, opened.paths)
+        target = file_to_edit(opened.loaded, opened.paths)
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from chatops.commands.context import app, screen, with_app
-from chatops.commands.registry_edit import edit_registry, how_to_list, registry_of
+from chatops.commands.registry_edit import edit_registry, file_to_edit, how_to_list
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
@@ -93,7 +93,7 @@ def _add(arguments: Namespace) -> int:
         return with_value(text, ("mcp_servers", arguments.name), entry)
 
     with app(arguments, via="headless") as opened:
-        target = registry_of(opened.loaded, opened.paths)
+        target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
         listing = how_to_list([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
     view = screen()
@@ -128,7 +128,7 @@ def _remove(arguments: Namespace) -> int:
         raise unknown("MCP server", arguments.name, names)
 
     with app(arguments, via="headless") as opened:
-        target = registry_of(opened.loaded, opened.paths)
+        target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
         opened.servers.forget_login(arguments.name)
     screen().answer(f"{arguments.name} is no longer in {target}.")

@@ -40,8 +40,8 @@ async def _explain(opened: App, arguments: Namespace) -> int:
         view.json(_json(arguments.tool, role, found))
         return 0
     view.answer("\n".join(found.lines))
-    for remark in found.remarks:
-        view.say(remark)
+    for notice in found.notices:
+        view.say(notice)
     return 0
 
 

@@ -15,7 +15,7 @@ BOM = "\ufeff"
 """Some editors begin a file with it."""
 
 
-def registry_of(loaded: Loaded, paths: Paths) -> Path:
+def file_to_edit(loaded: Loaded, paths: Paths) -> Path:
     """Return the file in force if the user named or has one, else the user's own."""
     return paths.registry if loaded.path == packaged_registry() else loaded.path
 

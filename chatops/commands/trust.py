@@ -14,7 +14,7 @@ from chatops.commands.context import options, screen
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
-from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, trust_remarks
+from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, question_notices
 from chatops.config.trust_record import revoke_trust
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, table
@@ -64,7 +64,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _show(question: TrustQuestion, view: Screen) -> None:
-    """Print each item with state, size and digest, then the remarks."""
+    """Print each item with state, size and digest, then the notices."""
     rows = [
         (
             one.state.value,
@@ -76,7 +76,7 @@ def _show(question: TrustQuestion, view: Screen) -> None:
         for one in question.listed
     ]
     view.exactly(table(("STATE", "KIND", "BYTES", "SHA-256", "FILE"), rows))
-    view.answer("\n".join(("", *trust_remarks(question))))
+    view.answer("\n".join(("", *question_notices(question))))
 
 
 def _check(digest: str, question: TrustQuestion) -> None:

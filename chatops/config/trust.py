@@ -284,22 +284,22 @@ class WorkspaceTrust:
         )
 
 
-def trust_remarks(question: TrustQuestion) -> list[str]:
+def question_notices(question: TrustQuestion) -> list[str]:
     """Return what the user has to know beside the list: what each kind does, what cannot be used, what has no effect.
 
     The texts are sanitised.
     """
     kinds = dict.fromkeys(one.item.kind for one in question.usable)
-    remarks = [f"{kind.value}: {kind.effect}" for kind in kinds]
+    notices = [f"{kind.value}: {kind.effect}" for kind in kinds]
     for one in question.listed:
         if one.state is ItemState.GONE:
-            remarks.append(f"{show_path(one.item.path)} is gone. What it takes away stays so until you trust this.")
+            notices.append(f"{show_path(one.item.path)} is gone. What it takes away stays so until you trust this.")
         if one.item.problem:
-            remarks.append(f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
-        remarks += [sanitize(sentence, newlines=False) for sentence in one.refused[:_MOST_REFUSED]]
+            notices.append(f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
+        notices += [sanitize(sentence, newlines=False) for sentence in one.refused[:_MOST_REFUSED]]
         if (more := len(one.refused) - _MOST_REFUSED) > 0:
-            remarks.append(f"{plural(more, 'more key')} of it without effect.")
-    return [*remarks, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
+            notices.append(f"{plural(more, 'more key')} of it without effect.")
+    return [*notices, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
 
 def _listed(item: Item, record: TrustRecord, *, source: str) -> Listed:

@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
-    """Call `work`, which does not raise, in a daemon thread that does nothing else."""
+    """Call `work`, which does not raise, in a daemon thread that does nothing else meanwhile."""
     try:
         jobs = _idle.pop()
     except IndexError:
@@ -54,7 +54,7 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Run `fn` in a new thread."""
+        """Run `fn` in a daemon thread."""
         future: Future[T] = Future()
 
         def work() -> None:

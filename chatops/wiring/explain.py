@@ -38,8 +38,8 @@ class Explained:
     """Problems because of which this call could not run, whatever the verdict."""
     lines: tuple[str, ...]
     """The verdict and its reasons as text, the verdict first."""
-    remarks: tuple[str, ...]
-    """Further notes: problems, and that arguments may matter."""
+    notices: tuple[str, ...]
+    """Problems, or that arguments may matter, one sentence each."""
 
 
 async def explain_call(
@@ -67,13 +67,13 @@ async def explain_call(
     judged = grant.judge(tool, known, remembered=remembered, workspace_read=workspace_read)
     permitted = grant.permits(tool)
     closed = facts is None and permitted.verdict.strictness > judged.verdict.strictness
-    remarks = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
+    notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
     return Explained(
         deciding=permitted if closed else judged,
         layers=tuple(grant.reasons(tool, known, workspace_read=workspace_read)),
         problems=known.problems,
         lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read),
-        remarks=tuple(remarks) if facts is not None else (WITHOUT_ARGUMENTS,),
+        notices=tuple(notices) if facts is not None else (WITHOUT_ARGUMENTS,),
     )
 
 
@@ -116,7 +116,7 @@ def _unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explai
         layers=grant.reasons(tool, facts),
         problems=(),
         lines=(f"{tool}: deny, {reason}",),
-        remarks=(unknown("tool", tool, [spec.name for spec in app.catalog.specs]).advice,),
+        notices=(unknown("tool", tool, [spec.name for spec in app.catalog.specs]).advice,),
     )
 
 

@@ -144,7 +144,7 @@ class HostTexts:
             remembered=tuple(row.rule for row in await self._rules(session)),
             workspace_read=_workspace_was_read(session),
         )
-        return "\n".join([*found.lines, "", *found.remarks]).rstrip()
+        return "\n".join([*found.lines, "", *found.notices]).rstrip()
 
     async def _rules(self, session: SessionView) -> tuple[RuleRow, ...]:
         return await asyncio.to_thread(self._app.rules, session.session_id or None)

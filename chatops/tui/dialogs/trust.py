@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual import on
 
-from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, trust_remarks
+from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
@@ -140,8 +140,8 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
             yield from _text(one.item, most=left)
             left -= min(left, len(one.item.data))
     yield Row()
-    for remark in trust_remarks(question):
-        yield Row(text=line(remark), tone="quiet")
+    for notice in question_notices(question):
+        yield Row(text=line(notice), tone="quiet")
     if _has_code(question):
         yield Row(text="Trust only code that you have read. Esc leaves all of it ignored.", tone="caution")
     else:

@@ -168,7 +168,7 @@ def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
 
 
 def _result_lines(card: ToolCardBlock) -> int:
-    """Return the number of lines of a result, without the remarks in brackets that end it."""
+    """Return the number of lines of a result, without the lines in brackets that end it."""
     lines = card.output.split("\n")
     while lines and (not lines[-1] or lines[-1].startswith("[")):
         lines.pop()
