@@ -10,6 +10,7 @@ else is declined, because a form that cannot be shown in full cannot be answered
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,9 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "array": ("minItems", "maxItems"),
 }
 """The keywords that are kept of each type of field: all take a number."""
+
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+"""A host that browsers read as it is shown: to them a backslash ends it, and an escape stands for a character."""
 
 
 class UnclearQuestionError(Exception):
@@ -107,7 +111,7 @@ def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
         plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= _MOST_URL
-        if plain and parts.scheme in ("https", "http") and parts.hostname and "@" not in parts.netloc:
+        if plain and parts.scheme in ("https", "http") and _HOST.fullmatch(parts.netloc):
             return url
     except ValueError:
         pass

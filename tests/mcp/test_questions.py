@@ -189,6 +189,8 @@ def question(params: dict[str, Any]) -> ServerQuestion:
         address("javascript:x"),
         address("https://bank.org@evil.org/"),
         address("https://b\u0430nk.org/"),
+        address("https://evil.org\\.bank.org/"),
+        address("https://bank.org%2eevil.org/"),
         address("https://x/" + "y" * 2_000),
         address("https://x/\x1b]52;c;QQ==\x07"),
     ],

@@ -42,7 +42,7 @@ Given = JsonValue | Absent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentField:
-    """One argument of a call. `choices` are the values of a `CHOICE`, `ABSENT` among them if it may be left out."""
+    """One argument of a call. `choices` are the values of a `CHOICE`, with `ABSENT` if it is absent or may be."""
 
     name: str
     kind: FieldKind
@@ -127,7 +127,8 @@ def _field(name: str, schema: Mapping[str, Any], value: Given, *, required: bool
     kind, values = _kind(name, schema, value)
     choices: tuple[Given, ...] = values
     if kind is FieldKind.CHOICE:
-        if not required:
+        if not required or value is ABSENT:
+            # What nobody gave is not chosen in advance either.
             choices = (ABSENT, *choices)
         if all(choice_text(value) != choice_text(one) for one in choices):
             choices = (value, *choices)

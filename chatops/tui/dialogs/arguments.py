@@ -139,7 +139,10 @@ class ArgumentsForm(Modal[Decision | None]):
 
     def on_mount(self) -> None:
         """Put back the texts of an earlier attempt, and show the problems found with it."""
-        self._loaded = [self._text(number) for number in range(len(self._fields))]
+        self._loaded = [
+            choice_text(field.value) if field.kind is FieldKind.CHOICE else self._text(number)
+            for number, field in enumerate(self._fields)
+        ]
         for number, field in enumerate(self._fields):
             kept, widget = self._kept.get(field.name), self.query_one(f"#field-{number}")
             if kept is not None and isinstance(widget, TextArea):

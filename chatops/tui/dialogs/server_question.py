@@ -7,6 +7,7 @@ against what the server asked for before anything is sent. Nothing is opened her
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
 
 from textual import on
 
@@ -19,7 +20,7 @@ from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.argument_fields import ABSENT, ArgumentField, FieldKind, choice_text, fields_of
+from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import FOREIGN, Description, PayloadView, Row, line
@@ -209,7 +210,7 @@ def _rows(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Iterator[Row]
     if question.url:
         yield Row(text="It wants you to open this address in a browser", tone="heading")
         yield Row(text=line(question.url), tone="code", exact=True)
-        yield Row(label="its host", text=line(question.url.split("/")[2]))
+        yield Row(label="its host", text=line(urlsplit(question.url).netloc))
         yield Row(text="chatops opens nothing. Check the host before you enter anything there.", tone="quiet")
         return
     yield Row(text="It asks for" if fields else "It asks for a yes, without any value", tone="heading")
@@ -218,4 +219,6 @@ def _rows(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Iterator[Row]
         kind = choices or ("list" if field.kind is FieldKind.JSON else field.kind.value)
         optional = "" if field.required else ", optional"
         said = f": {field.description}" if field.description else ""
-        yield Row(text=line(f"{field.name} ({kind}{optional}){said}"), tone="quiet", exact=True, lead=FOREIGN)
+        # The form may be too long for the window, so what it proposes is part of what has to be read.
+        proposed = "" if isinstance(field.value, Absent) else f" – it proposes {canonical(field.value)}"
+        yield Row(text=line(f"{field.name} ({kind}{optional}){proposed}{said}"), tone="quiet", exact=True, lead=FOREIGN)

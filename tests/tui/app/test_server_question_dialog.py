@@ -1,6 +1,7 @@
 """The dialog for a question of an MCP server, key by key: what is shown, and what reaches the session."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -122,6 +123,33 @@ async def test_an_address_is_shown_whole_and_copied_when_the_user_agrees() -> No
         await running.press("a")
         assert session.sent == [Answer(action=AnswerAction.ACCEPT)]
         assert running.app.clipboard == url
+
+
+@pytest.mark.more
+async def test_the_host_ends_where_a_browser_ends_it() -> None:
+    async with asked(AskingSession(url="https://evil.org?.bank.org/login")) as (running, _):
+        assert re.search(r"its host +evil\.org +│", running.text)
+
+
+@pytest.mark.more
+async def test_a_proposed_value_is_read_before_the_form_and_never_sent_in_place_of_what_is_shown() -> None:
+    consent: JsonValue = {"type": "boolean", "default": True}
+    form: JsonValue = {
+        "type": "object",
+        "properties": {"pay": consent, "sure": {"type": "boolean"}, "who": {"type": "string", "default": "x\u200b"}},
+        "required": ["pay", "sure"],
+    }
+    async with asked(AskingSession(schema=canonical(form))) as (running, session):
+        assert "pay (true, false) – it proposes true" in running.text
+        assert 'who (text, optional) – it proposes "x<U+200B>"' in running.text
+        await running.press("a", "down")
+        assert "( ) true   (x) false" in running.text
+        assert "(x) not given   ( ) true   ( ) false" in running.text
+        await running.press("escape", "a", "tab", "down")
+        assert "( ) true   (x) false" in running.text
+        assert "( ) not given   (x) true   ( ) false" in running.text
+        await running.press("ctrl+s")
+        assert json.loads(session.sent[-1].content) == {"pay": False, "sure": True, "who": "x\u200b"}
 
 
 @pytest.mark.more
