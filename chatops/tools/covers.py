@@ -90,7 +90,7 @@ def covered(
     for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
         try:
             found = survey(root, workspace=view.source, find=find, skipped=skipped)
-            secret = found.secret if root == view.source else _together(found.secret, root=root)
+            secret = found.secret if root == view.source else _together(found.secret, listed=listed)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
@@ -106,17 +106,18 @@ def covered(
     return below, args
 
 
-def _together(secret: tuple[Path, ...], *, root: Path) -> tuple[Path, ...]:
-    """Replace the files of each folder below `root` that holds nothing else by the folder.
+def _together(secret: tuple[Path, ...], *, listed: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Replace the files of each folder that holds nothing else by the folder, unless it is one of `listed`.
 
-    A mount takes the longer, the more there are: 500 take two seconds.
+    A mount takes the longer, the more there are: 500 take two seconds. A listed folder may lie below another one, and
+    nothing can be mounted in a covered folder.
     """
     by_folder: dict[Path, list[Path]] = {}
     for path in secret:
         by_folder.setdefault(path.parent, []).append(path)
     found: list[Path] = []
     for folder, paths in by_folder.items():
-        whole = folder != root and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
+        whole = folder not in listed and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
         found += [folder] if whole else paths
     return tuple(found)
 

@@ -41,7 +41,7 @@ async def test_folders_of_keys_are_hidden_as_a_whole_and_others_file_by_file(tmp
     """More keys than can be hidden one by one."""
     workspace, shown = tmp_path / "ws", tmp_path / "shown"
     workspace.mkdir()
-    for folder, number in (("keys", 1_200), ("mixed", 2)):
+    for folder, number in (("keys", 1_200), ("mixed", 2), ("read", 2), ("written", 2)):
         (shown / folder).mkdir(parents=True)
         for name in range(number):
             (shown / folder / f"{name}.pem").write_text("sk-secret")
@@ -52,11 +52,13 @@ async def test_folders_of_keys_are_hidden_as_a_whole_and_others_file_by_file(tmp
         session_id=SessionId("s"),
         call_id=CallId("c"),
         exposure=Exposure.READ_ONLY,
-        sandbox=SandboxSpec(read=(str(shown),)),
+        sandbox=SandboxSpec(read=(str(shown), str(shown / "read")), write=(str(shown / "written"),)),
     )
-    command = f"cat {shown}/mixed/readme.txt; cat {shown}/*/*.pem; touch {shown}/keys/new; ls {shown}/keys; true"
+    made = f"{shown}/written/new {shown}/keys/new"
+    command = f"touch {made}; cat {shown}/mixed/readme.txt {shown}/*/*.pem; ls {shown}/keys; true"
     call = ToolCall(id=CallId("c"), name="shell_exec", arguments=json.dumps({"command": command}))
     result = await tool.run(await tool.inspect(call, context), context)
     assert "hello" in result.content, result.content
     assert "sk-secret" not in result.content
     assert not (shown / "keys" / "new").exists()
+    assert (shown / "written" / "new").exists()
