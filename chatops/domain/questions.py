@@ -10,7 +10,7 @@ from chatops.domain.ids import CallId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerQuestion:
-    """What a server asks. All texts are the server's own words: untrusted, cut to size, not made visible."""
+    """A question of a server. All texts are the server's own words: untrusted, cut to size, not sanitised."""
 
     server: str
     """Name of the server in the registry."""

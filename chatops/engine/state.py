@@ -110,7 +110,7 @@ class Started(Permit):
     """Status of a call whose intent to run `attempt` is stored. It may have taken effect."""
 
     question: ServerQuestion | None = None
-    """What the server that runs it asks the user now."""
+    """The open question of the server that runs it; None: none is open."""
     kind: Literal["started"] = "started"
 
 

@@ -1,4 +1,4 @@
-"""Whether small tasks get done: ``python -m tests.benchmarks.tasks``.
+"""Benchmark of small tasks: ``python -m tests.benchmarks.tasks``.
 
 A scripted model works on each task in the real program, over HTTP. It makes the mistakes that models make, and it knows
 nothing but what it is told: its next call is chosen by patterns over the last result, and may take words from it. So a

@@ -1,4 +1,4 @@
-"""Where entry points of installed packages are looked for."""
+"""Folders in which entry points of installed packages are looked for."""
 
 import sys
 from pathlib import Path

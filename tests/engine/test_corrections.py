@@ -16,7 +16,7 @@ from tests.engine.world import World, raw, reply
 
 
 def asked(world: World) -> list[str]:
-    """What the last request says in the user's name."""
+    """The texts of the last request in the user's name."""
     return [m.text for m in world.requests[-1].messages if isinstance(m, UserMessage)]
 
 

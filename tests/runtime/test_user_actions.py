@@ -30,7 +30,7 @@ async def run(session: Session, command: str, *, private: bool = False) -> ToolM
 
 
 def sent(session: Session) -> tuple[Message, ...]:
-    """What the next request would hold."""
+    """The messages of the next request."""
     grant = session.grant()
     messages = session.snapshot().messages
     return fit(messages, system="", tools=(), model=grant.models[0]).messages

@@ -1,4 +1,4 @@
-"""Where the servers of the tier are, what is installed there, and how one is started.
+"""Install and start the servers of the tier.
 
 They live in ``$CHATOPS_TEST_SERVERS``, else in the user's cache folder, each in an environment of its own. The versions
 are those that the tests were written against.

@@ -33,7 +33,7 @@ class Accounts:
     denies: bool = False
     """The user refuses at the login page."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """What the authorization server's metadata say otherwise."""
+    """Metadata of the authorization server that differ from the usual ones."""
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Origin, path and headers of each request."""
 

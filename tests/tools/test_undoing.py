@@ -1,4 +1,4 @@
-"""What file tools replace is kept, and the list of what an undo puts back overwrites nothing that is not known."""
+"""File tools keep the content that they replace. An undo overwrites only content that is known."""
 
 import os
 import stat

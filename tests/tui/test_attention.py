@@ -1,4 +1,4 @@
-"""What calls the user back to a terminal without the focus: when it is written, and that nothing hostile is in it."""
+"""Notifications of a terminal that is not focused: when they are written, and that nothing hostile is in them."""
 
 import re
 

@@ -46,7 +46,7 @@ class DecisionDialogs:
         """Digests of the calls that the user has postponed."""
         self._postponed_questions: set[str] = set()
         self._typed: dict[str, dict[str, str]] = {}
-        """What was typed into the form of a question and not sent, by its id and the field."""
+        """Texts typed into the form of a question and not sent, by its id and the field."""
         self._postponed_review: AwaitingReview | None = None
         self._settling = False
         self._announced: dict[str, str] = {}

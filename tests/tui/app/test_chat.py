@@ -437,7 +437,7 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can
         await pilot.press(*"first", "enter", *"second")
         while "❯ first" not in screen_text(app):
             await pilot.pause()
-        assert app.chat.sending.unsaved_text == "first\n\nsecond", "whoever leaves now finds it as a draft"
+        assert app.chat.sending.unsaved_text == "first\n\nsecond", "a user who quits now finds it as a draft"
         gate.set()
         while not session.submitted:
             await pilot.pause()
