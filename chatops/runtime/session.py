@@ -2,7 +2,7 @@
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 
-Other settings apply to the current turn from its next model call on. What they take away is gone at once.
+Changed settings apply to the current turn from its next model call on. Rights that they take away are gone at once.
 """
 
 from collections.abc import Callable
@@ -395,7 +395,7 @@ class Session(SessionView):
         self._turns.settings = settings
 
     async def release_from_run(self, settings: SessionSettings) -> None:
-        """End the lead of a run: the session is a chat under `settings` again, and queued messages are sent."""
+        """Undo `bind_to_run`: the session is a chat under `settings` again, and queued messages are sent."""
         self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
         await self.queue.send()

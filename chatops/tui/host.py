@@ -172,7 +172,7 @@ class Host(Protocol):
         """Return the roles that the user's settings name as favourites, in their order."""
         ...
 
-    def tells_turn_cost(self) -> bool:
+    def shows_turn_cost(self) -> bool:
         """Return True if the user's settings want tokens and cost shown after each turn."""
         ...
 

@@ -67,7 +67,7 @@ class TuiHost(HostSessions, HostTexts):
         """Background work beside the sessions, once it is started."""
         self._history = _texts(app.settings.get(self._history_key))
         self._sandbox = app.limits.sandbox_note() if sandbox is None else sandbox
-        self._tells_turn_cost = load_settings(app.paths.settings).turn_cost
+        self._shows_turn_cost = load_settings(app.paths.settings).turn_cost
 
     @property
     def app(self) -> App:
@@ -155,9 +155,9 @@ class TuiHost(HostSessions, HostTexts):
         """Return the favourite roles of the settings file as it is now."""
         return load_settings(self._app.paths.settings).favourite_roles
 
-    def tells_turn_cost(self) -> bool:
+    def shows_turn_cost(self) -> bool:
         """Return the choice of the settings file at the start."""
-        return self._tells_turn_cost
+        return self._shows_turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return each role with its colour."""

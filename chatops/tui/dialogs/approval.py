@@ -48,6 +48,7 @@ from chatops.tui.dialogs.external_editor import edit_text, file_name
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line
 from chatops.tui.dialogs.rule import RuleDialog
+from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -212,7 +213,7 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not item.pending.facts.diff:
             self.show_note("This call has no diff to show side by side.")
         elif not self._side_by_side and (missing := missing_columns(self.size.width)):
-            self.app.notify(missing, markup=False)
+            show_notice(self.app, missing)
         else:
             self._side_by_side = not self._side_by_side
             self._note = ""

@@ -25,6 +25,7 @@ from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyGroup
+from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,7 +151,7 @@ class ContainedScreen(GuardedDialog):
 
     def _toggle_sides(self) -> None:
         if not self._side_by_side and (missing := missing_columns(self.size.width)):
-            self.app.notify(missing, markup=False)
+            show_notice(self.app, missing)
             return
         self._side_by_side = not self._side_by_side
         self.set_class(self._side_by_side, "-wide")

@@ -61,7 +61,7 @@ class ReviewScreen(GuardedDialog):
             if not self._sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
                 text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run continues."
-                self.app.notify(sanitize(text), markup=False)
+                show_notice(self.app, text)
             self.finish()
 
     # Answers

@@ -10,12 +10,12 @@ from textual.widgets import Input
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
-from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import excerpt, plural
 from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
 from chatops.tui.host import SessionRow, origin
+from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -114,7 +114,7 @@ class SessionPicker(Picker):
         try:
             hits = await self._host.search(wanted)
         except ChatopsError as error:
-            self.app.notify(sanitize(error.full), markup=False)
+            show_notice(self.app, error.full)
             return
         for hit in hits:
             if hit.session_id in self._rows:
@@ -157,7 +157,7 @@ class SessionPicker(Picker):
             else:
                 await self._host.rename_session(row.id, title)
         except ChatopsError as error:
-            self.app.notify(sanitize(error.full), markup=False)
+            show_notice(self.app, error.full)
             return
         self._rows[row.id] = replace(row, title=title)
         self.choices = tuple(self._listed())

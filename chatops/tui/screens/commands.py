@@ -57,8 +57,8 @@ class CommandPresenter:
     ) -> None:
         """Create the presenter.
 
-        `find` shows a text in the transcript, first in the message that contains another one. `start` runs work in the
-        background, and a ChatopsError becomes a notice. `actions` holds a function for each action except `GIVE_BACK`.
+        `find` shows a text in the transcript, first in the message that contains another one. `actions` holds a
+        function for each action except `GIVE_BACK`.
         """
         self._screen = screen
         self._themes = themes

@@ -7,6 +7,7 @@ from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.banner import CompactOffer, most_urgent
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
@@ -67,14 +68,14 @@ class StatusPresenter:
         return failed
 
     def feed(self, events: "Sequence[Event]", host: "Host") -> None:
-        """Tell what a turn cost once it is over, if the user wants that."""
+        """Show what a turn cost once it is over, if the user wants that."""
         from chatops.domain.events import TurnFinished
 
         for event in events:
-            if isinstance(event, TurnFinished) and event.usage is not None and host.tells_turn_cost():
+            if isinstance(event, TurnFinished) and event.usage is not None and host.shows_turn_cost():
                 from chatops.tui.commands.cost import turn_cost
 
-                self._screen.app.notify(turn_cost(event.usage), markup=False)
+                show_notice(self._screen.app, turn_cost(event.usage))
 
     def fit(self, shown: Shown | None) -> None:
         """Frame the message field, and show the first screen, only where there is room."""

@@ -104,7 +104,7 @@ class SessionSwitcher:
         finally:
             self.changing = False
 
-    async def exchange(self, opening: "Awaitable[SessionView]") -> None:
+    async def reopen(self, opening: "Awaitable[SessionView]") -> None:
         """Reopen the same session in another mode: owned by this process, or followed.
 
         Typed text stays in the message field. A draft typed in the owning process is added to it.
@@ -144,7 +144,7 @@ class SessionSwitcher:
         return True
 
     async def _follow_again(self, shown: Shown) -> None:
-        await self.exchange(shown.host.follow_session(shown.session.session_id))
+        await self.reopen(shown.host.follow_session(shown.session.session_id))
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
@@ -167,7 +167,7 @@ class SessionSwitcher:
     async def _open_here(self, follower: "FollowerPresenter") -> None:
         assert self.shown is not None
         try:
-            await self.exchange(self.shown.host.open_session(follower.reader.session_id))
+            await self.reopen(self.shown.host.open_session(follower.reader.session_id))
         except ChatopsError:
             follower.opening_failed()
             raise

@@ -440,7 +440,7 @@ class FakeHost:
     def favourite_roles(self) -> Sequence[str]:
         return self.favourites
 
-    def tells_turn_cost(self) -> bool:
+    def shows_turn_cost(self) -> bool:
         return self.turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:

@@ -163,5 +163,5 @@ async def test_text_changed_just_before_a_takeover_is_kept_once() -> None:
         async def taken() -> SessionView:
             return running.session
 
-        await chat._switcher.exchange(taken())
+        await chat._switcher.reopen(taken())
         assert chat.composer.text == "not here"
