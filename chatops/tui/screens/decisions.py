@@ -150,13 +150,17 @@ class DecisionDialogs:
         if self._run is not None and (blocked := self._run.blocked()):
             show_notice(self._screen.app, blocked)
             return
-        if self._asked:
+        if self._asked and not (self._shown.session.snapshot().pending and self._put_off()):
             self._open_question(self._shown, self._asked[0])
         elif self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
         else:
             self._open_approval(self._shown)
         self._screen.post_message(Changed())
+
+    def _put_off(self) -> bool:
+        """Return True if the user has put off all questions of servers."""
+        return self._postponed_questions.issuperset(asked.question.id for asked in self._asked)
 
     def _open_approval(self, shown: Shown) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen

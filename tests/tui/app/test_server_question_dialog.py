@@ -14,9 +14,10 @@ from chatops.domain.events import Notice, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion
 from chatops.domain.tools import Problem
+from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.server_question import AnswerForm, ServerQuestionScreen
 from tests.support.mcp_server import ESCAPES
-from tests.tui.app.fakes import FakeSession
+from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import Stage, stage
 
 FORM: JsonValue = {
@@ -150,6 +151,21 @@ async def test_a_proposed_value_is_read_before_the_form_and_never_sent_in_place_
         assert "( ) not given   (x) true   ( ) false" in running.text
         await running.press("ctrl+s")
         assert json.loads(session.sent[-1].content) == {"pay": False, "sure": True, "who": "x\u200b"}
+
+
+@pytest.mark.more
+async def test_a_question_put_off_makes_way_for_an_approval() -> None:
+    session = AskingSession(schema=canonical(FORM))
+    async with asked(session) as (running, _):
+        session.change(pending=(pending_call(),))
+        await running.press("escape")
+        await running.settle()
+        assert isinstance(running.app.screen_stack[-1], ApprovalScreen)
+        await running.press("escape")
+        assert running.app.screen_stack == [running.app.chat]
+        session.change(pending=())
+        await running.press("ctrl+g")
+        assert isinstance(running.app.screen, ServerQuestionScreen)
 
 
 @pytest.mark.more
