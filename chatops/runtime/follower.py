@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from chatops.domain.decisions import Decision
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
+from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.usage import Usage
 from chatops.engine.inputs import DecideCall
@@ -40,6 +41,8 @@ class _Stored:
     state: TurnState | None
     run: WorkflowState | None
     queued: tuple[str, ...]
+    posted: tuple[DecideCall, ...]
+    """Decisions on calls of `state` that the owner has not taken yet."""
 
 
 class SessionFollower(SessionView):
@@ -88,6 +91,12 @@ class SessionFollower(SessionView):
         if self.state is not None and not isinstance(self.state.phase, Finished):
             return self.state.grant
         return self.settings.grant(self._services.rights)
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that wait for a decision. None of them has one that the owner is about to take."""
+        decided = {(one.call_id, one.digest) for one in self._found.posted}
+        return tuple(one for one in super().pending if (one.call.id, one.digest) not in decided)
 
     def snapshot(self) -> Snapshot:
         """Return the session as of the last look at the store."""
@@ -138,6 +147,13 @@ class SessionFollower(SessionView):
         decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()
+        if taken:
+            there = self._found.lease is not None
+            self.notify(
+                "Your decision counts. The session continues in the window that has it open."
+                if there
+                else "Your decision counts. The session continues once it is opened: F2 opens it here."
+            )
         return taken
 
     async def cancel(self) -> bool:
@@ -234,4 +250,5 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         state=state,
         run=store.load_run(info.id) if info.run is not None else None,
         queued=store.queued_messages(info.id),
+        posted=tuple(store.posted_decisions(state.turn_id)) if state is not None else (),
     )

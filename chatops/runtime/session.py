@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from chatops.domain.decisions import Approved, Decision, RuleScope
+from chatops.domain.decisions import Approved, Decision, Rejected, RuleScope
 from chatops.domain.errors import (
     AlreadyDecidedError,
     ChatopsError,
@@ -152,12 +152,14 @@ class Session(SessionView):
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Decide a pending call as shown (`digest`). Returns False if it is no longer pending under that digest.
 
-        Raises StoreError if the decision cannot be recorded: then it is void.
+        A decision that another process has posted counts first, except that a denial here withdraws an approval that
+        the turn has not taken. Raises StoreError if the decision cannot be recorded: then it is void.
         """
         if isinstance(decision, Approved) and self._services.store.unsaved:
             raise _refused_approval(self._services.store)
         try:
-            await self._turns.take_decisions()
+            if not isinstance(decision, Rejected):
+                await self._turns.take_decisions()
             decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
             return await self._runner.take_or_fail(decided)
         except AlreadyDecidedError:

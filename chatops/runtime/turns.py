@@ -2,7 +2,7 @@
 
 The session is stored before its first turn. Each turn gets its number and the rights of the moment in which it starts.
 While a turn is paused, decisions that other processes have posted (another window, `chatops approvals`) are taken from
-the store in their order; the store determines which one came first.
+the store in their order; the store determines which one counts.
 
 Handover: quiesce, flush, then release the lease to the process that asked for it. A message that is just being
 submitted is stored first. If the lease was seized, what runs here stops.
@@ -147,6 +147,8 @@ class Turns:
             self.interrupted = False
             await self._recover(state)
         await self.take_decisions()
+        # A turn that waits as it was loaded does not pause again, so there is no event for it.
+        self._watch()
 
     async def _recover(self, state: TurnState) -> None:
         self.settings = replace(self.settings, role=state.grant.role)
@@ -172,6 +174,10 @@ class Turns:
         for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
             await self.runner.take(decided)
+
+    def _watch(self) -> None:
+        if self._watching is None or self._watching.done():
+            self._watching = self.spawn(self._watch_decisions())
 
     async def _watch_decisions(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
@@ -351,8 +357,8 @@ class Turns:
     def _on_event(self, published: Published) -> None:
         self._notify_of_store()
         match published.event:
-            case TurnPaused() if self._watching is None or self._watching.done():
-                self._watching = self.spawn(self._watch_decisions())
+            case TurnPaused():
+                self._watch()
             case ToolFinished(id=call_id):
                 self._services.worker.later(self._services.outputs.forget, call_id)
             case _:

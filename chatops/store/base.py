@@ -261,7 +261,8 @@ class Store(Protocol):
 
         Raises ConflictError if `seq` does not follow the stored one, if another process holds the session's lease, or
         for a second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecidedError, and
-        stores nothing, for a decision on a call that another decision was posted for first.
+        stores nothing, for a decision on a call that another decision was posted for first, unless it denies what that
+        one approved.
         """
         ...
 

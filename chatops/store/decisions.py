@@ -26,7 +26,7 @@ from chatops.store.codec import (
 )
 from chatops.store.connection import Connection, SqlRow, real, text
 from chatops.store.rules import already_decided
-from chatops.store.turn_rules import in_call_order, open_calls
+from chatops.store.turn_rules import in_call_order, open_calls, overrules
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
 
 
 def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
-    """Raise AlreadyDecidedError if another decision was posted first: its user has seen that it counts.
+    """Raise AlreadyDecidedError if another decision was posted first, unless this one overrules it.
 
     A posted decision that cannot be read is void.
     """
@@ -60,7 +60,7 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
         first = (decode_decision(left[0]), decode_principal(left[1]))
     except UnreadableError:
         return
-    if first != (record.decision, record.by):
+    if first != (record.decision, record.by) and not overrules(record.decision, first[0]):
         raise already_decided(record.call_id, by=first[1])
 
 

@@ -14,6 +14,7 @@ from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
+from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.follower import SessionFollower, follow_session
@@ -314,6 +315,45 @@ async def test_closing_a_follower_releases_a_lease_that_it_did_not_use(tmp_path:
         assert reader.request_state is LeaseRequestState.GRANTED
         await reader.aclose()
         assert first.app.store.lease(session.session_id) is None
+
+
+async def reopened(first: Window) -> tuple[Session, CallId]:
+    """Return a session that was left while a call waited and has been opened again, with that call."""
+    session = await first.open()
+    await session.submit("run `printf x >> one`")
+    await session.settle()
+    await session.aclose()
+    again = await first.open(session)
+    await again.resume()
+    (pending,) = again.pending
+    return again, pending.call.id
+
+
+async def test_a_decision_of_another_window_continues_a_session_that_was_reopened(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session, call_id = await reopened(first)
+        reader = await second.read(session)
+        (pending,) = reader.pending
+        assert await reader.decide(call_id, digest=pending.digest, decision=Approved())
+        assert reader.pending == ()
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        assert (tmp_path / "one").read_text() == "x"
+
+
+async def test_a_denial_starts_nothing_even_if_another_window_has_just_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.runtime.turns.WATCH_S", 3600)
+    async with two_windows(tmp_path) as (first, second):
+        session, call_id = await reopened(first)
+        (pending,) = session.pending
+        approved = DecideCall(call_id=call_id, digest=pending.digest, decision=Approved(), by=second.services.by)
+        assert second.app.store.post_decision(approved)
+        assert await session.decide(call_id, digest=pending.digest, decision=Rejected())
+        await session.settle()
+        assert [row.decision for row in first.app.store.decisions()] == [Rejected()]
+        assert first.app.store.journal(turn_of(call_id)) == []
+        assert not (tmp_path / "one").exists()
 
 
 async def test_a_later_request_of_another_process_is_not_withdrawn(tmp_path: Path) -> None:

@@ -75,6 +75,18 @@ class QueueConformance:
         assert store.posted_decisions(turn) == [denied]
         assert store.load_turn(turn) == ask.state
 
+    def test_a_denial_by_the_turn_withdraws_an_approval_that_it_has_not_taken(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
+    ) -> None:
+        ask = kit.pending_turn(store, session, turn, calls=1)
+        call = kit.a_call(turn)
+        assert opened().post_decision(kit.decided(call)) is True
+        denied = replace(kit.record(call, by=kit.BEN), decision=Rejected(reason="no"))
+        settled = kit.in_round(CallState(call=call, status=kit.settled()))
+        store.commit(kit.then(ask, settled, decisions=(denied,)))
+        assert store.posted_decisions(turn) == []
+        assert [(row.decision, row.by) for row in store.decisions()] == [(denied.decision, kit.BEN)]
+
     def test_a_call_that_is_not_pending_cannot_be_decided(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:

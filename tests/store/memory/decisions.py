@@ -10,7 +10,7 @@ from chatops.engine.state import InRound, TurnState
 from chatops.engine.view import pending_calls
 from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.store.rules import already_decided
-from chatops.store.turn_rules import in_call_order, open_calls
+from chatops.store.turn_rules import in_call_order, open_calls, overrules
 from tests.store.memory import remembered
 from tests.store.memory.tables import Memory
 
@@ -21,7 +21,10 @@ def follow(memory: Memory, step: TurnStep, *, now: float) -> None:
     for record in step.decisions:
         left = memory.posted.get(record.call_id)
         if left is not None and left[1].digest == record.digest:
-            if (left[1].decision, left[1].by) != (record.decision, record.by):
+            first = left[1]
+            if (first.decision, first.by) != (record.decision, record.by) and not overrules(
+                record.decision, first.decision
+            ):
                 raise already_decided(record.call_id, by=left[1].by)
         _log(memory, record, state, now=now)
         if record.by.rule:
