@@ -60,6 +60,8 @@ def file_name(facts: CallFacts, argument: str) -> str:
     """Return the name under which an editor shows an argument of a call: ``new-of-cart.py``, ``command.sh``."""
     if suffix := {"code": ".py", "command": ".sh"}.get(argument):
         return f"{argument}{suffix}"
+    if not _FILE_NAME.fullmatch(argument):
+        argument = "text"  # The model has named it: it could lead into another folder, which `discard` would remove.
     target = PurePath(facts.paths[0]).name if facts.paths else ""
     return f"{argument}-of-{target}" if _FILE_NAME.fullmatch(target) else f"{argument}.txt"
 

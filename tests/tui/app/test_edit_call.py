@@ -211,6 +211,26 @@ async def test_an_editor_that_fails_changes_nothing_and_loses_nothing(
         assert bool(os.listdir(tmp_path)) == ("Your text" in said or "left no file" in said)
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("climbs", [False, True])
+async def test_the_name_of_an_argument_leads_the_editor_to_no_other_folder(
+    climbs: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The model has chosen it, and the folder of the file is removed afterwards."""
+    place, mine = tmp_path / "tmp", tmp_path / "mine"
+    place.mkdir()
+    mine.mkdir()
+    (mine / "notes.txt").write_text("my notes")
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    name = "../../mine/x" if climbs else f"{mine}/notes"
+    async with stage() as running:
+        await asked(running, facts=CallFacts(arguments=json.dumps({name: "y" * 99})))
+        use_editor(running, monkeypatch, "pass")
+        await outside(running)
+        assert "Nothing was changed in the editor." in running.text
+    assert (mine / "notes.txt").read_text() == "my notes"
+
+
 async def test_a_text_that_the_tool_refuses_comes_back_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as running:
         await asked(running)
