@@ -54,7 +54,7 @@ def _json(status: ServerStatus) -> JsonValue:
         "protocol": status.protocol,
         "sandbox": status.sandbox,
         "tools": list(status.tools),
-        "not_used": list(status.doubts),
+        "warnings": list(status.warnings),
     }
 
 

@@ -43,7 +43,7 @@ def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdraw
                 _put(draft, index, question)
                 said = one_line(question.message, most=_MOST_SHOWN)
                 what = f" to open {question.url}" if question.url else ""
-                _tell(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
+                _notify(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
         case AnswerQuestion(question_id=number, answer=answer, by=by):
             if status.question is not None and status.question.id == number:
                 _answered(draft, index, status.question, answer, by)
@@ -58,7 +58,7 @@ def void(draft: Draft, index: int, why: str) -> None:
     if isinstance(status, Started) and status.question is not None:
         server = status.question.server
         _put(draft, index, None)
-        _tell(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
+        _notify(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
 
 
 def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer, by: Principal) -> None:
@@ -78,7 +78,7 @@ def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer
     draft.effects.append(DeliverAnswer(call_id=one.call.id, question_id=question.id, answer=answer))
     match answer.action:
         case AnswerAction.ACCEPT if question.url:
-            _tell(draft, f"You agreed to open {question.url}. The MCP server {question.server} was told.")
+            _notify(draft, f"You agreed to open {question.url}. The MCP server {question.server} was told.")
         case AnswerAction.ACCEPT:
             values = given if isinstance(given, Mapping) else {}
             shown = [
@@ -86,11 +86,11 @@ def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer
                 for name, value in values.items()
             ]
             what = one_line(", ".join(shown), most=_MOST_SHOWN) or "yes"
-            _tell(draft, f"You answered the MCP server {question.server}: {what}")
+            _notify(draft, f"You answered the MCP server {question.server}: {what}")
         case AnswerAction.DECLINE:
-            _tell(draft, f"You declined the question of the MCP server {question.server}.")
+            _notify(draft, f"You declined the question of the MCP server {question.server}.")
         case AnswerAction.CANCEL:
-            _tell(draft, f"You dismissed the question of the MCP server {question.server}.")
+            _notify(draft, f"You dismissed the question of the MCP server {question.server}.")
 
 
 def _text(value: object) -> str:
@@ -103,7 +103,7 @@ def _put(draft: Draft, index: int, question: ServerQuestion | None) -> None:
         draft.put_call(index, replace(one, status=replace(one.status, question=question)))
 
 
-def _tell(draft: Draft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
+def _notify(draft: Draft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
     """Add a notice to the transcript. No model gets it."""
     message = NoticeMessage(id=draft.next_message_id(), text=text, level=level)
     draft.say(message)

@@ -46,31 +46,31 @@ class Described:
 
 
 def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
-    """Return the tools to use of those that `server` lists, and a sentence for each that cannot be used.
+    """Return the tools to use of those that `server` lists, and a clause for each that cannot be used.
 
     Of two tools of one name the first counts, so a later one cannot take its place.
     """
     found: dict[str, Listed] = {}
-    doubts: list[str] = []
+    warnings: list[str] = []
     names: set[str] = set()
     for tool in described:
         if tool.name in names:
-            doubts.append(f"it lists {visible(tool.name)} twice; the first one is used")
+            warnings.append(f"it lists {visible(tool.name)} twice; the first one is used")
             continue
         names.add(tool.name)
         if server.tool_names is not None and tool.name not in server.tool_names:
             continue
         if fault := _fault(tool):
-            doubts.append(f"{visible(tool.name)} is not used: {fault}")
+            warnings.append(f"{visible(tool.name)} is not used: {fault}")
             continue
         spec = _spec(server, tool)
         if spec.name in found:
-            doubts.append(f"{visible(tool.name)} is not used: another tool is called {spec.name} already")
+            warnings.append(f"{visible(tool.name)} is not used: another tool is called {spec.name} already")
         else:
             found[spec.name] = Listed(name=tool.name, spec=spec)
     wanted = (*(server.tool_names or ()), *(name for name, _ in server.tools))
-    doubts += [f"it has no tool {visible(name)}" for name in dict.fromkeys(wanted) if name not in names]
-    return tuple(found.values()), tuple(doubts)
+    warnings += [f"it has no tool {visible(name)}" for name in dict.fromkeys(wanted) if name not in names]
+    return tuple(found.values()), tuple(warnings)
 
 
 def local_name(server: str, tool: str) -> str:

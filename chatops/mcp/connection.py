@@ -315,5 +315,5 @@ def reason_of(error: BaseException) -> str:
 
 
 def _with_words(reason: str, process: ServerProcess | None) -> str:
-    words = process.last_words() if process is not None else ""
-    return f"{reason}; it wrote: {words}" if words else reason
+    errors = process.last_errors() if process is not None else ""
+    return f"{reason}; it wrote: {errors}" if errors else reason

@@ -59,14 +59,14 @@ class ServerLimits:
 
 @dataclass(slots=True, kw_only=True)
 class ServerProcess:
-    """A started server. `confined` tells how."""
+    """A started server, and how it is confined."""
 
     process: asyncio.subprocess.Process
     confined: Confinement
     errors: bytearray
     """End of what it wrote to its standard error."""
 
-    def last_words(self) -> str:
+    def last_errors(self) -> str:
         """Return the end of its standard error on one line; untrusted text, made visible."""
         lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
         text = " / ".join(lines)[-_TAIL_SHOWN:]

@@ -74,7 +74,7 @@ class ServerStatus:
     """How its process is confined; empty: it is reached by URL, or not started."""
     tools: tuple[str, ...] = ()
     """Names of its tools here: from its last list if it is not ready."""
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     """A clause for each tool that it lists and that cannot be used, and for each that the registry names in vain."""
 
     @property
@@ -112,7 +112,7 @@ class Server:
         self._woken = asyncio.Event()
         self._settled = asyncio.Event()
         """Set while the server is ready, failed or closed."""
-        self._old = asyncio.Event()
+        self._list_changed = asyncio.Event()
         self._calls = 0
 
     def start(self) -> None:
@@ -242,7 +242,7 @@ class Server:
 
         failure = ""
         async with connected(
-            self.spec, self.sandbox, self._limits(), records=self._records, changed=self._old.set
+            self.spec, self.sandbox, self._limits(), records=self._records, changed=self._list_changed.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.
             failure = await self._hold(connection)
@@ -251,7 +251,7 @@ class Server:
 
     async def _hold(self, connection: "Connection") -> str:
         """Use a new connection until it is lost. Return why it cannot be used; empty if it could."""
-        self._old.clear()
+        self._list_changed.clear()
         try:
             await self._list(connection)
         except Exception as error:
@@ -269,9 +269,9 @@ class Server:
 
     async def _follow(self, connection: "Connection") -> None:
         while True:
-            await self._old.wait()
+            await self._list_changed.wait()
             await asyncio.sleep(_SETTLE_S)
-            self._old.clear()
+            self._list_changed.clear()
             try:
                 await self._list(connection)
             except Exception as error:
@@ -287,13 +287,13 @@ class Server:
             )
             for tool in await connection.tools()
         ]
-        tools, doubts = catalogue(self.spec, described)
-        if tools != self.tools or doubts != self.status.doubts or self.status.protocol != connection.protocol:
+        tools, warnings = catalogue(self.spec, described)
+        if tools != self.tools or warnings != self.status.warnings or self.status.protocol != connection.protocol:
             self.tools = tools
             self.status = replace(
                 self.status,
                 tools=self._names(),
-                doubts=doubts,
+                warnings=warnings,
                 protocol=connection.protocol,
                 sandbox=connection.sandbox,
             )

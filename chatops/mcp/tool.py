@@ -15,7 +15,7 @@ from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolC
 from chatops.mcp.process import ServerStartError
 from chatops.mcp.server import Server
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.base import Reconciled, ToolContext, off_the_clock
+from chatops.tools.base import Reconciled, ToolContext, with_limit_paused
 from chatops.tools.execution import seconds_left
 from chatops.tools.output import visible
 from chatops.tools.threads import in_thread
@@ -98,10 +98,10 @@ class ServerTool:
         from chatops.mcp.content import as_result
 
         await self.server.used(found)
-        notes: list[str] = []
+        notices: list[str] = []
 
         def declined(why: str) -> None:
-            notes.append(f"[chatops declined a question of the server to the user: {why}]")
+            notices.append(f"[chatops declined a question of the server to the user: {why}]")
 
         async def nobody(question: ServerQuestion) -> Answer:
             declined("nobody is at the screen to answer it")
@@ -112,7 +112,7 @@ class ServerTool:
         self.server.begin_call()
         try:
             async with asyncio.timeout(limit) as clock:
-                ask = nobody if context.ask is None else off_the_clock(context.ask, clock)
+                ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
                 result = await connection.call(found.name, arguments, shown=_shown(context), ask=ask, declined=declined)
         except TimeoutError:
             return _unknown(f"The server did not answer within {limit:.0f} s.")
@@ -127,7 +127,7 @@ class ServerTool:
         finally:
             self.server.end_call()
         answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
-        return replace(answered, content="\n".join((*dict.fromkeys(notes), answered.content)))
+        return replace(answered, content="\n".join((*dict.fromkeys(notices), answered.content)))
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Report that the outcome of a started call is unknown: a server cannot be asked what became of it."""

@@ -52,7 +52,7 @@ from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, Reco
 from chatops.runtime.model_call import ModelCall, describe_error
 from chatops.runtime.questions import Questions
 from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
-from chatops.tools.base import Tool, ToolContext, inspect_call, off_the_clock
+from chatops.tools.base import Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.tools.output import cap
 from chatops.tools.threads import in_thread
 
@@ -318,7 +318,7 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
     output = _OutputTail(context)
     began = time.monotonic()
     clock = asyncio.timeout(context.timeout_s + GRACE_S)
-    ask = None if context.ask is None else off_the_clock(context.ask, clock)
+    ask = None if context.ask is None else with_limit_paused(context.ask, clock)
     work = asyncio.ensure_future(tool.run(facts, replace(context, output=output.add, ask=ask)))
     stop_requested = False
     try:

@@ -19,8 +19,8 @@ Ask = Callable[[ServerQuestion], Awaitable[Answer]]
 """Asks the user and waits for the answer. One question of a call at a time."""
 
 
-def off_the_clock(ask: Ask, clock: asyncio.Timeout) -> Ask:
-    """Return `ask` with the time limit `clock` stopped while the user is asked."""
+def with_limit_paused(ask: Ask, clock: asyncio.Timeout) -> Ask:
+    """Return `ask` with the time limit `clock` paused while the user is asked."""
 
     async def asked(question: ServerQuestion) -> Answer:
         now, until = asyncio.get_running_loop().time, clock.when()

@@ -137,7 +137,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "a": "answer, once all of it has been on screen: opens the form, which ctrl+s sends",
             "d": "decline",
             "x": "dismiss: no answer, neither yes nor no",
-            "Esc": "later: the call waits, and its time limit stands still",
+            "Esc": "later: the call waits, and its time limit is paused",
         },
     ),
     *_group(

@@ -72,7 +72,7 @@ async def _servers(app: App, *, connect: bool) -> list[Check]:
         else:
             text = f"{status.state.value}, {plural(len(status.tools), 'tool')}, sandbox: {status.sandbox or 'none'}"
             checks.append(Check(name=name, grade=Grade.OK, text=text))
-        checks += [Check(name=name, grade=Grade.WARN, text=doubt) for doubt in status.doubts]
+        checks += [Check(name=name, grade=Grade.WARN, text=warning) for warning in status.warnings]
     return checks
 
 

@@ -217,7 +217,7 @@ def status_lines(status: "ServerStatus") -> tuple[str, ...]:
         ("  reason", status.reason),
         ("  sandbox", status.sandbox),
         ("  tools", ", ".join(status.tools)),
-        *(("  note", doubt) for doubt in status.doubts),
+        *(("  warning", warning) for warning in status.warnings),
     ]
     return tuple(f"{label}: {text}" if text else label for label, text in facts if text or not label.startswith(" "))
 

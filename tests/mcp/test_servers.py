@@ -21,7 +21,7 @@ async def test_all_pages_are_listed_under_the_names_of_server_and_tool(world: Wo
         (status,) = servers.statuses()
         assert (status.state, status.protocol) == (ServerState.READY, "2025-11-25")
         assert status.tools == ("h__echo", "h__echo_2", "h__file_read", "h__a_b_c_")
-        assert status.doubts == ("it lists echo twice; the first one is used",)
+        assert status.warnings == ("it lists echo twice; the first one is used",)
         assert status.sandbox
         assert (await world.run(servers, "h__echo", text="hi")).content == "echo: hi"
     assert world.calls == ["echo"]
