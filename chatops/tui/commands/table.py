@@ -118,7 +118,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=memory.memory,
         offers=memory.offers,
     ),
-    SlashCommand(name="cost", help="tokens and money so far, by turn", run=cost.cost),
+    SlashCommand(name="cost", help="tokens and cost so far, by turn", run=cost.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
         name="copy",
