@@ -30,6 +30,11 @@ EPILOG = (
 )
 
 
+# All help is English, and `Parser.error` reads argparse's messages. Looking for translations on the disk, for each
+# parser, takes longer than everything else.
+argparse._ = lambda text: text  # type: ignore[attr-defined]
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one sentence and a next step, with exit code 2."""
 

@@ -54,7 +54,7 @@ def free_key(key: str) -> bool:
 class Strict(BaseModel):
     """Base of objects that decide rights: an unknown key is an error."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=FREE_IN_SCHEMA)
+    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=FREE_IN_SCHEMA, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +67,7 @@ class Strict(BaseModel):
 class Lenient(BaseModel):
     """Base of objects that decide no rights: an unknown key is a warning."""
 
-    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
     rights_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys that would widen rights if misspelled, so a near miss is an error."""
 

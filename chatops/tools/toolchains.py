@@ -79,7 +79,7 @@ def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]
         for name in _PROGRAMS:
             program = shutil.which(name, path=entry)
             found = [] if program is None else list(_installation(Path(program), variables, rustup=rustup))
-            if found and all(map(_may_be_shown, found)):
+            if found and all(place in shown or _may_be_shown(place) for place in found):
                 shown |= dict.fromkeys(found)
                 entries[entry] = None
     return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)

@@ -1,10 +1,13 @@
 """Remove remains of earlier processes in the workspace and the data folder."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.store.base import Store
-from chatops.tools.contained.turns import ContainedTurns
 from chatops.tools.mount_point import MOUNTED, remove_mount_point
+
+if TYPE_CHECKING:
+    from chatops.tools.contained.turns import ContainedTurns
 
 
 def remove_mount_points(workspace: Path) -> None:
@@ -13,7 +16,7 @@ def remove_mount_points(workspace: Path) -> None:
         remove_mount_point(workspace / name)
 
 
-def clean_contained(contained: ContainedTurns, *, workspace: Path, store: Store) -> None:
+def clean_contained(contained: "ContainedTurns", *, workspace: Path, store: Store) -> None:
     """Finish applications that a killed process left, and remove copies that no turn needs."""
 
     def in_use() -> frozenset[str]:

@@ -23,7 +23,7 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.tui.host import FirstSession
 
-FIRST_KEYS_S = 0.1
+FIRST_KEYS_S = 0.05
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
 WARM_UP_S = 0.5
 """Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import termios
+from threading import Lock
 from typing import Any
 
 from textual import work
@@ -64,6 +65,7 @@ class Floor(App[None]):
         self._url = url
         self._messages: list[dict[str, str]] = []
         self._client: Any = None
+        self._connecting = Lock()
 
     def compose(self) -> ComposeResult:
         yield Lines()
@@ -85,10 +87,12 @@ class Floor(App[None]):
         self.run_worker(self._connect, thread=True, group="sdk", exclusive=True)
 
     def _connect(self) -> None:
-        if self._client is None:
-            import openai
+        # A second client would replace the first during its request, and collecting that one ends its connections.
+        with self._connecting:
+            if self._client is None:
+                import openai
 
-            self._client = openai.AsyncOpenAI(base_url=self._url, api_key="none", max_retries=0)
+                self._client = openai.AsyncOpenAI(base_url=self._url, api_key="none", max_retries=0)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.input.value = ""
