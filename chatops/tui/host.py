@@ -196,8 +196,10 @@ class Host(Protocol):
         """Return why no tool can work here now; empty if all is well."""
         ...
 
-    async def reload_registry(self) -> None:
-        """Apply the registry file in its present state.
+    async def reload_registry(self) -> bool:
+        """Apply the registry file, the user's tools and the skills in their present state.
+
+        Return True if there is a file to ask about: see `trust_question`.
 
         Raises ConfigError if it is broken.
         """
@@ -333,7 +335,7 @@ class Host(Protocol):
         ...
 
     def skills(self) -> "Skills":
-        """Return the skills of the user and of the trusted workspace."""
+        """Return the skills of the user and of the trusted workspace, the user's read again."""
         ...
 
     def skills_folder(self) -> str:

@@ -146,12 +146,19 @@ class App:
             self.open_sessions.notify(gone or workspace_back(self.workspace))
 
     def reload_registry(self) -> None:
-        """Put the registry as it is now in force, including what it adds. Raises ConfigError if it is broken."""
-        self.look_at_registry()
-        self._registry.put_in_force()
-        # connect may have written it in another process, together with the registry.
-        self.settings.fresh(DEFAULT_MODEL_KEY)
-        self.notify_rights_changed()
+        """Put the registry as it is now in force, including what it adds. Read skills and the user's tools again.
+
+        Raises ConfigError if it is broken.
+        """
+        # Not look_at_registry: it would tell of a change that is in force a moment later.
+        news = self._registry.look() or RegistryNews(notices=())
+        try:
+            self._registry.put_in_force()
+            self.trusted.reread()
+            # connect may have written it in another process, together with the registry.
+            self.settings.fresh(DEFAULT_MODEL_KEY)
+        finally:
+            self.open_sessions.registry_changed(news)
 
     def notify_rights_changed(self) -> None:
         """Notify every open session that rights have changed without a change of the registry."""

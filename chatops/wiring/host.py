@@ -183,9 +183,10 @@ class TuiHost(HostSessions, HostTexts):
         """Return why no tool can work here now; empty if tools can."""
         return self._app.workspace_error
 
-    async def reload_registry(self) -> None:
-        """Put the registry in force as its file is now."""
+    async def reload_registry(self) -> bool:
+        """Put the registry in force as its file is now; return True if a file awaits the user's trust."""
         await asyncio.to_thread(self._app.reload_registry)
+        return any(one.question.is_open for one in (self._app.own_tools_trust, self._app.trust))
 
     def sandbox(self) -> SandboxNote:
         """Return how commands are confined here."""

@@ -88,8 +88,8 @@ class HostTexts:
         return self._app.memories
 
     def skills(self) -> Skills:
-        """Return the skills of the user and of the trusted workspace."""
-        return self._app.trusted.skills()
+        """Return the skills of the user and of the trusted workspace, the user's read again."""
+        return self._app.trusted.skills(fresh=True)
 
     def skills_folder(self) -> str:
         """Return the folder of the user's own skills."""

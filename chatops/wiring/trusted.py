@@ -33,13 +33,21 @@ class TrustedContent:
             self._own_tools = (items, load_own_tools(items, folder=self._paths.tools))
         return self._own_tools[1]
 
-    def skills(self) -> Skills:
-        """Return the skills of the user and of the trusted workspace."""
-        items = self._trust.in_force.skills
-        if self._skills is None or self._skills[0] is not items:
-            workspace = skills_of(items, source=str(self._workspace / ".chatops" / "skills"))
-            self._skills = (items, joined(load_skills(self._paths.skills), workspace))
-        return self._skills[1]
+    def reread(self) -> None:
+        """Read the user's tools and skills and the workspace's files again. Raises ConfigError."""
+        self._own_tools_trust.reread()
+        self._trust.reread()
+        self._skills = None
+
+    def skills(self, *, fresh: bool = False) -> Skills:
+        """Return the skills of the user and of the trusted workspace. `fresh`: read the user's again."""
+        items, known = self._trust.in_force.skills, self._skills
+        if not fresh and known is not None and known[0] is items:
+            return known[1]
+        workspace = skills_of(items, source=str(self._workspace / ".chatops" / "skills"))
+        found = joined(load_skills(self._paths.skills), workspace)
+        self._skills = (items, found)
+        return found
 
     def notices(self, *, asks: bool) -> tuple[str, ...]:
         """Return what is not trusted or cannot be loaded. `asks`: a chat asks about what is not trusted yet."""

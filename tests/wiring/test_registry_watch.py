@@ -42,6 +42,21 @@ def test_what_is_added_waits_for_a_word_and_what_is_taken_away_does_not(bench: B
     assert app.rights.change(SessionSettings("coder")) is None
 
 
+def test_a_reload_finds_new_skills_and_asks_about_new_tools(bench: Bench) -> None:
+    write(bench, "file_read", "skill_read")
+    app = bench.app()
+    assert offered(app) == ["file_read"]
+    skill, tool = app.paths.skills / "invoice" / "SKILL.md", app.paths.tools / "inv.py"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: invoice\ndescription: Write invoices.\n---\nDo it.")
+    tool.parent.mkdir(parents=True)
+    tool.write_text("raise SystemExit('nobody trusted this')")
+    app.reload_registry()
+    assert offered(app) == ["file_read", "skill_read"]
+    assert [one.name for one in app.trusted.skills().found] == ["invoice"]
+    assert app.own_tools_trust.question.is_open
+
+
 async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force(bench: Bench) -> None:
     write(bench, "file_read", "shell_exec")
     app = bench.app()

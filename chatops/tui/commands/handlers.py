@@ -124,9 +124,10 @@ async def decide_next(context: Context, *, here: bool) -> Replies:
 
 
 async def reload(context: Context, argument: str) -> Replies:
-    """Apply a changed registry. The session shows what that changes."""
-    await context.host.reload_registry()
-    return (Notify("The registry file is now in force."),)
+    """Apply a changed registry, new skills and tools. The session shows what that changes."""
+    asks = await context.host.reload_registry()
+    notice = Notify("The registry file is in force. Skills were read again.")
+    return (notice, ScreenAction.TRUST) if asks else (notice,)
 
 
 async def take_over(context: Context, argument: str) -> Replies:

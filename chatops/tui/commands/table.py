@@ -77,7 +77,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="sessions", help="choose, rename or delete a session", run=handlers.sessions),
     SlashCommand(name="search", args="TEXT", help="find a text in all sessions here", run=search.search),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
-    SlashCommand(name="reload", help="apply a changed registry", run=handlers.reload),
+    SlashCommand(name="reload", help="apply a changed registry, new skills and tools", run=handlers.reload),
     SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=handlers.take_over),
     SlashCommand(
         name="contain",

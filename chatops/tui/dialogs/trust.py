@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual import on
 
-from chatops.config.trust import SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
+from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
@@ -111,12 +111,15 @@ class TrustScreen(GuardedDialog):
         texts = "v hide the texts" if self._texts_shown else "v show the texts"
         leave = "Esc back to the list" if self._texts_shown and not _has_code(self._question) else "Esc not now"
         if not self._question.is_answerable:
-            return DialogFrame(title="What this folder brings", keys=f"{texts}   Esc back", waits=False)
+            own = _has_code(self._question)
+            what = "Your own tools" if own else "What this folder brings"
+            return DialogFrame(title=what, keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
             return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
         trust = f"t scrolls, {plural(left, 'more line')} below" if left else "t trust"
         keys = f"{trust}   d ignore, ask when it changes   {texts}   {leave}"
-        return DialogFrame(title="Trust what this folder brings?", keys=keys)
+        own = _has_code(self._question)
+        return DialogFrame(title="Load your own tools?" if own else "Trust what this folder brings?", keys=keys)
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
@@ -134,7 +137,7 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row(label="folder", text=line(question.path), exact=True)
     yield Row()
     left = MAX_TEXT if texts else 0
-    for one in question.listed:
+    for one in sorted(question.listed, key=lambda one: one.state not in ASKED):
         yield from _item(one)
         if texts:
             yield from _text(one.item, most=left)

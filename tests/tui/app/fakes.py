@@ -483,9 +483,10 @@ class FakeHost:
     async def revoke_trust(self) -> bool:
         return bool(self.trusted)
 
-    async def reload_registry(self) -> None:
+    async def reload_registry(self) -> bool:
         if self.refuse is not None:
             raise self.refuse
+        return False
 
     def sandbox(self) -> SandboxNote:
         return SandboxNote(off=False, text="bubblewrap")
