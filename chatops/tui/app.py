@@ -299,6 +299,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 return
             if meant != event.key:
                 event = events.Key(meant, None)
+            if isinstance(dialog := self.screen, Modal) and not event.is_printable:
+                await super().on_event(event)
+                await dialog.key_handled()
+                return
         await super().on_event(event)
 
     # A user who is elsewhere

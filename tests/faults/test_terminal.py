@@ -242,6 +242,16 @@ def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
     empty(chat)
 
 
+def test_what_is_typed_right_after_a_choice_is_the_message(chat: FaultyChat) -> None:
+    typed = "read the code of the invoice and tell me where it rounds"
+    chat.terminal.press("ctrl+r")
+    chat.wait_for("Enter chooses")
+    chat.terminal.send(f"coder\r{typed}")
+    chat.wait_for(typed)
+    assert message(chat) == typed
+    empty(chat)
+
+
 @pytest.mark.more
 @pytest.mark.fault("F13")
 def test_mouse_reports_in_parts_leave_no_text(chat: FaultyChat) -> None:
