@@ -353,10 +353,13 @@ class TerminalDriver(Driver):
     def _read_typed_ahead(self) -> bytes:
         """Read what was typed before the app took the terminal.
 
-        The terminal has changed each Enter to a line end. Several in a row count as one.
+        The terminal has changed each Enter to a line end. Several in a row count as one. Several lines stay as they
+        are: they may be a paste, which no terminal marked yet.
         """
         waiting, self._typed_ahead = self._typed_ahead, 0
-        return re.sub(rb"[\r\n]+", b"\r", os.read(self._in, waiting)) if waiting else b""
+        data = os.read(self._in, waiting) if waiting else b""
+        typed = re.sub(rb"[\r\n]+", b"\r", data)
+        return typed if typed.count(b"\r") == 1 else data
 
     def _read_burst(self, parser: InputParser) -> bytes:
         """Read one burst of input, even if it arrives in several parts.

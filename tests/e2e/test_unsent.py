@@ -82,6 +82,18 @@ def test_what_is_typed_while_the_program_starts_is_sent_by_enter(installation: I
 
 
 @pytest.mark.more
+def test_several_lines_before_the_start_are_a_paste_and_not_sent(installation: Installation) -> None:
+    """No terminal marks a paste before it is asked to."""
+    with installation.open(env={"TMUX": "/nowhere,1,0"}) as terminal:
+        terminal.send("Read this:\n!touch PWNED\n")
+        terminal.wait_for(re.compile(r"Read this: +│\n│ +!touch PWNED"))
+        terminal.ready("assistant")
+        terminal.wait_quiet(0.5)
+        assert "!touch PWNED" in terminal.text()
+    assert not (installation.workspace / "PWNED").exists()
+
+
+@pytest.mark.more
 def test_keys_for_a_picker_that_has_nothing_to_offer_are_a_message(installation: Installation) -> None:
     with installation.open("-r") as terminal:
         terminal.say("list .")
