@@ -72,6 +72,8 @@ class Loaded:
     """The file that was looked up, even if it is broken."""
     broken: ConfigError | None = None
     """Error of that file if it cannot be used; headless commands end with exit code 2."""
+    broken_note: str = ""
+    """`broken` for the user, with what is in force instead. It is one of the notices."""
     access_cap: AccessLevel | None = None
     """Set if only the packaged registry could replace a broken file."""
     notices: tuple[str, ...] = ()
@@ -129,7 +131,7 @@ class Loaded:
 
     def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
         notice = f"{error} The version read before stays in force."
-        return replace(self, broken=error, notices=(notice,), stamp=stamp)
+        return replace(self, broken=error, broken_note=notice, notices=(notice,), stamp=stamp)
 
 
 def packaged_registry() -> Path:
@@ -171,6 +173,7 @@ def _load(lookup: _Lookup) -> Loaded:
     stamp = _stamp(lookup, path)
     notices: list[str] = []
     broken: ConfigError | None = None
+    broken_note = ""
     cap: AccessLevel | None = None
     try:
         data = _read(path)
@@ -180,7 +183,8 @@ def _load(lookup: _Lookup) -> Loaded:
     except ConfigError as error:
         broken = error
         registry, cap, note = _instead(lookup, path)
-        notices.append(f"{error} {note}")
+        broken_note = f"{error} {note}"
+        notices.append(broken_note)
     notices.extend(registry.warnings)
     notices.extend(site.warnings if site is not None else ())
     return Loaded(
@@ -188,6 +192,7 @@ def _load(lookup: _Lookup) -> Loaded:
         site=site,
         path=path,
         broken=broken,
+        broken_note=broken_note,
         access_cap=cap,
         notices=tuple(notices),
         stamp=stamp,

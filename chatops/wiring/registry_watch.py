@@ -31,7 +31,7 @@ class RegistryWatch:
         """Read since. Counts for what it takes away, and not yet for what it adds."""
         self.broken: ConfigError | None = loaded.broken
         """Error of the current file; None if it can be used."""
-        self.broken_note = next((one for one in loaded.notices if one.startswith(str(loaded.broken))), "")
+        self.broken_note = loaded.broken_note
         """The same for the user, with what is in force instead; empty if the file can be used."""
         self._newest = loaded
         self._looking = threading.Lock()
