@@ -53,8 +53,10 @@ class Answer:
 
 _SECRET_PARTS = (
     "apikey|accesskey|privatekey|secret|password|passwd|passwort|kennwort|passphrase|passcode|token|credential|"
-    "creditcard|cardnumber|recoverycode|seedphrase|contrasena|motdepasse|onetimecode|verificationcode|authcode|login"
+    "creditcard|cardnumber|recoverycode|seedphrase|contrasena|motdepasse|onetimecode|verificationcode|authcode|login|"
+    "wachtwoord|losenord|adgangskode|parola|sifre|heslo|jelszo"
 )
+_OTHER_SCRIPTS = ("парол", "ключ", "密码", "密碼", "口令", "密钥", "パスワード", "暗証", "비밀번호", "암호")
 _SECRET_WORDS = frozenset(
     {"key", "keys", "pass", "pwd", "pw", "pin", "otp", "totp", "mfa", "2fa", "tan", "cvv", "cvc", "ssn", "iban"}
     | {"mnemonic", "seed", "bearer", "cookie", "jwt", "pat", "clave", "senha"}
@@ -76,10 +78,16 @@ def looks_secret(*texts: str) -> bool:
 
 
 def _names_secret(text: str) -> bool:
-    plain = unicodedata.normalize("NFKD", _CAMEL.sub(" ", text)).casefold()
-    shown = "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Cc", "Mn", "Me"))
+    shown = _without_marks(_CAMEL.sub(" ", text))
+    if any(_without_marks(word) in shown for word in _OTHER_SCRIPTS):
+        return True
     for read in (shown, shown.translate(_LOOKALIKES)):
         words = _WORDS.findall(read)
         if _PARTS.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
             return True
     return False
+
+
+def _without_marks(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Cc", "Mn", "Me"))

@@ -226,3 +226,5 @@ def test_a_form_is_rebuilt_from_what_is_understood() -> None:
     }
     assert asked.secrets == ()
     assert question(form({"a": {"type": "string"}}, message="Your passphrase?")).secrets == ("a",)
+    for word in ("Введите пароль", "请输入密码", "パスワード", "비밀번호", "Şifre", "Lösenord"):
+        assert question(form({"a": {"type": "string", "title": word}})).secrets == ("a",), word
