@@ -267,11 +267,11 @@ class _Group:
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored sessions")
-        listing = _with_store(self._listing(actions, "list", "newest first"))
+        listing = _with_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
         show = _with_store(self._listing(actions, "show", "print a session"))
         show.add_argument("session", metavar="SESSION", help=SESSION)
-        search = _with_store(self._listing(actions, "search", "find text in sessions"))
+        search = _with_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
         rename = self._action(actions, "rename", "give a session another title")

@@ -229,9 +229,12 @@ class Store(Protocol):
         session_id: SessionId,
         *,
         before: MessageId | None = None,
+        workspace: str = "",
         begin: Callable[[SessionInfo], TurnStep] | None = None,
     ) -> SessionInfo:
         """Create a session that shares the history, or that before a message. Its rules are not copied.
+
+        The copy belongs to `workspace`; empty: to the one of the original.
 
         `begin` makes the first step of a turn in it, which is stored with it.
         """

@@ -66,7 +66,8 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
     match names:
         case []:
             raise NoSuchSessionError(
-                f"There is no session {prefix!r}.", advice="`chatops sessions list` shows all sessions and their ids."
+                f"There is no session {prefix!r}.",
+                advice="All of them: chatops sessions list --all",
             )
         case [only]:
             return SessionId(only)
@@ -79,7 +80,8 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
     row = rows.one(_INFO + "WHERE s.id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
-            f"There is no session {session_id!r}.", advice="`chatops sessions list` shows all sessions and their ids."
+            f"There is no session {session_id!r}.",
+            advice="All of them: chatops sessions list --all",
         )
     return _session(row)
 
@@ -128,6 +130,7 @@ def fork(
     session_id: SessionId,
     *,
     before: MessageId | None,
+    workspace: str,
     now: float,
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
@@ -143,7 +146,7 @@ def fork(
     made = create(
         rows,
         new_id(),
-        workspace=source.workspace,
+        workspace=workspace or source.workspace,
         role=source.role,
         persona=source.persona,
         # A copy without messages gets its title from its own first exchange.

@@ -163,12 +163,15 @@ class SqliteStore:
         session_id: SessionId,
         *,
         before: MessageId | None = None,
+        workspace: str = "",
         begin: Callable[[SessionInfo], TurnStep] | None = None,
     ) -> SessionInfo:
         now = self._clock()
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            copy = sessions.fork(self._rows, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            copy = sessions.fork(
+                self._rows, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
+            )
             if begin is not None:
                 turns.commit(self._rows, begin(copy), now=now, writer=self._writer, process=self._process())
         if not self.unsaved:

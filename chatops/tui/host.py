@@ -100,6 +100,8 @@ class HitRow:
     """The message, which copies of the session share; empty for a title."""
     is_copy: bool = False
     """True if the session is a copy of another one."""
+    folder: str = ""
+    """The folder that the session was held in; empty if it is this workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +230,15 @@ class Host(Protocol):
         """
         ...
 
-    async def search(self, text: str) -> Sequence[HitRow]:
-        """Return where sessions of this workspace contain `text`, newest first."""
+    async def other_folder(self, session_id: SessionId) -> str:
+        """Return the folder that a session was held in; empty if it is this workspace.
+
+        Raises NoSuchSessionError.
+        """
+        ...
+
+    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
+        """Return where sessions of this workspace, or of all if `everywhere`, contain `text`, newest first."""
         ...
 
     def search_note(self) -> str:
@@ -268,7 +277,7 @@ class Host(Protocol):
         ...
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> "SessionView":
-        """Copy a session up to now, or up to a message and without it, and open the copy."""
+        """Copy a session up to now, or up to a message and without it, and open the copy in this workspace."""
         ...
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:

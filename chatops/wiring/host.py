@@ -210,7 +210,8 @@ class TuiHost(HostSessions, HostTexts):
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
         """Copy a session, or what was said before a message, and open the copy."""
-        info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before)
+        here = str(self._app.workspace)
+        info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before, workspace=here)
         return await self._app.open_session(info.id, attended=True)
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:

@@ -58,9 +58,17 @@ class HostSessions(HostRuns):
         store.delete_session(session_id)
         self._app.outputs.forget_others(session_id, ())
 
-    async def search(self, text: str) -> Sequence[HitRow]:
-        """Return where sessions of this workspace contain `text`, newest first."""
-        hits = await asyncio.to_thread(self._app.store.search, text, workspace=str(self._app.workspace))
+    async def other_folder(self, session_id: SessionId) -> str:
+        """Return the folder that a session was held in; empty if it is this workspace."""
+        return self._elsewhere(await asyncio.to_thread(self._app.store.session, session_id))
+
+    def _elsewhere(self, info: SessionInfo) -> str:
+        return info.workspace if info.workspace != str(self._app.workspace) else ""
+
+    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
+        """Return where sessions of this workspace, or of all, contain `text`, newest first."""
+        workspace = None if everywhere else str(self._app.workspace)
+        hits = await asyncio.to_thread(self._app.store.search, text, workspace=workspace)
         return [
             HitRow(
                 session_id=hit.session.id,
@@ -69,6 +77,7 @@ class HostSessions(HostRuns):
                 text=hit.text,
                 message_id=hit.message_id or "",
                 is_copy=hit.session.forked_from is not None,
+                folder=self._elsewhere(hit.session),
             )
             for hit in hits
         ]

@@ -133,12 +133,15 @@ class MemoryStore:
         session_id: SessionId,
         *,
         before: MessageId | None = None,
+        workspace: str = "",
         begin: Callable[[SessionInfo], TurnStep] | None = None,
     ) -> SessionInfo:
         """See `Store.fork_session`."""
         with self._write() as memory:
             full, now = sessions.full_id(memory, session_id), self._clock()
-            made = sessions.fork(memory, full, before=before, now=now, new_id=lambda: self._free_id(now))
+            made = sessions.fork(
+                memory, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
+            )
             if begin is not None:
                 turns.commit(memory, begin(made), now=now, writer=self, process=self._process())
             return made

@@ -170,6 +170,11 @@ class SessionConformance:
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "fork"]
         assert [m.text for m in store.history(session.id) if m.kind == "user"] == ["0", "1", "2", "3", "main"]
 
+    def test_a_fork_may_belong_to_another_workspace(self, store: Store, session: SessionInfo) -> None:
+        fork = store.fork_session(session.id, workspace="/another")
+        assert (fork.workspace, fork.forked_from) == ("/another", session.id)
+        assert store.session(session.id).workspace == session.workspace
+
     def test_a_fork_of_the_whole_session_takes_no_rules_of_its_session(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:

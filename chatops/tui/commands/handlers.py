@@ -3,6 +3,7 @@
 import asyncio
 
 from chatops.domain.ids import SessionId
+from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.policy.sandbox import parse_change
 from chatops.tui.commands.replies import (
@@ -185,10 +186,18 @@ async def sessions(context: Context, argument: str) -> Replies:
 
 
 async def resume(context: Context, argument: str) -> Replies:
-    """Open a session by id, or let the user choose."""
-    if argument:
-        return (ShowSession(lambda: context.host.open_session(SessionId(argument))),)
-    return await sessions(context, "")
+    """Open a session by id, or let the user choose. One of another folder opens as a copy.
+
+    What was approved there must not run here, and what is approved here must not run there.
+    """
+    if not argument:
+        return await sessions(context, "")
+    host, wanted = context.host, SessionId(argument)
+    if folder := await host.other_folder(wanted):
+        told = f"This is a copy of a session held in {sanitize(folder, newlines=False)}. Its tools work in this folder."
+        advice = f"What was approved there asks again. To continue there: chatops -r {argument}"
+        return (ShowSession(lambda: host.fork_session(wanted)), Notify(f"{told} {advice}"))
+    return (ShowSession(lambda: host.open_session(wanted)),)
 
 
 async def rename(context: Context, argument: str) -> Replies:

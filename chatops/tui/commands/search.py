@@ -1,13 +1,15 @@
-"""The command that finds a text in all sessions of the workspace and shows it where it was said."""
+"""The command that finds a text in the sessions of this folder, or of all, and shows it where it was said."""
 
 from collections.abc import Sequence
 
 from chatops.domain.wording import excerpt
 from chatops.tui.commands.handlers import resume
 from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Replies
+from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import HitRow
 
+_ALL = "--all"
 _TITLE, _WHEN = 20, 16
 _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
@@ -17,12 +19,18 @@ _LED, _PREVIEW = 80, 400
 
 async def search(context: Context, argument: str) -> Replies:
     """Let the user choose among the places that contain a text, and show the chosen one in its session."""
+    first, _, rest = argument.partition(" ")
+    everywhere = first == _ALL
+    argument = rest.strip() if everywhere else argument
     if not argument:
-        return (Notify("Write what to search for after the command: /search invoice"),)
+        return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
     slow = [Notify(note)] if (note := context.host.search_note()) else []
-    hits = _each_once(await context.host.search(argument))
+    hits = _each_once(await context.host.search(argument, everywhere=everywhere))
+    if not hits and everywhere:
+        return (*slow, Notify(f"No session of any folder contains {argument!r}."))
     if not hits:
-        return (*slow, Notify(f"No session of this workspace contains {argument!r}."))
+        advice = f"In all folders: /search {_ALL} {argument}"
+        return (*slow, Notify(f"No session of this folder contains {argument!r}. {advice}"))
     choices = [
         Choice(
             key=str(index),
@@ -31,8 +39,8 @@ async def search(context: Context, argument: str) -> Replies:
                 (hit.when, _WHEN),
                 (excerpt(hit.text, argument, around=_AFTER, before=_BEFORE), _BEFORE + len(argument) + _AFTER + 2),
             ),
-            find=f"{hit.title} {hit.text}",
-            preview=_preview(hit.text, argument),
+            find=f"{hit.title} {hit.text} {hit.folder}",
+            preview=f"In {hit.folder}:\n{_preview(hit.text, argument)}" if hit.folder else _preview(hit.text, argument),
         )
         for index, hit in enumerate(hits)
     ]
@@ -45,6 +53,11 @@ async def search(context: Context, argument: str) -> Replies:
         return (*await resume(then, hit.session_id), found)
 
     return (*slow, Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen))
+
+
+async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the option of /search."""
+    return [] if before[1:] else [Completion(insert=f"{_ALL} ", text=_ALL, note="in all folders")]
 
 
 def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:

@@ -113,7 +113,13 @@ def delete(memory: Memory, session_id: SessionId) -> None:
 
 
 def fork(
-    memory: Memory, session_id: SessionId, *, before: MessageId | None, now: float, new_id: Callable[[], SessionId]
+    memory: Memory,
+    session_id: SessionId,
+    *,
+    before: MessageId | None,
+    workspace: str,
+    now: float,
+    new_id: Callable[[], SessionId],
 ) -> SessionInfo:
     """A second head in the same tree. Raises StoreError if `before` is not in this session."""
     source = memory.sessions[session_id]
@@ -124,7 +130,7 @@ def fork(
     made = create(
         memory,
         new_id(),
-        workspace=source.workspace,
+        workspace=workspace or source.workspace,
         role=source.role,
         persona=source.persona,
         title=source.title if point else "",

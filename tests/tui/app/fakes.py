@@ -536,8 +536,11 @@ class FakeHost:
     def search_note(self) -> str:
         return ""
 
-    async def search(self, text: str) -> Sequence[HitRow]:
-        return [hit for hit in self.hits if text in hit.text]
+    async def other_folder(self, session_id: SessionId) -> str:
+        return next((hit.folder for hit in self.hits if hit.session_id == session_id), "")
+
+    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
+        return [hit for hit in self.hits if text in hit.text and (everywhere or not hit.folder)]
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
         return self.others["fork"]

@@ -259,6 +259,22 @@ async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks
         assert "Earlier" not in running.text
 
 
+async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_as_a_copy() -> None:
+    hits = [HitRow(session_id=OTHER, title="Parser", when="today", text="the invoice parser", folder="/home/ana/old")]
+    host = FakeHost(hits=hits, others={"fork": said("the invoice parser")})
+    async with stage(host=host) as running:
+        running.app.chat.run_command("/search invoice parser")
+        await running.settle()
+        assert "In all folders: /search --all invoice parser" in " ".join(running.text.split())
+        running.app.chat.run_command("/search --all invoice parser")
+        await running.settle()
+        assert "In /home/ana/old:" in running.text
+        await running.press("enter")
+        assert running.app.chat.session is host.others["fork"]
+        told = " ".join(running.text.split())
+        assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
+
+
 async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_only_renamed() -> None:
     async with stage() as running:
         await sessions(running)
