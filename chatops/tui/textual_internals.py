@@ -14,6 +14,8 @@ name of Textual, or by chance defines one.
 | ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
 | ``App._context`` | `AppHooks.quit_context` | quitting from outside of a message handler |
 | ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away |
+| ``_compositor.Compositor``, its ``_dirty_regions``, ``_visible_widgets`` | `FrameHook` | cheaper frames |
+| ``Screen._compositor`` | `FrameHook` | the same |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
 | ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
 | ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
@@ -32,6 +34,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 from textual import events
+from textual._compositor import ChopsUpdate, Compositor
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.command import CommandPalette
@@ -146,6 +149,34 @@ class LateClickHook(MessagePump):
         except AttributeError:
             if not isinstance(event, events.MouseDown):
                 raise
+
+
+class FrameHook(Screen[None]):
+    """A screen that renders only what a frame shows. Publicly a compositor cannot be chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = _FrameCompositor()
+
+
+class _FrameCompositor(Compositor):
+    """Renders the widgets that have changed.
+
+    Textual renders each widget in the box around all changes, such as those between transcript and status line.
+    """
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        changed, visible = self._dirty_regions.copy(), self.visible_widgets
+        _ = self.cuts  # Derived from all visible widgets, and kept until the layout changes.
+        self._visible_widgets = {
+            widget: (region, clip)
+            for widget, (region, clip) in visible.items()
+            if any(one.overlaps(region) for one in changed)
+        }
+        try:
+            return super().render_partial_update()
+        finally:
+            self._visible_widgets = visible
 
 
 def toast_rows(screen: Screen[Any]) -> int:

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 import textual
 from textual import events
+from textual._compositor import Compositor
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.css.query import NoMatches
+from textual.geometry import Region
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.notifications import Notification, SeverityLevel
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Input, Static, TextArea
 
 import chatops.tui
@@ -28,6 +31,7 @@ from chatops.tui import textual_internals
 from chatops.tui.textual_internals import (
     AppHooks,
     DispatchHook,
+    FrameHook,
     InputHooks,
     KeyParser,
     LateClickHook,
@@ -53,6 +57,7 @@ OVERRIDDEN = (
     (App, "_handle_exception", ["self", "error"]),
     (App, "_refresh_notifications", ["self"]),
     (Screen, "_forward_event", ["self", "event"]),
+    (Compositor, "render_partial_update", ["self"]),
     (CommandPalette, "_action_command_list", ["self", "action"]),
     (CommandPalette, "_refresh_command_list", ["self", "command_list", "commands", "clear_current"]),
     (TextArea, "_set_document", ["self", "text", "language"]),
@@ -71,6 +76,37 @@ def test_an_overridden_property_is_still_one() -> None:
 
 
 # Each hook is called by Textual
+
+
+class Counted(Static):
+    """A widget that counts how often it is drawn."""
+
+    drawn = 0
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self.drawn += 1
+        return super().render_lines(crop)
+
+
+async def test_a_frame_renders_what_has_changed_and_nothing_between() -> None:
+    class Three(FrameHook):
+        def compose(self) -> ComposeResult:
+            yield from (Counted(), Counted(), Counted())
+
+    class Shown(App[None]):
+        def get_default_screen(self) -> Screen[None]:
+            return Three()
+
+    app = Shown()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        rows = list(app.screen.query(Counted))
+        before = [row.drawn for row in rows]
+        rows[0].refresh()
+        rows[2].refresh()
+        await until(lambda: rows[2].drawn > before[2])
+        assert rows[0].drawn > before[0]
+        assert rows[1].drawn == before[1]
 
 
 class Faulty(DispatchHook, Static):

@@ -13,7 +13,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.notifications import Notification
-from textual.screen import Screen
 from textual.widgets import Static
 
 from chatops.tui.commands.replies import Context, ScreenAction
@@ -38,7 +37,7 @@ from chatops.tui.status.banner import Banner, Notices, QueuedMessages
 from chatops.tui.status.first_screen import FirstScreen
 from chatops.tui.status.hint import TranscriptHint
 from chatops.tui.status.status_line import StatusLine
-from chatops.tui.textual_internals import LateClickHook
+from chatops.tui.textual_internals import FrameHook, LateClickHook
 from chatops.tui.themes import Themes
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from chatops.tui.workflow.panel import WorkflowPanel
 
 
-class ChatScreen(ErrorBoundary, LateClickHook, Screen[None]):
+class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     """Transcript, banner, message field, status line."""
 
     AUTO_FOCUS = "Composer"
