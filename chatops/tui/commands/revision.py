@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from chatops.domain.ids import SessionId, turn_of
 from chatops.domain.messages import Speaker, UserMessage
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
@@ -78,6 +79,13 @@ async def retry(context: Context, argument: str) -> Replies:
 
 async def undo(context: Context, argument: str) -> Replies:
     """Take back the last turn, or all from a chosen message on: continue in a copy, and ask about files to put back."""
+    if any(
+        one.call.name == CONTAINED_APPLY and is_undo(one.facts.arguments) for one in context.session.snapshot().pending
+    ):
+        return (
+            Notify("Nothing more was undone: the files of the last undo wait for your answer."),
+            ScreenAction.DECIDE,
+        )
     openers = _openers(context)
     if not openers:
         return (Notify("There is no turn to undo yet."),)

@@ -34,6 +34,8 @@ Text pasted into a terminal that does not mark pastes, or sent by a script, foll
 """
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
+_LINE_ENDS = ("enter", "ctrl+j", "shift+enter", "alt+enter")
+"""Keys that end a line of typing that goes to the message. None of them sends it while a dialog has the keyboard."""
 NOTE_ROWS = 4
 """Maximum lines of a note, as in ``dialogs.tcss``."""
 LEAST_PAYLOAD = 4
@@ -128,7 +130,8 @@ class GuardedDialog(Modal[None]):
         follows = self._take_back()
         decides = bool(typed) and typed in self.DECIDING
         if follows or not self._meant(event, decides=decides):
-            self.too_early(typed or None)
+            line_end = "\n" if event.key in _LINE_ENDS and self._composer.text else ""
+            self.too_early(typed or line_end or None)
             return
         self._typing = False
         if typed and typed not in self.AT_ONCE:

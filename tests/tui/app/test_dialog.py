@@ -282,6 +282,9 @@ async def test_keys_that_delete_reach_the_text_that_was_typed_over_a_dialog() ->
         assert running.draft == "kept\n", "nothing was typed here"
         await running.type_fast("x", "y", "backspace")
         assert running.draft == "kept\nx"
+        await running.type_fast("enter", "z")
+        assert running.draft == "kept\nx\nz", "two lines stay two lines"
+        await running.type_fast("backspace", "backspace")
         running.clock.pass_(5)
         await running.press("ctrl+u")
         assert running.draft == "kept\n"
