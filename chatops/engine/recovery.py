@@ -66,6 +66,7 @@ from chatops.engine.state import (
 from chatops.policy.grant import Grant
 
 LOST = "the app stopped while it ran"
+UNANSWERED = f"{LOST} and a question of its server to you was open, without an answer"
 IN_COPY = "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
 NO_EFFECT = "Interrupted before it took effect."
 
@@ -177,8 +178,9 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             calls.inspect(draft, one.call, extra)
         case Started() as status:
             questions.void(draft, index, LOST)
+            why = LOST if status.question is None else UNANSWERED
             status = replace(status, question=None)
-            _recover_started(draft, index, status, known.get((one.call.id, status.attempt)))
+            _recover_started(draft, index, status, known.get((one.call.id, status.attempt)), why=why)
         case Reconciling() as status:
             seen = status.known or known.get((one.call.id, status.attempt))
             draft.put_call(index, replace(one, status=replace(status, known=seen)))
@@ -191,7 +193,7 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             pass
 
 
-def _recover_started(draft: Draft, index: int, status: Started, known: Interruption | None) -> None:
+def _recover_started(draft: Draft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
     one = draft.calls()[index]
     spec = draft.state.grant.tool(one.call.name)
     phase = draft.state.phase
@@ -215,7 +217,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     elif stopping:
         _close(draft, index, status, feedback.unknown_result(known))
     else:
-        _ask(draft, index, status, why=LOST, known=known)
+        _ask(draft, index, status, why=why, known=known)
 
 
 def _ask(draft: Draft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None) -> None:

@@ -110,9 +110,9 @@ class HostSessions(HostRuns):
         if not left:
             return reviews_left(self.to_review())
         first, state = left[0]
-        shown = cut(first.title or first.id, most=TITLE_AT_START)
+        shown = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Unfinished: "{shown}": {state}{more} – ctrl+g'
+        return f'Unfinished: {state} (session "{shown}"){more} – ctrl+g'
 
     def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.

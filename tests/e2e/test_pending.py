@@ -1,5 +1,6 @@
 """Several sessions wait for the user after a kill: which one comes first, and which keys decide."""
 
+import re
 import sqlite3
 import threading
 from contextlib import closing
@@ -35,7 +36,7 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(installation: I
         installation.use(registry(server.url))
         wait_in(installation, "the first", "the second")
         with installation.open("--role", "coder") as terminal:
-            terminal.wait_for('Unfinished: "the second"')
+            terminal.wait_for(re.compile(r'Unfinished: .*\(session "the second"\)'))
             terminal.say("/pending")
             listed = terminal.wait_for("Pending")
             assert listed.index("the second") < listed.index("the first")

@@ -2,7 +2,7 @@
 
 import json
 import os
-import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ def test_a_question_for_a_key_names_its_server_and_warns_and_later_leaves_it_ope
             assert "│ │ chatops needs your API key ␛" in terminal.text()
             terminal.press("escape")
             terminal.wait_for(f"{NAME} asks you, and its call waits – ctrl+g")
-            terminal.wait_for(re.compile(r"working (?:[4-9]|\d\d|\d+ min)"))
+            terminal.wait_for("waits for your answer – ctrl+g")
+            time.sleep(3)  # longer than the call may take
             terminal.press("ctrl+g")
             terminal.dialog(ANSWER)
             terminal.press("a")
@@ -84,7 +85,7 @@ def test_killed_while_it_is_asked_the_question_is_void_and_the_outcome_unknown(i
             open_question(terminal)
             terminal.kill9()
         with installation.open("-c") as terminal:
-            terminal.dialog("u tell the model")
+            assert "a question of its server to you was open" in terminal.dialog("u tell the model")
             terminal.press("u")
             terminal.wait_for("Noted.")
             assert VOID in terminal.text()
@@ -116,6 +117,8 @@ def test_a_stopped_turn_makes_its_question_void(installation: Installation) -> N
             open_question(terminal)
             terminal.press("escape")
             terminal.wait_for("its call waits – ctrl+g")
+            terminal.press("escape")
+            terminal.wait_for("Esc again stops it")
             terminal.press("escape")
             terminal.wait_for("you stopped the call")
         assert server.violations == []

@@ -131,7 +131,7 @@ def gone_on_with(stage: Stage, case: Case) -> None:
 
 
 def _reads_what_was_left(case: Case, terminal: ForkedChat, wanted: str) -> None:
-    line = re.compile(rf"Unfinished: \"effect \d+ by \w+\": .*({wanted}).* – ctrl\+g")
+    line = re.compile(rf"Unfinished: .*({wanted}).* \(session \"effect \d+ by \w+\"\).* – ctrl\+g")
     try:
         terminal.reaches(lambda text: line.search(flat(text)) is not None, what=wanted)
     except StuckError as error:

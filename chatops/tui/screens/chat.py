@@ -365,7 +365,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         message.stop()
         self.clear_selection()
         self.sending.unmark()
-        if self._finding.close():
+        if self._finding.close() or self._dialogs.warn_of_stop():
             return
         if self._shown is not None and not await self._shown.session.cancel():
             self.update_now()

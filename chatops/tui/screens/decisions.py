@@ -45,6 +45,8 @@ class DecisionDialogs:
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
         self._postponed_questions: set[str] = set()
+        self._warned_questions: set[str] = set()
+        """Questions whose call the next Esc stops."""
         self._typed: dict[str, dict[str, str]] = {}
         """Texts typed into the form of a question and not sent, by its id and the field."""
         self._postponed_review: AwaitingReview | None = None
@@ -176,6 +178,15 @@ class DecisionDialogs:
         self._approval = (ContainedScreen if changes else ApprovalScreen)(shown.session, self._composer)
         self._screen.app.push_screen(self._approval, closed)
 
+    def warn_of_stop(self) -> bool:
+        """Say that the next Esc stops a call whose question is put off; return False if that was said already."""
+        asked = {asked.question.id for asked in self._asked}
+        if asked <= self._warned_questions:
+            return False
+        self._warned_questions |= asked
+        show_notice(self._screen.app, "A call waits for your answer: ctrl+g answers, Esc again stops it.")
+        return True
+
     def _open_question(self, shown: Shown, asked: "OpenQuestion") -> None:
         from chatops.tui.dialogs.server_question import ServerQuestionScreen
 
@@ -183,6 +194,7 @@ class DecisionDialogs:
             self._postponed_questions.add(asked.question.id)
             self._screen.post_message(Changed())
 
+        self._warned_questions.discard(asked.question.id)
         session = shown.session.owned("The question was not answered")
         kept = self._typed.setdefault(asked.question.id, {})
         self._question = ServerQuestionScreen(session, asked, self._composer, kept=kept)

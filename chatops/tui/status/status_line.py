@@ -67,7 +67,9 @@ def status_parts(
         _Part(f"· {snapshot.level.word}", gap=" "),
         _Part(_model(snapshot)),
     ]
-    if progress is not None:
+    if snapshot.questions:
+        parts.append(_Part("waits for your answer – ctrl+g", _ATTENTION, stays=True))
+    elif progress is not None:
         time = f" {spent(progress.seconds)}" if progress.seconds else ""
         far = f", {count(progress.written)} characters" if progress.written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{time}{far}, Esc stops", stays=True))

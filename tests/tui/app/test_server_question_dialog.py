@@ -98,6 +98,9 @@ async def test_a_form_keeps_what_was_typed_until_it_fits() -> None:
         assert isinstance(running.app.screen, ServerQuestionScreen)
         await running.press("escape")
         assert "tides asks you, and its call waits" in running.text
+        await running.press("escape")
+        assert "ctrl+g answers, Esc again stops it" in running.text
+        assert not session.cancelled
         await running.press("ctrl+g", "a", "ctrl+s")
         assert json.loads(session.sent[-1].content) == {"name": "Ana", "boats": 2}
         assert "asks you" not in running.text
