@@ -74,18 +74,25 @@ def looks_secret(*texts: str) -> bool:
     Letters that look like others, invisible characters and separators do not hide a word. It only adds a warning, so a
     word too many does no harm.
     """
-    return any(_names_secret(text) for text in texts)
+    return bool(secret_word(*texts))
 
 
-def _names_secret(text: str) -> bool:
+def secret_word(*texts: str) -> str:
+    """Return the first word because of which `texts` look like a secret; empty if they do not."""
+    return next((word for text in texts if (word := _secret_word(text))), "")
+
+
+def _secret_word(text: str) -> str:
     shown = _without_marks(_CAMEL.sub(" ", text))
-    if any(_without_marks(word) in shown for word in _OTHER_SCRIPTS):
-        return True
+    if found := next((word for word in _OTHER_SCRIPTS if _without_marks(word) in shown), ""):
+        return found
     for read in (shown, shown.translate(_LOOKALIKES)):
         words = _WORDS.findall(read)
-        if _PARTS.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
-            return True
-    return False
+        if part := _PARTS.search("".join(words)):
+            return part[0]
+        if found := next((word for word in words if word in _SECRET_WORDS), ""):
+            return found
+    return ""
 
 
 def _without_marks(text: str) -> str:

@@ -23,6 +23,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.questions import Answer, ServerQuestion, looks_secret
 from chatops.domain.sanitize import reveal
 from chatops.tools.base import Ask
+from chatops.tools.formats import FORMATS
 
 MOST_FIELDS = 20
 MOST_CHOICES = 50
@@ -142,8 +143,10 @@ def _field(name: str, given: object) -> dict[str, Any]:
         raise UnclearQuestionError(f"its field {_plain(name, most=_MOST_NAME)} is no text, number, boolean or choice")
     limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
     field: dict[str, Any] = {"type": kind, **limits}
-    texts = _texts(name, given)
-    if sum(map(len, texts)) > _MOST_TEXT:
+    if kind == "string" and given.get("format") in FORMATS:
+        field["format"] = given["format"]
+    texts, limited = _texts(name, given), _range(limits)
+    if sum(map(len, (*texts, limited))) > _MOST_TEXT:
         raise UnclearQuestionError(f"its field {name} has a description of more than {_MOST_TEXT} characters")
     if kind == "array":
         field["items"], names = _choices(name, given.get("items"))
@@ -156,8 +159,8 @@ def _field(name: str, given: object) -> dict[str, Any]:
         field |= choices
         if names != ", ".join(choices.get("enum", ())):
             texts.append(names)
-    if texts:
-        field["description"] = ". ".join(text.rstrip(".") for text in texts)
+    if said := f"{'. '.join(text.rstrip('.') for text in texts)} {limited}".strip():
+        field["description"] = said
     default = given.get("default")
     if isinstance(default, str | int | float | list) and len(canonical(default)) <= _MOST_TEXT:
         field["default"] = default
@@ -169,6 +172,13 @@ def _texts(name: str, given: Mapping[str, Any]) -> list[str]:
     texts = [given.get(key) for key in ("title", "description", "format")]
     found = [text.encode("utf-8", "replace").decode("utf-8") for text in texts if isinstance(text, str) and text]
     return [text for text in found if text.casefold() != name.replace("_", " ").casefold()]
+
+
+def _range(limits: Mapping[str, float]) -> str:
+    """Return the limits of a field in brackets: ``(at least 1, at most 9 characters)``; empty if it has none."""
+    unit = {"L": " characters", "I": " values"}.get(next(iter(limits), "")[3:4], "")
+    parts = [f"at {'least' if key.startswith('min') else 'most'} {value}" for key, value in limits.items()]
+    return f"({', '.join(parts)}{unit})" if parts else ""
 
 
 def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:

@@ -213,14 +213,14 @@ def test_a_form_is_rebuilt_from_what_is_understood() -> None:
         "additionalProperties": False,
         "required": ["port"],
         "properties": {
-            "port": {"type": "string", "maxLength": 9, "description": "Where?"},
+            "port": {"type": "string", "maxLength": 9, "description": "Where? (at most 9 characters)"},
             "size": {"type": "string", "enum": ["s", "l"], "description": "s (Small), l (Large)"},
             "extras": {
                 "type": "array",
                 "items": {"type": "string", "enum": ["a", "b"]},
                 "maxItems": 2,
                 "uniqueItems": True,
-                "description": "A JSON list of: a (A), b",
+                "description": "A JSON list of: a (A), b (at most 2 values)",
             },
         },
     }

@@ -141,7 +141,9 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
         return _labelled(row, width=width)
     if row.exact:
         before = cell_len(row.lead)
-        parts = _chopped(row.text, max(1, width - before))
+        # A server's words are prose. They keep all their spaces.
+        broken = _in_paths if row.lead == FOREIGN else _chopped
+        parts = broken(row.text, max(1, width - before))
         if len(parts) == 1:
             return [_Line(row.lead, row.text, row)]
         starts = accumulate((len(part) for part in parts), initial=0)

@@ -14,7 +14,7 @@ from textual import on
 from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.decisions import Decision, Edited
 from chatops.domain.errors import ChatopsError
-from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, looks_secret
+from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, secret_word
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
@@ -30,6 +30,7 @@ from chatops.tui.notice import show_notice
 if TYPE_CHECKING:
     from chatops.runtime.session import Session
 
+_LOOKS_SECRET = "looks like a secret. "
 _FORBIDDEN = "MCP forbids servers to ask for keys and passwords in a form."
 
 
@@ -171,11 +172,19 @@ def _fields(question: ServerQuestion) -> tuple[ArgumentField, ...]:
         return ()
     fields = fields_of(question.schema, _defaults(question))
     return tuple(
-        replace(field, description=f"looks like a secret. {field.description}".strip())
+        replace(field, description=f"{_LOOKS_SECRET}{field.description}".strip())
         if field.name in question.secrets
         else field
         for field in fields
     )
+
+
+def _secrets(question: ServerQuestion, fields: Sequence[ArgumentField], in_message: str) -> Iterator[str]:
+    """Yield the fields that look like secrets, each with the word that says so unless that is part of its name."""
+    described = {field.name: field.description.removeprefix(_LOOKS_SECRET) for field in fields}
+    for name in question.secrets:
+        word = secret_word(name, described.get(name, "")) or in_message
+        yield line(name) if not word or secret_word(name) else f'{line(name)} (the server says "{word}")'
 
 
 def _defaults(question: ServerQuestion) -> str:
@@ -197,8 +206,9 @@ def _rows(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Iterator[Row]
     yield Row(text="An MCP server asks, not chatops and not the model. It gets what you answer.", tone="heading")
     yield Row(label="server", text=line(question.server))
     yield Row(label="for the call", text=line(asked.tool))
-    if question.secrets or looks_secret(question.message):
-        names = f": {', '.join(map(line, question.secrets))}" if question.secrets else ""
+    in_message = secret_word(question.message)
+    if question.secrets or in_message:
+        names = f": {', '.join(_secrets(question, fields, in_message))}" if question.secrets else ""
         yield Row(
             text=f"It seems to ask for a secret{names}. {_FORBIDDEN} Decline, unless you are sure.", tone="caution"
         )
