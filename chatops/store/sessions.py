@@ -136,6 +136,7 @@ def fork(
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
     from chatops.store import messages
+    from chatops.store.titles import title_from
 
     source = info(rows, session_id)
     path = messages.chain_ids(rows, source.head)
@@ -143,6 +144,9 @@ def fork(
         raise StoreError(f"There is no message {before!r} in session {session_id}.", advice="Name one of its own.")
     left_out = path[: 0 if before is None else path.index(before) + 1]
     shared = path[len(left_out) :]
+    dropped = title_from(messages.bodies(rows, [before])) if before is not None else ""
+    # Several copies of one session are told apart by the message that each ends before.
+    title = f"before: {dropped}" if dropped else source.title
     made = create(
         rows,
         new_id(),
@@ -150,7 +154,7 @@ def fork(
         role=source.role,
         persona=source.persona,
         # A copy without messages gets its title from its own first exchange.
-        title=source.title if shared else "",
+        title=title if shared else "",
         now=now,
     )
     rows.run(
