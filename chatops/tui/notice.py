@@ -10,6 +10,8 @@ NOTICE_S = 6
 """Seconds that a notice is shown."""
 
 
-def show_notice(app: App[Any], text: str) -> None:
-    """Show any text for `NOTICE_S` seconds."""
-    app.notify(sanitize(text), markup=False, timeout=NOTICE_S)
+def show_notice(app: App[Any], text: str) -> str:
+    """Show any text for `NOTICE_S` seconds. Return it as shown."""
+    shown = sanitize(text)
+    app.notify(shown, markup=False, timeout=NOTICE_S)
+    return shown

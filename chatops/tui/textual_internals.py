@@ -12,6 +12,7 @@ name of Textual, or by chance defines one.
 | ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
 | ``App._handle_exception`` | `AppHooks.handle_error`, `report_error` | continuing after an error |
 | ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
+| ``App._notifications``, ``App._unnotify`` | `remove_notices` | notices that are no longer true |
 | ``App._context`` | `AppHooks.quit_context` | quitting from outside of a message handler |
 | ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away |
 | ``_compositor.Compositor``, its ``_dirty_regions``, ``_visible_widgets`` | `FrameHook` | cheaper frames |
@@ -26,7 +27,7 @@ name of Textual, or by chance defines one.
 | ``_xterm_parser.XTermParser``, ``Parser._timeout_time`` | `KeyParser` | the meaning of keys |
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -129,6 +130,13 @@ def report_error(app: App[Any], error: Exception) -> None:
 
 def refresh_notices(app: App[Any]) -> None:
     """Show the current notices again after one has expired. Textual has no event for that."""
+    app._refresh_notifications()
+
+
+def remove_notices(app: App[Any], texts: Collection[str]) -> None:
+    """Remove the notices with one of these texts. Publicly only all of them can be removed."""
+    for notice in [one for one in app._notifications if one.message in texts]:
+        app._unnotify(notice, refresh=False)
     app._refresh_notifications()
 
 

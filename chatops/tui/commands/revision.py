@@ -74,7 +74,7 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(messages[0].text),)
 
-    return (*_before(context, messages[0]), Notify(_COPY), Then(choose, argument))
+    return (*_before(context, messages[0]), Then(choose, argument), Notify(_COPY))
 
 
 async def undo(context: Context, argument: str) -> Replies:

@@ -33,6 +33,7 @@ from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
+from chatops.tui.textual_internals import remove_notices
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class CommandPresenter:
         self._show_session = show_session
         self._find = find
         self._actions = actions
+        self._notices: list[str] = []
+        """The notices of the last command. They go when the next one has something to show."""
 
     async def run(self, text: str) -> None:
         """Run a command. Its text goes back into the message field if nothing was done."""
@@ -99,6 +102,9 @@ class CommandPresenter:
 
     async def perform(self, replies: Replies) -> bool:
         """Carry out the replies of a command. Return False if nothing was done, or could be done."""
+        if self._notices:
+            remove_notices(self._screen.app, self._notices)
+            self._notices.clear()
         try:
             for reply in replies:
                 if reply is ScreenAction.GIVE_BACK:
@@ -199,4 +205,4 @@ class CommandPresenter:
             self.show_text(*shown.any_run.step_text(index))
 
     def _notify(self, text: str) -> None:
-        show_notice(self._screen.app, text)
+        self._notices.append(show_notice(self._screen.app, text))
