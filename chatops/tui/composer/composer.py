@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from textual import events
 from textual.color import Color
@@ -22,6 +23,8 @@ from chatops.tui.keymap import with_user_keys
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
+_ALONE_S = 0.5
+"""Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000
 _ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
@@ -67,7 +70,7 @@ class Composer(TextField):
         """Posted on Esc: stop the answer."""
 
     class Retry(Message):
-        """Posted on R with nothing typed."""
+        """Posted on R typed alone."""
 
     class QueueKey(Message):
         """Posted for a key that changes or sends the queue, with nothing typed."""
@@ -114,19 +117,23 @@ class Composer(TextField):
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
         self.correction_offered = False
         """True while a turn runs: Enter queues the text, and ctrl+s interrupts the turn with it."""
+        self.may_send: Callable[[str], bool] = lambda text: True
+        """Returns False for a text that stays in the field on Enter."""
         self._model = ""
         self.retry_offered = False
-        """True if R with nothing typed retries the turn."""
+        """True if R typed alone retries the turn."""
         self.sent_in_view = ""
         """The text sent last, if all of it was on screen."""
         self.queue_offered = False
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
-        """True if y with nothing typed, and Esc, concern the selected block of the transcript."""
+        """True if y typed alone, and Esc, concern the selected block of the transcript."""
         self.block_has_files = False
         """True if `o` opens files of the selected block."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
+        self._letter: Message | None = None
+        """What the letter in the field means if no further key follows."""
         self._folds = Folds()
         self._history: list[str] = []
         self._at = 0
@@ -138,6 +145,11 @@ class Composer(TextField):
     def idle(self) -> bool:
         """True if nothing is typed and no key came in the last 0.5 s."""
         return not self.text and (self.typed_at is None or self.clock() - self.typed_at >= 0.5)
+
+    @property
+    def letter_alone(self) -> bool:
+        """True while a letter in the field may still be a key or the start of a text."""
+        return self._letter is not None
 
     @property
     def full_text(self) -> str:
@@ -207,11 +219,36 @@ class Composer(TextField):
 
     async def on_key(self, event: events.Key) -> None:
         """Handle the keys that mean something here. All others go to the text area."""
+        if event.key in ("escape", "ctrl+up", "ctrl+down", "ctrl+o"):
+            self._act_on_letter()
+        if (letter := self._meant_by(event.key)) is not None:
+            self._letter = letter
+            self.set_timer(_ALONE_S, partial(self._act_on_letter, letter))
+        elif self.block_selected and event.is_printable:
+            self.post_message(self.BlockKey("escape"))
         if self._handled(event):
             event.stop()
             event.prevent_default()
         elif event.is_printable or types_invisible(event) or event.key in ("backspace", "delete"):
             self.typed_at = self.clock()
+
+    def _meant_by(self, key: str) -> Message | None:
+        """Return what a letter means that is typed into the empty field and not followed by another key."""
+        if self.text:
+            return None
+        if (key == "y" and self.block_selected) or (key == "o" and self.block_has_files):
+            return self.BlockKey(key)
+        return self.Retry() if key in ("R", "upper_r") and self.retry_offered else None
+
+    def _act_on_letter(self, only: Message | None = None) -> None:
+        """Remove a letter that still stands alone in the field, and post what it means, if that is `only` or any."""
+        if only is not None and only is not self._letter:
+            return
+        meant, self._letter = self._letter, None
+        letter = "R" if isinstance(meant, self.Retry) else meant.key if isinstance(meant, self.BlockKey) else ""
+        if meant is not None and self.text == letter:
+            self.load_text("")
+            self.post_message(meant)
 
     def _handled(self, event: events.Key) -> bool:
         key = event.key
@@ -225,10 +262,6 @@ class Composer(TextField):
                 self.send(correcting=True)
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
-            case "y" if self.block_selected and not self.text:
-                self.post_message(self.BlockKey(key))
-            case "o" if self.block_has_files and not self.text:
-                self.post_message(self.BlockKey(key))
             case "escape":
                 self.post_message(self.BlockKey(key) if self.block_selected else self.Stop())
             case "tab":
@@ -237,8 +270,6 @@ class Composer(TextField):
                 self._up()
             case "down" if self.cursor_at_last_line and self._at < len(self._history):
                 self._browse(1)
-            case "R" | "upper_r" if self.retry_offered and not self.text:
-                self.post_message(self.Retry())
             case _:
                 return self._for_others(key)
         return True
@@ -279,7 +310,7 @@ class Composer(TextField):
         """Post what is typed and clear it. With nothing typed, send the queue."""
         if not self.text:
             self.post_message(self.QueueKey("enter"))
-        elif self.text.strip():
+        elif self.text.strip() and self.may_send(self.full_text):
             in_view = self.full_text == self.text and self.wrapped_document.height <= self.content_size.height
             text = self.take_text()
             self.sent_in_view = text if in_view else ""

@@ -389,7 +389,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def completing(self, message: Composer.CompletionRequested) -> None:
         """Offer, choose or close completions."""
         message.stop()
-        self.sending.drafts.changed()
+        self.sending.typed()
         if not message.key:
             self.clear_selection()
         self._completing.handle(message.key)

@@ -28,6 +28,8 @@ HELD_S = 0.03
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
 _MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:"
+_NEARLY_FULL, _LARGE = 0.8, 0.1
+"""Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
 _CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
 
 
@@ -57,6 +59,9 @@ class SendingPresenter:
         """True if no session could be opened."""
         self.outbox = Outbox(keep_unsent)
         """The messages sent before a session was open."""
+        self._announced = ""
+        """The text whose size was announced. It is sent if Enter is pressed again."""
+        composer.may_send = self._may_send
         self.drafts = Drafts(composer)
         """The text typed and not sent yet."""
 
@@ -84,6 +89,30 @@ class SendingPresenter:
         self.outbox.add(text)
         self._screen.set_timer(SHOWN_S, self.list_sent)
         return None
+
+    def _may_send(self, text: str) -> bool:
+        """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
+        announced, self._announced = self._announced, ""
+        if self._shown is None or text == announced or text.startswith("!") or is_command(text):
+            return True
+        from chatops.engine.transcript import tokens
+
+        now, size = self._shown.session.snapshot(), tokens(len(text))
+        window, full = now.context_window, now.context_used + size
+        if size < window * _LARGE or full < window * _NEARLY_FULL:
+            return True
+        self._announced = text
+        room = f"{100 * full // window} % of the context of {now.model_label or now.model} ({window:,} tokens)"
+        show_notice(
+            self._screen.app, f"Not sent yet: with these {size:,} tokens or so, {room} is used. Enter sends it."
+        )
+        return False
+
+    def typed(self) -> None:
+        """Store the draft soon, and say when a queue that is on hold is sent."""
+        self.drafts.changed()
+        if self._composer.queue_offered:
+            self.list_sent()
 
     def work(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]]:
         """Add a text to the history and return what sends it or runs it."""
@@ -255,7 +284,8 @@ class SendingPresenter:
         if shown is not None:
             snapshot = shown.session.snapshot()
             queued, running = snapshot.queued, shown.run is not None and not shown.run.over
-            heading = queue_heading(snapshot, running=running, followed=shown.follows)
+            typed = bool(self._composer.text)
+            heading = queue_heading(snapshot, running=running, followed=shown.follows, typed=typed)
         self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
         if shown is not None and (correction := shown.session.snapshot().correction):
             queued, heading = (correction, *queued), _CORRECTING
@@ -277,15 +307,17 @@ async def _run_command(
     await session.actions.run_command(command, private=private, shown=shown, draft=draft)
 
 
-def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool) -> str:
+def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool, typed: bool = False) -> str:
     """Return the heading of the queued messages: when they are sent and how to change that.
 
-    `running` is True while a workflow run is in progress.
+    `running` is True while a workflow run is in progress, `typed` if a new message stands in the message field.
     """
     if not snapshot.queued:
         return ""
     if followed:
         return "Queued in the other window:"
+    if snapshot.queue_held and typed:
+        return "Queue on hold. Enter sends it, then the new message:"
     if snapshot.queue_held:
         return "Queue on hold. Enter sends it, Up takes back the last message:"
     return f"Queued until this {'run' if running else 'turn'} ends. Up takes back the last message:"

@@ -52,6 +52,8 @@ class Stage:
         await self.pilot.pause()
         while isinstance(screen := self.app.screen, GuardedDialog) and screen.key_held:
             await self.pilot.pause(0.01)
+        while self.app.chat.composer.letter_alone:
+            await self.pilot.pause(0.01)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
 

@@ -68,9 +68,15 @@ async def test_y_copies_the_selected_block_and_types_a_letter_without_one() -> N
         assert "y copy" in running.text
         await running.press("y")
         assert running.app.clipboard == "What is it?"
-        await running.press("ctrl+down", "y")
+        await running.press("ctrl+down")
+        await running.type_fast("y", "escape")
         assert running.app.clipboard == "An *answer*."
-        await running.press("escape", "y")
+        await running.press("ctrl+up")
+        await running.type_fast("y", "e", "s")
+        assert running.draft == "yes"
+        assert "y copy" not in running.text
+        assert running.app.clipboard == "An *answer*.", "a text that starts with y copies nothing"
+        await running.press("ctrl+u", "y")
         assert "y copy" not in running.text
         assert running.draft == "y"
 
