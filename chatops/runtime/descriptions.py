@@ -154,8 +154,8 @@ def describe_command(facts: CallFacts) -> list[Fact]:
     rows += [Fact("bound to", show_path(_inside(path, facts.workspace)), "dim") for path in bound]
     if known.loaders or known.unclear:
         programs = ", ".join(known.loaders) or "it"
-        which, covered = ("other files", "the words and the files above") if bound else ("files", "the words")
-        rows += [Fact("not bound", f"{which} that {programs} may load: an approval covers {covered} only", "dim")]
+        covered = "this command line and the files above, not other" if bound else "this command line, not the"
+        rows += [Fact("covers", f"{covered} files that {programs} may load", "dim")]
     return [row for row in rows if row.value]
 
 

@@ -79,7 +79,11 @@ class TextField(_OrderedKeys, TextAreaHooks):
     too, so that no text can contain a mask of its own.
     """
 
-    BINDINGS: ClassVar = [Binding("ctrl+underscore", "undo", "undo", show=False)]
+    BINDINGS: ClassVar = [
+        Binding("ctrl+underscore", "undo", "undo", show=False),
+        Binding("ctrl+home", "to_start", "start of the text", show=False),
+        Binding("ctrl+end", "to_end", "end of the text", show=False),
+    ]
 
     @property
     def text(self) -> str:
@@ -94,6 +98,14 @@ class TextField(_OrderedKeys, TextAreaHooks):
     def selected_text(self) -> str:
         """The selected part of the text."""
         return _unmask(super().selected_text)
+
+    def action_to_start(self) -> None:
+        """Move the cursor to the start of the text."""
+        self.move_cursor((0, 0))
+
+    def action_to_end(self) -> None:
+        """Move the cursor to the end of the text."""
+        self.move_cursor(self.document.end)
 
     def edit(self, edit: Edit) -> EditResult:
         """Apply an edit, masking hidden characters."""

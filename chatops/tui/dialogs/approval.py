@@ -284,7 +284,8 @@ class ApprovalScreen(GuardedDialog):
         if unseen:
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
-            self._note = f"{plural(count, 'call')} not shown to the end yet: scroll down first."
+            others = f", and {plural(count - 1, 'other')} after it" if count > 1 else ""
+            self._note = f"Not read to its end yet: this call{others}. Read it, then press A again."
             self._show()
             return
         for item in self._calls.approvable():

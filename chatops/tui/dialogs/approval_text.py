@@ -44,7 +44,7 @@ from chatops.runtime.descriptions import (
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.argument_fields import main_text
 from chatops.tui.dialogs.diff_rows import DiffRows
-from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line
+from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line, read_on
 from chatops.tui.dialogs.question import Question
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
@@ -388,26 +388,28 @@ def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, ro
 
 
 def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
-    more = f"{plural(left, 'more line')} below"
+    more = read_on(left)
     pending = item.pending
     deny = "d deny   D deny with a reason"
     edit = f"e edit{'   E in your editor' if main_text(pending.facts.arguments)[0] else ''}"
     unknown = f"u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later   {view}"
     if pending.outcome_unknown:
-        again = "R run it again" if item.seen else f"R scrolls, {more}"
+        again = "R run it again" if item.seen else f"R {more}"
         return unknown if pending.denial is not None else f"{again}   {unknown}"
     if pending.denial is not None:
         rest = "   A approve the rest" if approvals.approvable() else ""
         return f"{edit}   {deny}   Esc later{rest}\n{view}"
     if not item.seen:
-        return f"a scrolls, {more}   {edit}\n{deny}   Esc later\n{view}"
+        return f"a {more}   {edit}\n{deny}   Esc later\n{view}"
     rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
     contain = "   c contain the turn" if can_contain(pending) else ""
     extra = ""
     if pending.facts.extra != NARROWEST:
-        extra = f"\n+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
+        extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
     rule = "   s for this session   r make a rule" if takes_rule(pending) else ""
-    first = f"a approve once{rule}{contain}{rest}{extra}"
+    usual = f"a approve once{rule}{contain}{rest}"
+    # A call that will probably fail without more is to be approved with it.
+    first = "\n".join(filter(None, (extra, usual) if pending.facts.lacks else (usual, extra)))
     return f"{first}\n{edit}   {deny}   Esc later\n{view}"
 
 
@@ -419,9 +421,11 @@ def _extra(described: str) -> str:
 def _narrow(item: ListedCall, left: int) -> str:
     """Return the legend for a narrow window; F1 names the other keys."""
     if not item.seen:
-        return f"a scrolls, {left} more  d deny  e edit  F1 more keys  Esc later"
+        return f"a {read_on(left, short=True)}  d deny  e edit  F1 more keys  Esc later"
     rule = "  s session  r rule" if takes_rule(item.pending) else ""
     extra = "  + with more" if item.pending.facts.extra != NARROWEST else ""
+    if item.pending.facts.lacks and extra:
+        return f"{extra.strip()}  a approve  d deny  e edit{rule}  F1 more keys  Esc later"
     return f"a approve  d deny  e edit{rule}{extra}  F1 more keys  Esc later"
 
 
@@ -435,7 +439,8 @@ def _short(item: ListedCall, left: int) -> str:
     with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
     contain = "c " if can_contain(item.pending) else ""
     rule = "s r " if takes_rule(item.pending) else ""
-    return f"a {with_extra}{rule}e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
+    first = f"{with_extra}a " if item.pending.facts.lacks else f"a {with_extra}"
+    return f"{first}{rule}e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
 
 
 # Answers that need a text first

@@ -319,7 +319,7 @@ class ContainedScreen(GuardedDialog):
         if self.has_class("-narrow"):
             first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{skipped or below} lines"
             return f"{first}  Space Tab d {'' if self._undoes else 'D '}Esc"
-        first = apply if self._seen else f"a scrolls, {left}"
+        first = apply if self._seen else f"a read on first: {left}"
         views = self.view_keys(sides=True, beside=self._side_by_side).strip()
         return "\n".join(filter(None, (f"{first}   Space ticks   Tab next file", rest, views)))
 

@@ -26,6 +26,7 @@ from textual.strip import Strip
 
 from chatops.domain.charset import exact
 from chatops.domain.sanitize import reveal
+from chatops.domain.wording import plural
 from chatops.runtime.descriptions import Weight
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.lines import cuts
@@ -191,6 +192,11 @@ def _chopped(text: str, width: int) -> list[str]:
     if text.isascii():
         return [text[at : at + width] for at in range(0, len(text), width)]
     return chop_cells(text, width)
+
+
+def read_on(left: int, *, short: bool = False) -> str:
+    """Return what the key of an approval does while `left` lines have not been on screen yet."""
+    return f"read on, {left} more" if short else f"read on first: {plural(left, 'more line')}"
 
 
 class PayloadView(ScrollView, can_focus=False):

@@ -58,6 +58,8 @@ class Picker(Modal[str | None]):
         self.choices = tuple(choices)
         """All choices, in their order."""
         self._shown: tuple[Choice, ...] = ()
+        self._marked = -1
+        """The row that has the sign of the highlighted one; -1: none."""
         self._hint = hint
         self._empty = empty
         self._search = FuzzySearch()
@@ -110,8 +112,17 @@ class Picker(Modal[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show what this choice would change."""
+        """Mark the row, and show what this choice would change."""
+        self._mark(event.option_index)
         self._preview(event.option_index)
+
+    def _mark(self, at: int) -> None:
+        """Put the sign of the highlighted row before row `at` only, so that it is not told by colour alone."""
+        options = self.query_one(OptionList)
+        for place in {self._marked, at}:
+            if 0 <= place < len(self._shown):
+                options.replace_option_prompt_at_index(place, _row(self._shown[place], marked=place == at))
+        self._marked = at
 
     @property
     def highlighted_choice(self) -> Choice | None:
@@ -154,10 +165,11 @@ class Picker(Modal[str | None]):
         found = self.matching(wanted)
         self._shown = _first(found)
         options = self.query_one(OptionList)
+        self._marked = -1
         options.clear_options()
         options.add_options([Option(_row(choice)) for choice in self._shown])
         if (left := len(found) - len(self._shown)) > 0:
-            options.add_option(Option(f"  … and {left} more: type to filter", disabled=True))
+            options.add_option(Option(f"   … and {left} more: type to filter", disabled=True))
         if self._shown:
             start = next((choice.key for choice in self._shown if choice.current), self.start)
             at = next((at for at, choice in enumerate(self._shown) if choice.key == start), 0)
@@ -218,8 +230,8 @@ def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
     return shown if current is None else (current, *shown[:-1])
 
 
-def _row(choice: Choice) -> Content:
-    mark = "* " if choice.current else "  "
+def _row(choice: Choice, *, marked: bool = False) -> Content:
+    mark = f"{'>' if marked else ' '}{'*' if choice.current else ' '} "
     return Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
 
 

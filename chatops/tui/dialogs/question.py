@@ -56,7 +56,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             if self._lines:
                 yield TextField(self._text, id="answer", compact=True, highlight_cursor_line=False)
             else:
-                yield LineField(self._text, id="answer", compact=True, select_on_focus=False)
+                yield LineField(self._text, id="answer", compact=True, select_on_focus=self._enter)
             yield Static("", id="question-problem", markup=False)
             yield Legend(self._keys, id="question-keys")
 

@@ -11,12 +11,11 @@ from textual import on
 
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, line, read_on
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
@@ -174,7 +173,7 @@ def _review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narro
     if wanted.reason is ReviewReason.REVIEW:
         if narrow:
             return f"a{f' +{left} lines ' if left else ''} r X Esc"
-        accept = f"a scrolls, {plural(left, 'more line')} below" if left else "a accept"
+        accept = f"a {read_on(left)}" if left else "a accept"
         return f"{accept}   r try again, with a reason\nX stop the run   Esc later"
     if narrow:
         return f"r e {'s ' if skips else ''}X Esc"

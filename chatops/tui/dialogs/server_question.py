@@ -17,13 +17,12 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, secret_word
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import Problem
-from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import FOREIGN, Description, PayloadView, Row, line
+from chatops.tui.dialogs.payload import FOREIGN, Description, PayloadView, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 
@@ -147,7 +146,7 @@ class ServerQuestionScreen(GuardedDialog):
         if narrow:
             keys = f"a{f' +{left} lines' if left else ''} d x Esc"
         else:
-            first = f"a scrolls, {plural(left, 'more line')} below" if left else f"a {accept}"
+            first = f"a {read_on(left)}" if left else f"a {accept}"
             keys = f"{first}   d decline   x dismiss\nEsc later: the call waits"
         return DialogFrame(title=f"The MCP server {line(question.server)} asks you", keys=keys)
 

@@ -9,10 +9,9 @@ from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQu
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, line
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 
@@ -116,7 +115,7 @@ class TrustScreen(GuardedDialog):
             return DialogFrame(title=what, keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
             return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
-        trust = f"t scrolls, {plural(left, 'more line')} below" if left else "t trust"
+        trust = f"t {read_on(left)}" if left else "t trust"
         keys = f"{trust}   d ignore, ask when it changes   {texts}   {leave}"
         own = _has_code(self._question)
         return DialogFrame(title="Load your own tools?" if own else "Trust what this folder brings?", keys=keys)

@@ -43,6 +43,8 @@ class _Part(NamedTuple):
     """True if the part is kept in a narrow window, because it needs attention."""
     gap: str = "   "
     """Text before the part."""
+    first_to_go: bool = False
+    """True if the part is left out before any other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ def status_parts(
     parts = [
         _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
         _Part(f"· {snapshot.level.word}", gap=" "),
+        _Part("level", gap=" ", first_to_go=True),
         _Part(_model(snapshot)),
     ]
     if snapshot.questions:
@@ -116,7 +119,7 @@ def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
     """Return the parts that fit into `width` cells. Parts are left out from the right, except those that stay."""
     kept = list(parts)
     while _width(kept) > width and (loose := [at for at, part in enumerate(kept) if not part.stays]):
-        del kept[loose[-1]]
+        del kept[next((at for at in loose if kept[at].first_to_go), loose[-1])]
     return kept
 
 

@@ -182,6 +182,9 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
         lines.extend(_change(card, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.shown
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
+    if card.outcome is Outcome.INTERRUPTED and "\n" in card.output:
+        hint = f"{theme.symbols.ellipsis} output so far {with_user_keys('(ctrl+o)')}"
+        lines.append(Text(hint, theme.muted, end=""))
     if card.failure:
         failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))

@@ -218,7 +218,8 @@ class Projector:
     def _switch_or_notice(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:
             case RoleSwitched(switch=switch):
-                return [self._put(role_divider(switch))]
+                last = next(reversed(self.blocks.values()), None)
+                return [self._put(role_divider(switch, after=last))]
             case Notice():
                 return [self._put(notice_block(event))]
             case NoticeChanged(id=key, text=text):

@@ -31,6 +31,8 @@ _MOST_LINES = 12
 """Lines of a message of the user that are shown in full; a longer one is folded to `FOLDED_LINES`."""
 _MOST_CHARACTERS = 2_000
 FOLDED_LINES = 6
+_GRANTS = " (/permissions)"
+"""Where suspended grants are listed. Left out where it would take another line."""
 _LAST_THOUGHTS = 12
 """Lines shown of the end of reasoning that is still growing."""
 
@@ -156,6 +158,8 @@ def _divider(block: RoleDividerBlock, *, width: int, theme: BlockTheme) -> list[
     for content, style in changes:
         if content:
             text.append(f" {signs.dot} ", theme.muted).append(one_line(content), style)
+    if block.suspended and text.cell_len + len(_GRANTS) <= width - GUTTER - 1:
+        text.append(_GRANTS, theme.muted)
     if block.model and text.cell_len + len(block.model) + 12 <= width:
         text.append(f" {signs.dot} model {one_line(block.model)}", theme.muted)
     indent = Text(" " * (GUTTER + 1), end="")

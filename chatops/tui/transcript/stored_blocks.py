@@ -63,6 +63,7 @@ def stored_blocks(
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
     turn, in_run = "", False
+    divider: RoleDividerBlock | None = None
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if parent_turn(message) != turn:
@@ -81,7 +82,10 @@ def stored_blocks(
                 continue  # Drawn with the message that requested the call.
             case RoleSwitchMessage():
                 role = message.after
-                yield role_divider(message)
+                divider = role_divider(message, after=divider)
+                if not isinstance(next(iter(messages[place + 1 : place + 2]), None), RoleSwitchMessage):
+                    yield divider
+                    divider = None
             case SummaryMessage():
                 yield NoticeBlock(id=message.id, text=message.notice, advice="", level="info")
             case NoticeMessage():
@@ -271,17 +275,25 @@ def _also(outcome: Outcome, facts: ResultFacts) -> str:
     return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
-def role_divider(switch: RoleSwitchMessage) -> RoleDividerBlock:
-    """Return the line of a role switch."""
+def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleDividerBlock:
+    """Return the line of a role switch. If the block before it, `after`, is such a line, it replaces that one."""
+    first = after if isinstance(after, RoleDividerBlock) else None
+    added, removed = (first.added, first.removed) if first is not None else ((), ())
     return RoleDividerBlock(
-        id=switch.id,
-        before=switch.before,
+        id=first.id if first is not None else switch.id,
+        before=first.before if first is not None else switch.before,
         after=switch.after,
         model=switch.model,
-        added=switch.added,
-        removed=switch.removed,
+        added=_net(added, switch.added, switch.removed, removed),
+        removed=_net(removed, switch.removed, switch.added, added),
         suspended=switch.suspended,
     )
+
+
+def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], undoes: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools of one side after two changes: those of the first that the second kept, and its own new ones."""
+    kept = [name for name in earlier if name not in undone]
+    return (*kept, *(name for name in later if name not in undoes and name not in kept))
 
 
 def parent_turn(message: Message) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, assert_never
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
@@ -28,6 +29,7 @@ from chatops.tui.transcript.blocks import (
     ReasoningBlock,
     Remove,
     Replace,
+    RoleDividerBlock,
     ToolCardBlock,
     UserBlock,
 )
@@ -310,6 +312,9 @@ class Transcript(Viewport):
             return strip
         signs = layout.theme.symbols
         sign = signs.selected if y == start else signs.selected_more
+        if isinstance(layout.entries[index].block, RoleDividerBlock):
+            # Its line starts in the gutter: keep the rest of that.
+            sign += strip.crop(cell_len(sign), GUTTER).text if y == start else ""
         mark = Segment(sign.ljust(GUTTER), self._base_style + layout.theme.user)
         return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
 

@@ -297,7 +297,7 @@ async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
         await running.press("A")
         assert running.session.taken == []
-        assert "not shown to the end yet" in running.text
+        assert "Not read to its end yet: this call, and 1 other after it." in running.text
         await running.press("tab", "tab", "A")
         assert [taken.decision for taken in running.session.taken] == [Approved()] * 3
 
@@ -729,7 +729,7 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
             "careful      sudo runs programs as another user",
             "bash runs what another program prints",
             "bound to     Makefile",
-            "not bound    other files that bash, make may load",
+            "covers       this command line and the files above, not other files that bash, make may load",
         ):
             assert expected in running.text
         view = running.app.screen.query_one(PayloadView)

@@ -56,7 +56,7 @@ async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
     async with stage(size=(80, 16)) as running:
         screen = await asked(running)
         await running.press("home")
-        assert "t scrolls" in running.text
+        assert "t read on first: " in running.text
         await running.press("t")
         assert running.host.trusted == []
         while not screen.payload.end_seen:
