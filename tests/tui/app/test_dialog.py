@@ -183,7 +183,7 @@ async def test_a_long_payload_is_approved_only_after_its_end_was_on_screen() -> 
         await asked(running, pending_call(facts=long_facts(40)))
         view = running.dialog.query_one(PayloadView)
         await running.press("home")
-        assert "more lines below" in running.text
+        assert "read on first: " in running.text
         presses = 0
         while not running.session.taken:
             left = view.lines_below
