@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from chatops.domain.decisions import Decision
 from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
-from chatops.domain.events import PendingCall
+from chatops.domain.events import Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.usage import Usage
 from chatops.engine.inputs import DecideCall
@@ -148,12 +148,12 @@ class SessionFollower(SessionView):
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()
         if taken:
-            there = self._found.lease is not None
-            self.notify(
-                "Your decision counts. The session continues in the window that has it open."
-                if there
-                else "Your decision counts. The session continues once it is opened: F2 opens it here."
-            )
+            text = "Your decision counts. The session continues in the window that has it open."
+            if self._found.lease is None:
+                text = "Your decision counts. The session continues once it is opened: F2 opens it here."
+            # One notice for all calls of a round.
+            round_id = call_id.rpartition(".")[0]
+            self._bus.publish(Notice(id=f"{round_id}.decided", parent_id=self.session_id, text=text))
         return taken
 
     async def cancel(self) -> bool:

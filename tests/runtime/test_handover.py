@@ -334,8 +334,11 @@ async def test_a_decision_of_another_window_continues_a_session_that_was_reopene
         session, call_id = await reopened(first)
         reader = await second.read(session)
         (pending,) = reader.pending
+        told: list[Event] = []
+        reader.subscribe(lambda published: told.append(published.event))
         assert await reader.decide(call_id, digest=pending.digest, decision=Approved())
         assert reader.pending == ()
+        assert [one.text.split(".")[0] for one in told if isinstance(one, Notice)] == ["Your decision counts"]
         await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
         assert (tmp_path / "one").read_text() == "x"
 
