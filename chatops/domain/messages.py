@@ -141,7 +141,7 @@ class SummaryMessage:
         """The effect of the summary, as a sentence for the transcript."""
         if not self.text:
             return "The model gets all messages above again."
-        return f"The model gets a summary of the {self.replaces} messages above. /compact undo takes it back."
+        return "The model gets the summary instead of everything above. /compact undo takes it back."
 
 
 Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage | SummaryMessage

@@ -15,8 +15,9 @@ from chatops.tools.sandbox import Confinement
 
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
-    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo|EAI_AGAIN|ENETUNREACH|ENOTFOUND"
-    r"|network unreachable|unable to resolve|connection refused|ECONNREFUSED|failed to establish a new connection",
+    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo"
+    r"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|network unreachable|unable to resolve|connection refused|ECONNREFUSED"
+    r"|failed to establish a new connection",
     re.IGNORECASE,
 )
 _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)

@@ -22,6 +22,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.wording import plural
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
 from chatops.tools.contained.kept import keep
@@ -206,7 +207,7 @@ def _described(folder: int, name: str) -> str:
             return f"{shown} -> {visible(os.readlink(name, dir_fd=folder), limit=300)}"
     except OSError:
         return f"{shown} (removed)"
-    return f"{shown} {info.st_size}" if stat.S_ISREG(info.st_mode) else f"{shown} (not a regular file)"
+    return f"{shown} {plural(info.st_size, 'byte')}" if stat.S_ISREG(info.st_mode) else f"{shown} (not a regular file)"
 
 
 def content_of(path: Path, *, context: ToolContext, limit: int) -> bytes | None:

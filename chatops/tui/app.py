@@ -214,7 +214,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if selected := self._selected_text():
             # Quitting takes two presses in a row without a selection, so this one never counts as the first.
             self._interrupted_at = None
-            copy(self, selected)
+            copy(self, selected, "the selection")
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S

@@ -13,6 +13,8 @@ from typing import Any
 
 from textual.app import App
 
+from chatops.domain.wording import plural
+
 _PROGRAMS = (
     ("TMUX", ("tmux", "load-buffer", "-w", "-")),
     ("WAYLAND_DISPLAY", ("wl-copy",)),
@@ -25,16 +27,18 @@ _TIMEOUT_S = 3
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def copy(app: App[Any], text: str) -> None:
-    """Copy `text`, and show a notice that it was copied."""
+def copy(app: App[Any], text: str, what: str) -> None:
+    """Copy `text`, and show a notice that says `what` was copied, such as "the answer"."""
     text = plain(text)
     app.copy_to_clipboard(text)
+    lines = text.strip("\n").count("\n") + 1
+    copied = f"Copied {what}, {plural(lines, 'line')}"
     command = program(os.environ)
     if command is None:
-        app.notify("Copied, if this terminal lets programs do that.", markup=False)
+        app.notify(f"{copied}, if this terminal lets programs do that.", markup=False)
         return
     app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
-    app.notify("Copied.", markup=False)
+    app.notify(f"{copied}.", markup=False)
 
 
 def plain(text: str) -> str:

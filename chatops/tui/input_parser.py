@@ -220,4 +220,8 @@ def _tokens(text: str) -> Iterator[Typed | EscapeSequence]:
         yield EscapeSequence(sequence[0])
         at = sequence.end()
     if after := text[at:]:
+        if after.startswith("\x1b/"):
+            # Esc, and the start of a command at once. No key is alt+/.
+            yield Typed(ESCAPE)
+            after = after[1:]
         yield Typed(after)

@@ -98,6 +98,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "v": "show or hide details: the model's words, raw arguments, digests",
             "|": "show the diff side by side, in a window of at least 90 columns",
             "f": "full screen",
+            "F1, ?": "this help",
             "Esc": "decide later: it stays pending",
         },
     ),

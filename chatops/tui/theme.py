@@ -50,6 +50,8 @@ class Symbols:
     ticked: str
     wrapped: str
     """Before a continuation of a line of code."""
+    risky: str
+    """Before a line of a command with a part to look at."""
 
 
 UNICODE = Symbols(
@@ -75,6 +77,7 @@ UNICODE = Symbols(
     box="☐",
     ticked="☑",
     wrapped="↪",
+    risky="▲",
 )
 ASCII = Symbols(
     user="|",
@@ -99,6 +102,7 @@ ASCII = Symbols(
     box="[ ]",
     ticked="[x]",
     wrapped="\\",
+    risky="!",
 )
 
 

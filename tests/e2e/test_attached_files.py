@@ -30,7 +30,7 @@ def test_a_named_file_is_sent_with_the_message_and_stays_as_it_was(installation:
     content = first.last_user
     assert content.startswith("what is in @note.txt")
     assert "note.txt [" in content and "The invoice is due on Friday." in content
-    assert "main.py 9" in content
+    assert "main.py 9 bytes" in content
     assert "first 65,536 of 70,000 bytes" in content
     assert "alice [" not in content
     assert second.last_user == "and now"

@@ -28,7 +28,7 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
             terminal.wait_for("We talked about invoices.")
             terminal.send("42 euros. ")
             terminal.press("ctrl+s")
-            terminal.wait_for("The model gets a summary of the 2 messages above.")
+            terminal.wait_for("The model gets the summary instead of everything above.")
             # The answer and the summary.
             terminal.wait_for("22 in 14 out")
             terminal.kill9()
@@ -36,7 +36,7 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
         assert "Keep in particular: the amounts" in asked.last_user
         assert asked.body["tool_choice"] == "none"
         with installation.open("-c") as terminal:
-            terminal.wait_for("The model gets a summary of the 2 messages above.")
+            terminal.wait_for("The model gets the summary instead of everything above.")
             terminal.say("two")
             terminal.wait_for("Answer to two.")
             summary, taken, last = contents(server.requests[-1])

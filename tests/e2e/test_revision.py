@@ -30,7 +30,7 @@ def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: I
             terminal.wait_for("Edit a message and send it again")
             terminal.send("second")
             terminal.press("enter")
-            terminal.wait_for("This is a copy that ends before that message.")
+            terminal.wait_for("This copy ends before the message in the field")
             terminal.wait_for("What was approved for the session asks again.")
             terminal.wait_gone("You said: third question")
             terminal.send(", edited")

@@ -69,7 +69,7 @@ def approve(chat: FaultyChat, *, undecided: int = 1, of: int = 1) -> str:
         chat.terminal.press("a")
     else:
         chat.terminal.decide("a")
-    return dialog_of(shown).split("runs in")[0].rstrip().rpartition("\n\n")[2].removeprefix("! ")
+    return dialog_of(shown).split("runs in")[0].rstrip().rpartition("\n\n")[2].removeprefix("▲ ")
 
 
 def arguments_sent(chat: FaultyChat) -> list[dict[str, Any]]:

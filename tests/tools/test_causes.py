@@ -35,3 +35,5 @@ def test_each_way_to_miss_a_file_names_the_hidden_folder(
     text, needs = cause(output)
     assert "does not show /opt/x" in text and needs == SandboxSpec(read=("/opt/x",))
     assert cause("x: failed") == ("", NARROWEST)
+    monkeypatch.undo()
+    assert cause("ModuleNotFoundError: No module named 'x'") == ("", NARROWEST)

@@ -83,7 +83,7 @@ async def test_a_listing_has_folders_first_and_names_made_visible(tmp_path: Path
     (tmp_path / "z").mkdir()
     (tmp_path / "link").symlink_to("b.txt")
     content = (await done(file_list, context_for(tmp_path), {"path": "."})).content
-    assert content.splitlines() == ["z/", "b.txt 5", "link -> b.txt", "x<U+001B>[2Jy 0"]
+    assert content.splitlines() == ["z/", "b.txt 5 bytes", "link -> b.txt", "x<U+001B>[2Jy 0 bytes"]
 
 
 async def test_a_listing_says_how_much_it_leaves_out(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
     assert not parser.waits
 
 
+def test_escape_and_the_start_of_a_command_at_once_are_two_keys() -> None:
+    assert InputParser().feed("\x1b/cost", 0.0) == [Typed(ESCAPE), Typed("/cost")]
+
+
 def test_a_sequence_that_breaks_off_for_another_one_leaves_no_text() -> None:
     assert taken("a\x1b[<35;2", "\x1b[Ab") == [Typed("a"), EscapeSequence("\x1b[A"), Typed("b")]
 

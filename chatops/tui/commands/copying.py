@@ -27,7 +27,7 @@ async def copy(context: Context, argument: str) -> Replies:
     number = int(argument or 1)
     if number > len(answers):
         return (Notify(f"There is no answer {number}: the session has {plural(len(answers), 'answer')}."),)
-    return (Copy(answers[number - 1]),)
+    return (Copy(answers[number - 1], "the answer"),)
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
@@ -43,7 +43,7 @@ def _code(answers: Sequence[str]) -> Replies:
     if not blocks:
         return (Notify("No answer has a code block."),)
     if len(blocks) == 1:
-        return (Copy(blocks[0][1]),)
+        return (Copy(blocks[0][1], "the code block"),)
     choices = [
         Choice(
             key=str(index),
@@ -55,6 +55,6 @@ def _code(answers: Sequence[str]) -> Replies:
     ]
 
     async def chosen(_: Context, key: str) -> Replies:
-        return (Copy(blocks[int(key)][1]),)
+        return (Copy(blocks[int(key)][1], "the code block"),)
 
     return (Choose(Picker("Copy a code block", choices=choices, empty="No code block matches."), chosen),)

@@ -15,11 +15,14 @@ _TITLE = 50
 async def cost(context: Context, argument: str) -> Replies:
     """Show tokens and cost of the session and of its turns."""
     snapshot = context.session.snapshot()
-    return (ShowText("Cost", cost_text(snapshot.usage, snapshot.messages)),)
+    return (ShowText("Cost", cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)),)
 
 
-def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
-    """Return the usage as text, also if the server does not report any."""
+def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: str = "") -> str:
+    """Return the usage as text, also if the server does not report any.
+
+    In a copy, `usage` is what the session with this id has used: its first turns were counted in the original.
+    """
     if usage is None:
         return "The server has not reported token usage."
     price = (
@@ -35,6 +38,10 @@ def cost_text(usage: Usage | None, messages: Sequence[Message]) -> str:
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
         f"  cost       {price}",
     ]
+    earlier = [one for one in messages if session_id and not one.id.startswith(f"{session_id}.")]
+    before = total(*(spent for _, spent in per_turn(earlier)))
+    if before is not None:
+        lines.append(f"  before this copy, not counted above: {before.input_tokens:,} in, {before.output_tokens:,} out")
     turns = [(title, spent) for title, spent in per_turn(messages) if spent is not None]
     if not turns:
         return "\n".join(lines)

@@ -102,6 +102,8 @@ class Copy:
     """Copy a text to the clipboard."""
 
     text: str
+    what: str
+    """What it is, such as "the answer"."""
 
 
 @dataclass(frozen=True, slots=True)

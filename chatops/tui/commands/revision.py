@@ -8,17 +8,21 @@ import asyncio
 from collections.abc import Sequence
 
 from chatops.domain.ids import SessionId, turn_of
-from chatops.domain.messages import Speaker, UserMessage
+from chatops.domain.messages import Message, Speaker, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 _COPY = (
-    "This is a copy that ends before that message. What was approved for the session asks again. "
+    "This copy ends before {message}. What was approved for the session asks again. "
     "The original stays as it was: /sessions."
 )
+_TYPED_AGAIN = _COPY.format(message="the message in the field")
+_ASKED_AGAIN = _COPY.format(message="the message that is asked again")
 _WIDTH = 70
+_NARROW, _FILES = 40, 30
+"""Columns of the list of turns: the message, and the files that its turn has written."""
 _MOST_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 
@@ -46,7 +50,7 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    return (*_before(context, message), Write(message.text), Notify(_COPY))
+    return (*_before(context, message), Write(message.text), Notify(_TYPED_AGAIN))
 
 
 async def retry(context: Context, argument: str) -> Replies:
@@ -74,7 +78,7 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(messages[0].text),)
 
-    return (*_before(context, messages[0]), Then(choose, argument), Notify(_COPY))
+    return (*_before(context, messages[0]), Then(choose, argument), Notify(_ASKED_AGAIN))
 
 
 async def undo(context: Context, argument: str) -> Replies:
@@ -90,7 +94,7 @@ async def undo(context: Context, argument: str) -> Replies:
     if not openers:
         return (Notify("There is no turn to undo yet."),)
     if argument == "list":
-        return (Choose(_texts_picker("Undo back to a message", [message.text for message in openers]), undo),)
+        return (Choose(_undo_picker(openers, context.session.snapshot().messages), undo),)
     if argument and not (argument.isdigit() and int(argument) < len(openers)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     message, host = openers[int(argument or 0)], context.host
@@ -98,7 +102,7 @@ async def undo(context: Context, argument: str) -> Replies:
     opened = ShowSession(lambda: host.open_session(done.session_id))
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
-    return (opened, write, *map(Notify, texts), Notify(_COPY))
+    return (opened, write, *map(Notify, texts), Notify(_TYPED_AGAIN))
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:
@@ -133,6 +137,20 @@ def _asked(context: Context) -> list[UserMessage]:
 def _before(context: Context, message: UserMessage) -> Replies:
     session_id, host = SessionId(context.session.session_id), context.host
     return (ShowSession(lambda: host.fork_session(session_id, before=message.id)),)
+
+
+def _undo_picker(openers: Sequence[UserMessage], messages: Sequence[Message]) -> Picker:
+    """Return the picker for a message to go back to. It names the files that each turn has written."""
+    wrote: dict[str, dict[str, None]] = {}
+    for one in messages:
+        if isinstance(one, ToolMessage) and one.facts.wrote:
+            wrote.setdefault(turn_of(one.id), {})[one.facts.wrote] = None
+    choices = []
+    for index, message in enumerate(openers):
+        files = ", ".join(wrote.get(turn_of(message.id), ()))
+        text = columns((" ".join(message.text.split()), _NARROW), (f"wrote {files}" if files else "", _FILES))
+        choices.append(Choice(key=str(index), text=text, find=f"{message.text} {files}", preview=message.text))
+    return Picker("Undo back to a message", choices=choices, empty="No text matches.")
 
 
 def _texts_picker(title: str, texts: Sequence[str]) -> Picker:

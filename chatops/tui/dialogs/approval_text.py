@@ -109,7 +109,7 @@ def _head(pending: PendingCall) -> Iterator[Row]:
 
 
 def _command(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
-    """Yield the command in syntax colours, its risky parts marked. A line with one begins with ``!``."""
+    """Yield the command in syntax colours, its risky parts marked. A line with one begins with a sign."""
     if not facts.command:
         return
     parts = facts.command.split("\n")
@@ -127,7 +127,7 @@ def _command(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
                 break  # It goes on in the next line.
             risky.popleft()
         spans = [*styled, *marks] if len(marks) <= _MOST_MARKS else [Span(0, len(text))]
-        lead, strong = ("! ", _STRONG) if marks else ("  ", None)
+        lead, strong = (f"{theme.symbols.risky} ", _STRONG) if marks else ("  ", None)
         yield Row(
             text=text, tone="code", exact=True, spans=partial(tuple, spans), lead=lead, lead_style=strong, under=under
         )

@@ -23,6 +23,7 @@ from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import line
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import wrapped_legend
+from chatops.tui.theme import symbols_for
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -119,7 +120,7 @@ class ArgumentsForm(Modal[Decision | None]):
             yield Static(Content(self._title), id="arguments-title")
             with VerticalScroll(id="arguments-body", can_focus=False):
                 for number, field in enumerate(self._fields):
-                    yield Static(_label(field), classes="argument-label")
+                    yield Static(_label(field), id=f"label-{number}", classes="argument-label")
                     yield self._widget(number, field)
                     yield Static("", id=f"problem-{number}", classes="argument-problem", markup=False)
             yield Static("", id="arguments-problem", markup=False)
@@ -157,6 +158,13 @@ class ArgumentsForm(Modal[Decision | None]):
         width = max(1, min(self.size.width, _MAX_WIDTH) - _SIDES)
         self.query_one("#arguments-keys", Static).update(wrapped_legend(self.KEYS, width))
         self.query_one("#arguments-body").styles.max_height = max(3, self.size.height - _AROUND)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Mark the label of the field that has the cursor, not by colour alone."""
+        sign = symbols_for(getattr(self.app, "charset", "utf-8")).selected
+        for number, field in enumerate(self._fields):
+            has_cursor = event.widget.id == f"field-{number}"
+            self.query_one(f"#label-{number}", Static).update(_label(field, f"{sign} " if has_cursor else ""))
 
     def on_key(self, event: events.Key) -> None:
         """Go back on Esc, check on ctrl+s."""
@@ -273,8 +281,8 @@ def arguments_form(
     )
 
 
-def _label(field: ArgumentField) -> Content:
+def _label(field: ArgumentField, mark: str = "") -> Content:
     kind = "" if field.kind in (FieldKind.LINE, FieldKind.LONG, FieldKind.CHOICE) else f"  {field.kind.value}"
     optional = "" if field.required else "  optional"
     described = f"  {line(field.description)}" if field.description else ""
-    return Content.assemble((line(field.name), "bold"), (f"{kind}{optional}{described}", "$text-muted"))
+    return Content.assemble((f"{mark}{line(field.name)}", "bold"), (f"{kind}{optional}{described}", "$text-muted"))

@@ -73,7 +73,7 @@ class GuardedDialog(Modal[None]):
     """The keys that F1 lists first."""
 
     class HelpWanted(Message):
-        """Posted on F1. The help lists `key_group` first."""
+        """Posted on F1 and ?. The help lists `key_group` first."""
 
         def __init__(self, key_group: KeyGroup) -> None:
             super().__init__()
@@ -190,6 +190,9 @@ class GuardedDialog(Modal[None]):
             self.too_early(key)
             return
         self.show_frame()
+        if key == "?":
+            self.post_message(self.HelpWanted(self.KEY_GROUP))
+            return
         self.answer(key, typed=True)
 
     def _take_back(self) -> bool:

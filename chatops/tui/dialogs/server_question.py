@@ -131,7 +131,7 @@ class ServerQuestionScreen(GuardedDialog):
             self.show_note_or_notice(sanitize(error.full))
             return
         if answer.action is AnswerAction.ACCEPT and self.asked.question.url:
-            copy(self.app, self.asked.question.url)
+            copy(self.app, self.asked.question.url, "the address")
             show_notice(self.app, "The address is copied: open it in your browser.")
         self.finish()
 

@@ -104,7 +104,7 @@ class TextScreen(Modal[None]):
                 search.display = True
                 search.focus()
             case "c":
-                copy(self.app, self._text)
+                copy(self.app, self._text, "this text")
             case key if key in _SCROLLS:
                 _SCROLLS[key](body)
             case _:

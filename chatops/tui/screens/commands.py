@@ -125,7 +125,7 @@ class CommandPresenter:
                 self._themes.use(reply.name)
                 await self._context().host.save_theme(reply.name)
             case Copy():
-                copy(self._screen.app, reply.text)
+                copy(self._screen.app, reply.text, reply.what)
             case Write():
                 self._sending.write(reply.text)
             case Send():

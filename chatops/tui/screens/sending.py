@@ -170,6 +170,9 @@ class SendingPresenter:
         except ChatopsError:
             if sending is self._shown:
                 self.give_back(text)
+                if text.startswith("!"):
+                    # What is typed next is probably something else, such as `/role`. The history has the command.
+                    self._composer.select_all()
             else:
                 append_to_draft(text, sending.host, sending.session)
             raise

@@ -1,6 +1,7 @@
 """The status line: role, access level, model, context, cost, pending approvals, sandbox.
 
-Parts are left out from the right when the window is too narrow. What needs attention stays.
+Parts are left out when the window is too narrow: first the word "level", cost, queue and context, then from the right.
+What needs attention stays.
 """
 
 import time
@@ -41,10 +42,10 @@ class _Part(NamedTuple):
     style: str = ""
     stays: bool = False
     """True if the part is kept in a narrow window, because it needs attention."""
+    early: int = 0
+    """The parts with the highest number are left out first."""
     gap: str = "   "
     """Text before the part."""
-    first_to_go: bool = False
-    """True if the part is left out before any other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ def status_parts(
     parts = [
         _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
         _Part(f"· {snapshot.level.word}", gap=" "),
-        _Part("level", gap=" ", first_to_go=True),
+        _Part("level", gap=" ", early=3),
         _Part(_model(snapshot)),
     ]
     if snapshot.questions:
@@ -80,15 +81,15 @@ def status_parts(
         full = min(1.0, snapshot.context_used / snapshot.context_window)
         meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
         scarce = full >= _SCARCE
-        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce))
+        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce, early=1))
     if spending := _spending(snapshot, running=progress is not None):
-        parts.append(_Part(spending))
+        parts.append(_Part(spending, early=2))
     if snapshot.pending:
         parts.append(_Part(f"? {len(snapshot.pending)} pending", _ATTENTION, stays=True))
     if snapshot.contained:
         parts.append(_Part("contained", stays=True))
     if snapshot.queued:
-        parts.append(_Part(f"{len(snapshot.queued)} queued"))
+        parts.append(_Part(f"{len(snapshot.queued)} queued", early=1))
     if sandbox.off:
         # The fact that commands run unsandboxed is always shown. The reason may be left out.
         parts += [_Part("sandbox off", _ATTENTION, stays=True), _Part(sandbox.text, gap=" ")]
@@ -116,10 +117,10 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
 
 
 def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
-    """Return the parts that fit into `width` cells. Parts are left out from the right, except those that stay."""
+    """Return the parts that fit into `width` cells. Parts are left out early ones first, then from the right."""
     kept = list(parts)
     while _width(kept) > width and (loose := [at for at, part in enumerate(kept) if not part.stays]):
-        del kept[next((at for at in loose if kept[at].first_to_go), loose[-1])]
+        del kept[max(loose, key=lambda at: (kept[at].early, at))]
     return kept
 
 

@@ -78,32 +78,32 @@ def _between_words(text: str, width: int) -> list[int]:
     return found
 
 
-def cuts(text: str, width: int, *, before: str = "") -> list[int]:
+def cuts(text: str, width: int, *, before: str = "", after: str = "/") -> list[int]:
     """Return where to break a line of `text` into parts of at most `width` cells, without adding or dropping anything.
 
-    It breaks after a slash, or before one of the characters in `before`, if the last one is in the second half.
+    It breaks after one of the characters in `after`, or before one in `before`, if the last one is in the second half.
     """
     found: list[int] = []
     if text.isascii():
         at = 0
         while len(text) - at > width:
-            at = _nice(text, at, at + width, before)
+            at = _nice(text, at, at + width, before, after)
             found.append(at)
         return found
     used, start = 0, 0
     for begin, _, cells in split_graphemes(text)[0]:
         if used + cells > width and begin > start:
-            start = _nice(text, start, begin, before)
+            start = _nice(text, start, begin, before, after)
             found.append(start)
             used = cell_len(text[start:begin])
         used += cells
     return found
 
 
-def _nice(text: str, start: int, end: int, before: str) -> int:
+def _nice(text: str, start: int, end: int, before: str, after: str) -> int:
     """Return the best place between `start` and `end` for a break."""
     half = start + (end - start) // 2
-    places = (text.rfind("/", half, end) + 1, *(text.rfind(sign, half, end) for sign in before))
+    places = (*(text.rfind(sign, half, end) + 1 for sign in after), *(text.rfind(sign, half, end) for sign in before))
     best = max(places)
     return best if best > half else end
 
@@ -120,11 +120,11 @@ def with_joined_paragraphs(text: str) -> str:
 
 
 def fold(text: Text, *, width: int) -> list[Text]:
-    """Return `text` broken at `width` cells or after a slash, and not between words: for code, where spaces matter."""
+    """Return `text` broken after a space or slash, else at `width` cells. Spaces are kept: they matter in code."""
     width = max(1, width)
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
-        lines.extend([line] if cell_len(line.plain) <= width else line.divide(cuts(line.plain, width)))
+        lines.extend([line] if cell_len(line.plain) <= width else line.divide(cuts(line.plain, width, after="/ ")))
     return lines
 
 

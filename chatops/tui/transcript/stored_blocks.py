@@ -227,7 +227,7 @@ def finished_card(
         arguments=arguments,
         status=CardStatus.SETTLED,
         outcome=outcome,
-        output=content,
+        output="no output" if content == feedback.EMPTY_RESULT else content,
         truncated=truncated,
         duration_ms=duration_ms,
         decided_by=decided_by,

@@ -257,7 +257,8 @@ class Transcript(Viewport):
         """Copy the selected block."""
         if self._selected in self._blocks_layout.index:
             block = self._blocks_layout.entries[self._blocks_layout.index[self._selected]].block
-            copy(self.app, copied_text(block))
+            what = {"user": "the message", "answer": "the answer", "tool": "the call"}.get(block.kind, "the block")
+            copy(self.app, copied_text(block), what)
 
     def open_files(self) -> None:
         """Open the files of the selected block."""

@@ -132,10 +132,11 @@ async def test_other_keys_never_answer() -> None:
 
 
 @pytest.mark.more
-async def test_f1_shows_the_keys_and_what_closes_them_answers_nothing() -> None:
+@pytest.mark.parametrize("key", ["f1", "?"])
+async def test_the_help_opens_over_a_dialog_and_what_closes_it_answers_nothing(key: str) -> None:
     async with stage() as running:
         await asked(running, pending_call())
-        await running.press("f1")
+        await running.press(key)
         assert "approve once" in running.text and "deny this call" in running.text
         await running.press("q")
         assert running.dialog_is_open

@@ -316,6 +316,8 @@ def test_the_cost_is_told_by_turn() -> None:
     assert ["1", "1,800", "20", "$0.0020", "first", "question"] in rows
     assert ["2", "12,000", "500", "second"] in rows
     assert "cost       <$0.0001" in cost_text(replace(small, cost=0.00001), messages)
+    copied = [*messages[:3], UserMessage(id=MessageId("s.1.m1"), text="third")]
+    assert "before this copy, not counted above: 1,800 in, 20 out" in cost_text(large, copied, session_id="s")
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
