@@ -1,5 +1,6 @@
 """``chatops mcp list|add|remove|login|check``: the MCP servers of the registry."""
 
+import shutil
 from argparse import Namespace
 
 from chatops.commands.context import app, screen, with_app
@@ -65,6 +66,38 @@ def _add(arguments: Namespace) -> int:
             f"No command or URL was given for {arguments.name}.",
             advice="chatops mcp add NAME COMMAND [ARGUMENT…] | URL",
         )
+    if words[0].startswith("-"):
+        raise ConfigError(
+            f"{words[0]} is no command. Options stand before the name of the server.",
+            advice=f"chatops mcp add {words[0]} … {arguments.name} COMMAND",
+        )
+    entry = _entry(arguments, words)
+
+    def edit(text: str, value: dict[str, Json]) -> str:
+        if any(arguments.name in _servers(value, key) for key in _KEYS):
+            raise ConfigError(
+                f"There is a server {arguments.name} already.",
+                advice=f"Remove it first: chatops mcp remove {arguments.name}",
+            )
+        return with_value(text, ("mcp_servers", arguments.name), entry)
+
+    with app(arguments, via="headless") as opened:
+        target = file_to_edit(opened.loaded, opened.paths)
+        edit_registry(target, edit)
+        listing = how_to_list([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
+    view = screen()
+    view.answer(f"{arguments.name} is in {target}.")
+    if "command" in entry and shutil.which(words[0]) is None:
+        view.say(f"The program {words[0]} is not on PATH here. Install it, or name it by its absolute path.")
+    if arguments.oauth:
+        view.say(f"Log in first: chatops mcp login {arguments.name}")
+    view.say(f"Try it: chatops mcp check {arguments.name}")
+    view.say(listing)
+    return 0
+
+
+def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
+    """Return what the registry says of the server. Raises ConfigError."""
     entry: dict[str, Json] = {}
     if words[0].startswith(("http://", "https://")):
         if len(words) > 1:
@@ -84,25 +117,7 @@ def _add(arguments: Namespace) -> int:
         raise ConfigError("--header, --oauth and --sse are for a URL.", advice="A command gets --env NAME=VALUE.")
     if bool(arguments.env or arguments.network) and "url" in entry:
         raise ConfigError("--env and --network are for a command.", advice="A URL gets --header 'NAME: VALUE'.")
-
-    def edit(text: str, value: dict[str, Json]) -> str:
-        if any(arguments.name in _servers(value, key) for key in _KEYS):
-            raise ConfigError(
-                f"There is a server {arguments.name} already.", advice="Remove it first: chatops mcp remove NAME"
-            )
-        return with_value(text, ("mcp_servers", arguments.name), entry)
-
-    with app(arguments, via="headless") as opened:
-        target = file_to_edit(opened.loaded, opened.paths)
-        edit_registry(target, edit)
-        listing = how_to_list([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
-    view = screen()
-    view.answer(f"{arguments.name} is in {target}.")
-    if arguments.oauth:
-        view.say(f"Log in first: chatops mcp login {arguments.name}")
-    view.say(f"Try it: chatops mcp check {arguments.name}")
-    view.say(listing)
-    return 0
+    return entry
 
 
 def _pair(text: str, mark: str, flag: str) -> tuple[str, Json]:

@@ -208,7 +208,9 @@ async def connected(
         except ServerStartError:
             raise
         except Exception as error:
-            raise ServerStartError(_with_words(reason_of(error), process)) from error
+            failed = ServerStartError(_with_words(reason_of(error), process))
+            failed.sandbox = process.confined.description if process is not None else ""
+            raise failed from error
         # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
         connection.client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
         task = asyncio.create_task(_listen(connection, changed), name=f"changes of {spec.name}")
@@ -316,4 +318,6 @@ def reason_of(error: BaseException) -> str:
 
 def _with_words(reason: str, process: ServerProcess | None) -> str:
     errors = process.last_errors() if process is not None else ""
-    return f"{reason}; it wrote: {errors}" if errors else reason
+    hint = "; if it needs a folder that its sandbox does not show, name that in sandbox.read of its entry"
+    lacks = process is not None and process.lacks_file()
+    return f"{reason}; it wrote: {errors}{hint if lacks else ''}" if errors else reason

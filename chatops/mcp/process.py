@@ -40,12 +40,16 @@ MAX_LINE = 16 * 1024 * 1024
 """Most bytes of one message of a server."""
 _TAIL = 4_000
 _TAIL_SHOWN = 300
+_NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
+_LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|can't open file", re.I)
 _EXIT_S = 1.0
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class ServerStartError(ChatopsError):
-    """Raised if a server cannot be started. Its text is the reason, as a clause."""
+    """Raised if a server cannot be started. Its text is the reason, as a clause. `sandbox`: how it was confined."""
+
+    sandbox = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +71,18 @@ class ServerProcess:
     """End of what it wrote to its standard error."""
 
     def last_errors(self) -> str:
-        """Return the end of its standard error on one line; untrusted text, made visible."""
+        """Return the lines of its standard error that name an error, else its end, on one line.
+
+        Untrusted text, made visible.
+        """
         lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
-        text = " / ".join(lines)[-_TAIL_SHOWN:]
+        naming = [line for line in lines if _NAMES_ERROR.search(line)]
+        text = " / ".join(naming)[:_TAIL_SHOWN] or " / ".join(lines)[-_TAIL_SHOWN:]
         return visible(text, limit=_TAIL_SHOWN)
+
+    def lacks_file(self) -> bool:
+        """Return True if its errors are about a file that the sandbox may not show."""
+        return bool(self.confined.program) and _LACKS_FILE.search(self.errors) is not None
 
 
 def expanded(text: str, *, environ: Mapping[str, str], where: str) -> str:

@@ -219,6 +219,7 @@ class Server:
                 failures, reason = 0, LOST
             except ServerStartError as error:
                 failures, reason = failures + 1, str(error)
+                self.status = replace(self.status, sandbox=error.sandbox or self.status.sandbox)
             except Exception as error:
                 failures, reason = failures + 1, _reason(error)
                 log.warning("the connection to %s failed: %s", self.spec.name, reason)

@@ -18,6 +18,8 @@ from chatops.tools.confine import fold
 
 MAX_ENTRIES = 1_000_000
 """Listing more takes several seconds before each command."""
+MAX_REPOSITORIES = 1_000
+"""In the workspace. Each needs a mount of its own."""
 _CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
 _MOST_READ = 200_000
 _LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
@@ -115,7 +117,8 @@ def survey(
     `root` may lie outside of the workspace. Then its path starts at `root`, and hard links do not matter: its owner
     chose to show the folder.
 
-    Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries.
+    Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries, or more than
+    `MAX_REPOSITORIES` if it is in the workspace.
     """
     inside = root.is_relative_to(workspace)
     walk = _Walk(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
@@ -125,6 +128,8 @@ def survey(
         waiting.extend(walk.folder(*waiting.pop()))
         if walk.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
+        if inside and len(walk.repositories) > MAX_REPOSITORIES:
+            raise OSError(errno.E2BIG, f"it holds more than {MAX_REPOSITORIES:,} repositories; use a smaller folder")
     outside = [path for number, names in walk.names.values() if len(names) < number for path in names]
     return FoundPaths(
         special=tuple(walk.special),

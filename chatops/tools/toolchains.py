@@ -107,7 +107,18 @@ def shown_for(program: Path, *, workspace: Path) -> tuple[Path, ...]:
     venv = program.parent.parent
     if program.parent.name == "bin" and _is_venv(venv):
         return (venv, *_base(venv, workspace=workspace))
-    return (program, Path(os.path.realpath(program)))
+    real = Path(os.path.realpath(program))
+    modules = _node_modules(real)
+    # A command may have made a link in the workspace. It makes one file visible, and no folder.
+    if modules is None or (program.is_relative_to(workspace) and not real.is_relative_to(workspace)):
+        return (program, real)
+    return (modules,) if program.is_relative_to(modules) else (program, modules)
+
+
+def _node_modules(program: Path) -> Path | None:
+    """Return the outermost ``node_modules`` that holds a package's program: npm installs what it imports there too."""
+    found = next((place for place in reversed(program.parents) if place.name == "node_modules"), None)
+    return found if found is not None and _may_be_shown(found) else None
 
 
 def _is_venv(place: Path) -> bool:
