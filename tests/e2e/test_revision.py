@@ -101,7 +101,7 @@ def test_a_text_of_another_session_is_found_and_the_session_opened(installation:
             terminal.say("hello")
             terminal.wait_for("You said: hello")
             terminal.say("/search nowhere")
-            terminal.wait_for("No session of this workspace contains 'nowhere'.")
+            terminal.wait_for("No session of this folder contains 'nowhere'.")
             terminal.say("/search äpfel")
             terminal.wait_for("Sessions with 'äpfel'")
             terminal.press("enter")
