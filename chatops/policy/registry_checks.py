@@ -128,7 +128,7 @@ def _role(role: RoleSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) ->
             yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
     known = {spec.name for spec in specs}
     if (count := len(known.intersection(listed_tools(listed, specs=specs)))) > MOST_TOOLS:
-        yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}."
+        yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}. List fewer."
 
 
 def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:

@@ -150,6 +150,7 @@ class ArgumentsForm(Modal[Decision | None]):
                 widget.load_text(kept)
             elif kept is not None and isinstance(widget, Input):
                 widget.value = kept
+                widget.cursor_position = len(kept)
         if self._problems:
             self._show_problems(self._problems)
 

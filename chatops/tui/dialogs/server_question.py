@@ -160,7 +160,13 @@ class ServerQuestionScreen(GuardedDialog):
 def answer_form(
     question: ServerQuestion, fields: Sequence[ArgumentField], *, check: Check, kept: MutableMapping[str, str]
 ) -> AnswerForm:
-    """Return the form of a question."""
+    """Return the form of a question, with what the server proposes marked."""
+    fields = tuple(
+        field
+        if isinstance(field.value, Absent)
+        else replace(field, description=f"{field.description} (proposed by the server)".strip())
+        for field in fields
+    )
     return AnswerForm(
         f"Answer the MCP server {line(question.server)}", _defaults(question), fields, check=check, kept=kept
     )

@@ -116,9 +116,11 @@ def verb(tool: str, arguments: str = "") -> str:
 
 def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = _sign(card, theme)
-    tool = truncated(verb(card.tool, card.arguments), width=max(8, width // 3), ellipsis=theme.symbols.ellipsis)
-    line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     words, summary, counts = _words(card, theme.symbols.dot), _object(card), _counts(card, theme)
+    others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
+    room = max(8, width // 3, width - others)
+    tool = truncated(verb(card.tool, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
+    line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
     room = width - used - 2 - (cell_len(words) + 2)
     below = room < min(_LEAST_SUMMARY, cell_len(summary))
