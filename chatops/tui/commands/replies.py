@@ -103,7 +103,7 @@ class Copy:
 
     text: str
     what: str
-    """What it is, such as "the answer"."""
+    """Name of it, such as "the answer"."""
 
 
 @dataclass(frozen=True, slots=True)

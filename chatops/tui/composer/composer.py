@@ -133,7 +133,7 @@ class Composer(TextField):
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._letter: Message | None = None
-        """What the letter in the field means if no further key follows."""
+        """Meaning of the letter in the field if no further key follows."""
         self._folds = Folds()
         self._history: list[str] = []
         self._at = 0

@@ -30,17 +30,9 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.approval_frame import LegendRoom, calls, can_contain, heading, keys
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
-from chatops.tui.dialogs.approval_text import (
-    LegendRoom,
-    calls,
-    can_contain,
-    describe,
-    exact_grant,
-    heading,
-    keys,
-    reason_question,
-)
+from chatops.tui.dialogs.approval_text import describe, exact_grant, reason_question
 from chatops.tui.dialogs.argument_fields import main_text, with_values
 from chatops.tui.dialogs.arguments import arguments_form
 from chatops.tui.dialogs.diff_rows import missing_columns
@@ -426,9 +418,7 @@ class ApprovalScreen(GuardedDialog):
         if item is None:
             return None
         narrow = self.has_class("-narrow")
-        room: LegendRoom = "narrow" if narrow else "usual"
-        if self.has_class("-lowest"):
-            room = "lowest"
+        room: LegendRoom = "lowest" if self.has_class("-lowest") else "narrow" if narrow else "usual"
         return DialogFrame(
             title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,

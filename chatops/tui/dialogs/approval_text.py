@@ -1,4 +1,4 @@
-"""Texts of the approval dialog: the pending call as rows, heading and keys, and the question for a reason.
+"""Texts of the approval dialog: the pending call as rows, and the question for a reason.
 
 A call's rows hold everything that would run, never shortened. Every value passes through `reveal`, which makes control
 and invisible characters visible. Lines are split at line feeds only, so that no other character can fake a line end.
@@ -13,11 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Literal
 
-from rich.cells import cell_len
 from rich.style import Style
-from textual.content import Content
 
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.decisions import ArgumentPattern, Decision, HostPattern, PathPattern, Rejected
@@ -26,7 +23,6 @@ from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, tool_name
 from chatops.domain.wording import plural
-from chatops.engine.containment import CHANGING
 from chatops.policy.patterns import rule_text, suggest_exact
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import (
@@ -41,18 +37,11 @@ from chatops.runtime.descriptions import (
     describe_start,
     risky_parts,
 )
-from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
-from chatops.tui.dialogs.argument_fields import main_text
 from chatops.tui.dialogs.diff_rows import DiffRows
-from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line, read_on
+from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
-from chatops.tui.transcript.card import verb
-
-_LONGEST_EXTRA = 100
-LIST_ROWS = 4
-"""Maximum lines of the list of calls."""
 
 
 def describe(
@@ -326,124 +315,9 @@ def _details(pending: PendingCall, *, shown: bool) -> Iterator[Row]:
         yield Row(label="" if index else "files", text=line(entry), exact=True, weight="dim")
 
 
-# Around the call
-
-
-def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
-    """Return the dialog's heading: what is asked, and on the right who asks and which call is shown, of how many."""
-    items, index = approvals.items, approvals.index
-    item = items[index]
-    tool, several = verb(item.pending.call.name), len(items) > 1
-    if narrow and several:
-        return Content(f"{index + 1}/{len(items)} {item.mark.value}")
-    if item.pending.outcome_unknown:
-        asks = "Outcome unknown" if narrow else f"{tool} was interrupted, outcome unknown"
-    else:
-        asks = f"Approve {tool}?" if item.pending.denial is None else f"Not permitted now: {tool}"
-    place = f" · {index + 1} of {len(items)}, {len(approvals.undecided)} undecided" if several else ""
-    right = f"{line(item.pending.role)}{place}"
-    gap = width - cell_len(asks) - cell_len(right)
-    if gap < 2 or narrow:
-        return Content(asks)
-    return Content.assemble(asks, " " * gap, (right, "not bold $text-muted"))
-
-
-def calls(approvals: ApprovalList) -> Content:
-    """Return up to `LIST_ROWS` lines around the shown call, each with its mark as a word."""
-    items, index = approvals.items, approvals.index
-    first = max(0, min(index - LIST_ROWS + 2, len(items) - LIST_ROWS))
-    lines = []
-    for at in range(first, min(len(items), first + LIST_ROWS)):
-        pointer = ">" if at == index else " "
-        text = f"{pointer} {at + 1}  {items[at].mark.value:<17} {title(items[at].pending)}"
-        lines.append(Content.styled(text, "bold" if at == index else ""))
-    return Content("\n").join(lines)
-
-
-def can_contain(pending: PendingCall) -> bool:
-    """Return True if the call could run in a copy of the workspace, in a contained turn."""
-    return pending.call.name in CHANGING and not pending.facts.contained and bool(pending.model)
-
-
 def takes_rule(pending: PendingCall) -> bool:
     """Return True if a rule could answer such a call; the user decides each that was repaired or `needs_user`."""
     return not pending.facts.repairs and not pending.facts.needs_user
-
-
-LegendRoom = Literal["usual", "narrow", "lowest"]
-
-
-def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, room: LegendRoom) -> str:
-    """Return the key legend for this call, with `views` for how it is shown.
-
-    `left` is how many of its lines have not been on screen yet. In the lowest windows letters stand without words.
-    """
-    if not item.undecided:
-        return "Tab next call   Esc close"
-    if room == "usual":
-        return _long(approvals, item, left, f"{views}{'   Tab next call' if len(approvals.items) > 1 else ''}")
-    if room == "lowest" or item.pending.outcome_unknown or item.pending.denial is not None:
-        return _short(item, left)
-    return _narrow(item, left)
-
-
-def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
-    more = read_on(left)
-    pending = item.pending
-    deny = "d deny   D deny with a reason"
-    edit = f"e edit{'   E in your editor' if main_text(pending.facts.arguments)[0] else ''}"
-    unknown = f"u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later   {view}"
-    if pending.outcome_unknown:
-        again = "R run it again" if item.seen else f"R {more}"
-        return unknown if pending.denial is not None else f"{again}   {unknown}"
-    if pending.denial is not None:
-        rest = "   A approve the rest" if approvals.approvable() else ""
-        return f"{edit}   {deny}   Esc later{rest}\n{view}"
-    if not item.seen:
-        return f"a {more}   {edit}\n{deny}   Esc later\n{view}"
-    rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
-    contain = "   c contain the turn" if can_contain(pending) else ""
-    extra = ""
-    if pending.facts.extra != NARROWEST:
-        extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
-    rule = "   s for this session   r make a rule" if takes_rule(pending) else ""
-    usual = f"a approve once{rule}{contain}{rest}"
-    # A call that will probably fail without more is to be approved with it.
-    first = "\n".join(filter(None, (extra, usual) if pending.facts.lacks else (usual, extra)))
-    return f"{first}\n{edit}   {deny}   Esc later\n{view}"
-
-
-def _extra(described: str) -> str:
-    """Return what `+` adds. If it is long, name the line of the payload that holds all of it."""
-    return described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
-
-
-def _narrow(item: ListedCall, left: int) -> str:
-    """Return the legend for a narrow window; F1 names the other keys."""
-    if not item.seen:
-        return f"a {read_on(left, short=True)}  d deny  e edit  F1 more keys  Esc later"
-    rule = "  s session  r rule" if takes_rule(item.pending) else ""
-    extra = "  + with more" if item.pending.facts.extra != NARROWEST else ""
-    if item.pending.facts.lacks and extra:
-        return f"{extra.strip()}  a approve  d deny  e edit{rule}  F1 more keys  Esc later"
-    return f"a approve  d deny  e edit{rule}{extra}  F1 more keys  Esc later"
-
-
-def _short(item: ListedCall, left: int) -> str:
-    if item.pending.outcome_unknown and item.pending.denial is not None:
-        return "m done\nu unknown  Esc"
-    if item.pending.denial is not None:
-        return "e d D Esc"
-    if item.pending.outcome_unknown:
-        return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
-    with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
-    contain = "c " if can_contain(item.pending) else ""
-    rule = "s r " if takes_rule(item.pending) else ""
-    first = f"{with_extra}a " if item.pending.facts.lacks else f"a {with_extra}"
-    return f"{first}{rule}e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
-
-
-# Answers that need a text first
 
 
 def exact_grant(pending: PendingCall) -> ArgumentPattern:

@@ -16,8 +16,9 @@ from chatops.tui.commands.completion import complete_command, complete_file, off
 from chatops.tui.commands.files import workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
+from chatops.tui.dialogs.approval_frame import LegendRoom, keys
 from chatops.tui.dialogs.approval_list import ApprovalList
-from chatops.tui.dialogs.approval_text import LegendRoom, describe, keys
+from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.payload import wrapped
 from chatops.tui.host import RoleRow

@@ -738,7 +738,7 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
         marked = [one.text for line in lines for one in line if one.style and one.style.underline]
         assert "".join(marked) == "curlhttp://x.example/isudobash> out.log"
         signs = [line[0].text.strip() for line in lines]
-        assert signs == ["!", "", ""], "a sign for those who see no colours"
+        assert signs == ["▲", "", ""], "a sign for those who see no colours"
 
 
 @pytest.mark.more
