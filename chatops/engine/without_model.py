@@ -63,11 +63,12 @@ def start_undo(
     grant: Grant,
     history: tuple[Message, ...],
     name: str,
+    number: int = 1,
     text: str,
 ) -> TurnStep:
     """Start a turn without a model that asks to take back what turns have changed.
 
-    `name` is that of the list, and `text` the command of the user.
+    `name` is that of the list, `number` counts the undos of it, from 1, and `text` is the command of the user.
     """
     end = Finished(result=TurnStatus.ANSWERED, answer="")
     blank = replace(
@@ -77,7 +78,7 @@ def start_undo(
     )
     draft = Draft(blank)
     draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
-    containment.put_apply_call(draft, end, {"turn": name, "undo": True})
+    containment.put_apply_call(draft, end, {"turn": name, "undo": True, "list": number})
     return draft.step()
 
 

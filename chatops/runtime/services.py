@@ -40,8 +40,11 @@ class ContainedTurnsService(Protocol):
         """Remove the copy of a turn that was decided."""
         ...
 
-    def last_applied(self, workspace: Path) -> str:
-        """Return the contained turn whose changes were applied last and can be undone; empty if there is none."""
+    def last_applied(self, workspace: Path) -> tuple[str, int]:
+        """Return the contained turn whose changes were applied last and can be undone; empty if there is none.
+
+        The number is that of its next undo.
+        """
         ...
 
     def undo_list(

@@ -218,7 +218,9 @@ class UserActions:
             if turns.unfinished or turns.workflow:
                 raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
             info = await turns.stored()
-            name = await in_thread(contained().last_applied, self._services.workspace) if contained is not None else ""
+            name, number = "", 1
+            if contained is not None:
+                name, number = await in_thread(contained().last_applied, self._services.workspace)
             if not name:
                 raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
             _check_may_take_back(turns.settings.grant(self._services.rights))
@@ -232,6 +234,7 @@ class UserActions:
                     grant=grant,
                     history=turns.history.messages,
                     name=name,
+                    number=number,
                     text="/contain undo",
                 )
 

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
 from chatops.tools.base import Tool, ToolContext
 from chatops.tools.contained import applying
-from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume
+from chatops.tools.contained.apply_tool import directed
+from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
 from chatops.tools.contained.changes import Ran
 from chatops.tools.contained.copying import make_copy, read_manifest
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
@@ -241,6 +243,45 @@ def test_only_the_ticked_files_are_applied_and_undone(workspace: Path, turn: Tur
     assert content(workspace) == before
 
 
+def test_what_an_undo_left_is_taken_back_by_the_next_one(workspace: Path, turn: TurnFolder) -> None:
+    before = content(workspace)
+    edit(turn.copy)
+    changes = freeze(turn)
+    apply(turn, changes, None)
+    turns = ContainedTurns(turn.path.parent.parent)
+    first = apply(turn, changes, ["src/a.py"], undo=1)
+    assert first.done == ("src/a.py",) and not undoable(turn, changes, 1)
+    turns.discard(turn.path.name)
+    turns.sweep(frozenset)
+    assert turns.last_applied(workspace) == (turn.path.name, 2)
+    # Taken back once, it is the user's again, whatever it holds: also what the turn had written.
+    (workspace / "src/a.py").write_text("a = 2\n")
+    assert apply(turn, changes, None, undo=1) == first
+    rest = directed(turn, changes, undo=2)
+    assert "src/a.py" not in {one.path for one in rest.entries} and not conflicts(rest)
+    apply(turn, changes, None, undo=2)
+    assert (workspace / "src/a.py").read_text() == "a = 2\n"
+    (workspace / "src/a.py").write_text("a = 1\n")
+    assert content(workspace) == before and turns.last_applied(workspace)[0] == ""
+    turns.discard(turn.path.name)
+    assert not turn.path.exists()
+
+
+def test_a_turn_of_which_an_undo_left_only_conflicts_does_not_hide_an_older_one(
+    workspace: Path, turn: TurnFolder
+) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    apply(turn, changes, ["src/a.py", "README.md"])
+    (workspace / "src/a.py").write_text("mine\n")
+    turns = ContainedTurns(turn.path.parent.parent)
+    assert turns.last_applied(workspace) == (turn.path.name, 1)
+    assert list(apply(turn, changes, None, undo=1).left) == ["src/a.py"]
+    assert turns.last_applied(workspace)[0] == "" and (workspace / "src/a.py").read_text() == "mine\n"
+    (workspace / "src/a.py").write_text("a = 2\n")
+    assert turns.last_applied(workspace) == (turn.path.name, 2)
+
+
 def test_another_workspace_folder_is_refused(workspace: Path, turn: TurnFolder, tmp_path: Path) -> None:
     edit(turn.copy)
     changes = freeze(turn)
@@ -353,6 +394,29 @@ def test_a_kill_at_each_point_of_undoing(workspace: Path, turn: TurnFolder, monk
     pytest.fail("never ended")
 
 
+@pytest.mark.more
+def test_a_kill_at_each_point_of_two_undos(workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first undo is of one file, and the second one, which is killed too, of the rest."""
+    edit(turn.copy)
+    changes = freeze(turn)
+    before = content(workspace)
+    turns = ContainedTurns(turn.path.parent.parent)
+    for number in points():
+        for name in ("apply", "undo", "undo2"):
+            (turn.path / f"{name}.json").unlink(missing_ok=True)
+        apply(turn, changes, None)
+        killed = False
+        for undo, only in ((1, ["src/a.py"]), (2, None)):
+            killed |= killed_at(number, partial(apply, turn, changes, only, undo=undo), monkeypatch)
+            turns.finish_interrupted(workspace)
+            done = resume(turn, changes, undo=undo) or apply(turn, changes, only, undo=undo)
+            assert not done.left and ("src/a.py" in done.done) == (undo == 1), number
+        assert content(workspace) == before and not undoable(turn, changes), number
+        if not killed:
+            return
+    pytest.fail("never ended")
+
+
 def test_a_kill_while_copying_or_freezing_leaves_nothing_half_done(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,12 +505,12 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     assert (half.read("apply") or {}).get("state") == "applying"
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.folder("used").exists and not turns.folder("over").path.exists()
-    assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == "applied"
+    assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == ("applied", 1)
     turns.finish_interrupted(workspace)
     assert (workspace / "halfway.txt").exists() and (half.read("apply") or {}).get("state") == "done"
     monkeypatch.setattr("chatops.tools.contained.kept.KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
-    assert turns.last_applied(workspace) == ""
+    assert turns.last_applied(workspace)[0] == ""
 
 
 def test_without_an_atomic_swap_nothing_is_applied_and_no_file_is_touched(

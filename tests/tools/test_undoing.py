@@ -127,6 +127,21 @@ async def test_the_result_of_a_partial_undo_is_no_failure_and_names_what_stays(
     assert told in result.content and "b.txt" in result.content
 
 
+async def test_files_that_an_undo_left_are_listed_again(scene: Scene) -> None:
+    for name in ("a.txt", "b.txt"):
+        (scene.place / name).write_text("one")
+        await scene.write(name, "two")
+    folder, _, _ = scene.listed()
+    assert applying.apply(folder, frozen(folder), ["a.txt"], undo=1).done == ("a.txt",)
+    scene.turns.discard(folder.path.name)
+    assert not folder.path.exists()
+    (scene.place / "a.txt").write_text("mine")
+    folder, changes, _ = scene.listed()
+    assert list(applying.conflicts(changes)) == ["a.txt"]
+    assert applying.apply(folder, frozen(folder), None, undo=1).done == ("b.txt",)
+    assert (scene.text("a.txt"), scene.text("b.txt")) == ("mine", "one")
+
+
 async def test_what_someone_else_wrote_between_two_calls_is_not_lost(scene: Scene) -> None:
     await scene.write("a.txt", "two")
     (scene.place / "a.txt").write_text("mine")
@@ -195,7 +210,7 @@ async def test_a_list_that_was_not_decided_on_is_removed_and_old_content_is_forg
 ) -> None:
     await scene.write("a.txt", "two")
     folder, _, _ = scene.listed()
-    assert scene.turns.last_applied(scene.place) == ""
+    assert scene.turns.last_applied(scene.place)[0] == ""
     scene.turns.sweep(lambda: frozenset({folder.path.name}))
     assert folder.path.exists()
     monkeypatch.setattr(kept, "KEPT_BYTES", 1)

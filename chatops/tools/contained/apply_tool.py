@@ -98,7 +98,7 @@ class ApplyTool:
         more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
         return replace(result, content=f"{result.content}\nNot chosen: {', '.join(named[:_MOST_NAMED])}{more}.")
 
-    def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: bool) -> ChangeList:
+    def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
         try:
             changes = frozen(folder)
@@ -121,10 +121,10 @@ class ApplyTool:
             return Reconciled(result=None, found=str(error))
         return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_result_of(done, undo=undo))
 
-    def _given(self, arguments: str) -> tuple[TurnFolder, bool, list[str] | None, int]:
+    def _given(self, arguments: str) -> tuple[TurnFolder, int, list[str] | None, int]:
         given: Any = parsed(arguments)
-        folder = turn_folder(self.data, str(given["turn"]))
-        return folder, bool(given.get("undo")), given.get("only"), int(given.get("list", 1))
+        folder, number = turn_folder(self.data, str(given["turn"])), int(given.get("list", 1))
+        return folder, number if given.get("undo") else 0, given.get("only"), number
 
 
 def _bound(changes: ChangeList) -> str:
@@ -136,7 +136,7 @@ def _faulty(facts: CallFacts, text: str) -> CallFacts:
     return replace(facts, problems=(Problem(path="", message=text),))
 
 
-def _result_of(done: Applied, *, undo: bool) -> ToolResult:
+def _result_of(done: Applied, *, undo: int) -> ToolResult:
     """Return the result for the user and the model."""
     verb = "Took back" if undo else "Applied"
     named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])
@@ -149,8 +149,8 @@ def _result_of(done: Applied, *, undo: bool) -> ToolResult:
     return ToolResult(outcome=outcome, content="\n".join(lines))
 
 
-def directed(folder: TurnFolder, changes: ChangeList, *, undo: bool) -> ChangeList:
-    """Return the frozen list, or the list of what undoing it would change."""
+def directed(folder: TurnFolder, changes: ChangeList, *, undo: int) -> ChangeList:
+    """Return the frozen list, or the list of what the undo with that number would change."""
     if not undo:
         return changes
-    return replace(changes, entries=undoable(folder, changes), left_out=(), ran=(), hidden=())
+    return replace(changes, entries=undoable(folder, changes, undo), left_out=(), ran=(), hidden=())

@@ -17,7 +17,7 @@ there is no gap between check and use. Undoing is the same with base and new exc
 two files of its own beside each target. Where the file system cannot do it, as with NFS and some FUSE mounts, nothing
 is applied: renaming in several steps could overwrite an edit, or leave a file missing after a kill.
 
-States of a journal (``apply.json``, ``undo.json``), and what `resume` does in each:
+States of a journal (``apply.json``, ``undo.json``, ``undo2.json``, …), and what `resume` does in each:
 
 | state      | in the workspace                              | resume                    | next          |
 |------------|-----------------------------------------------|---------------------------|---------------|
@@ -26,7 +26,9 @@ States of a journal (``apply.json``, ``undo.json``), and what `resume` does in e
 | applying   | some entries are applied                      | carries the rest forward  | done          |
 | done       | all that was not in conflict; no temporaries  | returns the results       | -             |
 
-``undo.json`` begins only after ``apply.json`` is done. What undoing needs is removed once ``undo.json`` is done.
+``undo.json`` begins only after ``apply.json`` is done. An undo may be of some files; the next one, which has the next
+number and its own journal, is of the rest. So an undo that is repeated returns its results, and puts nothing back a
+second time. What undoing needs is removed once all is taken back.
 """
 
 import errno
@@ -85,16 +87,16 @@ def _what_happened(before: State, now: State) -> str:
     return CHANGED if now.kind is before.kind else f"replaced by a {now.kind} since"
 
 
-def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: bool = False) -> Applied:
-    """Apply the changes of `only` (None: all) that are not in conflict. With `undo`, take back what was applied.
+def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: int = 0) -> Applied:
+    """Apply the changes of `only` (None: all) that are not in conflict. With the number of an `undo`, take back.
 
     The caller holds the lock of the workspace. Raises NotAppliedError if nothing was applied, and
     WorkspaceReplacedError.
     """
-    done = folder.read(_journal(undo))
+    done = folder.read(journal_name(undo))
     if done is not None and done["state"] != "staging":
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
-    listed = replace(changes, entries=undoable(folder, changes)) if undo else changes
+    listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
     found = conflicts(listed)
     chosen = selected(listed, only, found)
     with Below(Path(changes.workspace), changes.identity) as below:
@@ -104,21 +106,44 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
         return replace(result, left={**found, **result.left})
 
 
-def undoable(folder: TurnFolder, changes: ChangeList) -> tuple[Entry, ...]:
-    """Return the entries that were applied and not undone, with base and new exchanged."""
-    first, second = folder.read(_journal(undo=False)), folder.read(_journal(undo=True))
-    if first is None or first["state"] != "done" or (second is not None and second["state"] == "done"):
+def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[Entry, ...]:
+    """Return the entries that were applied and not undone, with base and new exchanged.
+
+    With the `number` of an undo, only if that is the next one.
+    """
+    if number not in (0, next_undo(folder)):
         return ()
-    applied = _applied(_results(first)).done
-    return _directed([one for one in changes.entries if one.path in applied], undo=True)
+    rest = not_undone(folder)
+    return _directed([one for one in changes.entries if one.path in rest], undo=True)
 
 
-def resume(folder: TurnFolder, changes: ChangeList, *, undo: bool = False) -> Applied | None:
+def next_undo(folder: TurnFolder) -> int:
+    """Return the number of the first undo that is not done, from 1."""
+    number = 1
+    while _is_done(folder.read(journal_name(number))):
+        number += 1
+    return number
+
+
+def not_undone(folder: TurnFolder) -> frozenset[str]:
+    """Return the paths that were applied and that no undo took back."""
+    first, *undos = (folder.read(journal_name(number)) for number in range(next_undo(folder)))
+    if first is None or not _is_done(first):
+        return frozenset()
+    taken = {path for one in undos for path in _applied(_results(one or {})).done}
+    return frozenset(_applied(_results(first)).done) - taken
+
+
+def _is_done(journal: Mapping[str, Any] | None) -> bool:
+    return journal is not None and journal.get("state") == "done"
+
+
+def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied | None:
     """Finish an application that a killed process left. None if it had not passed the point of no return.
 
     Then everything is taken back. The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
     """
-    journal = folder.read(_journal(undo))
+    journal = folder.read(journal_name(undo))
     if journal is None:
         return None
     if journal["state"] == "done":
@@ -133,8 +158,9 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: bool = False) -> Ap
         return work.carry_out()
 
 
-def _journal(undo: bool) -> str:
-    return "undo" if undo else "apply"
+def journal_name(undo: int) -> str:
+    """Return the name of the journal of the undo with that number, or for 0 of the application."""
+    return ("apply", "undo")[undo] if undo < 2 else f"undo{undo}"
 
 
 def _results(journal: Mapping[str, Any]) -> dict[str, str]:
@@ -148,18 +174,18 @@ def _applied(results: Mapping[str, str]) -> Applied:
     )
 
 
-def _directed(entries: Iterable[Entry], *, undo: bool) -> tuple[Entry, ...]:
+def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
     return tuple(replace(one, base=one.new, new=one.base) if undo else one for one in entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """One application of `entries`, forward or back."""
+    """One application of `entries`, forward, or back with the number of the undo."""
 
     folder: TurnFolder
     below: Below
     entries: tuple[Entry, ...]
-    undo: bool
+    undo: int
 
     def stage(self) -> None:
         """Write the new files beside their targets, compare all bases again, and pass the point of no return.
@@ -169,7 +195,7 @@ class _Work:
         missing = self._missing_folders()
         journal = {"state": "staging", "paths": [one.path for one in self.entries], "made": missing}
         try:
-            self.folder.write(_journal(self.undo), journal)
+            self.folder.write(journal_name(self.undo), journal)
             reach("contained")
             for path in missing:
                 parent = self.below.parent(path)
@@ -186,10 +212,10 @@ class _Work:
             if changed:
                 raise NotAppliedError(f"{shown(changed[0])} was changed meanwhile")
             reach("contained")
-            self.folder.write(_journal(self.undo), {**journal, "state": "applying"})
+            self.folder.write(journal_name(self.undo), {**journal, "state": "applying"})
         except (OSError, ToolFailedError) as error:
             # Syncing may fail after the journal was replaced.
-            if (self.folder.read(_journal(self.undo)) or {}).get("state") != "applying":
+            if (self.folder.read(journal_name(self.undo)) or {}).get("state") != "applying":
                 self.take_back(journal)
                 why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
                 raise NotAppliedError(f"Nothing was applied: {why}.") from error
@@ -207,7 +233,7 @@ class _Work:
                 finally:
                     os.close(parent)
         self._remove_folders(journal.get("made"))
-        (self.folder.path / f"{_journal(self.undo)}.json").unlink(missing_ok=True)
+        (self.folder.path / f"{journal_name(self.undo)}.json").unlink(missing_ok=True)
 
     def _remove_folders(self, made: Any) -> None:
         """Remove folders that were made for new files, if they are empty."""
@@ -225,12 +251,12 @@ class _Work:
         for entry in sorted(self.entries, key=_order):
             results[entry.path] = self._guarded(entry)
             reach("contained")
-        journal = self.folder.read(_journal(self.undo)) or {}
+        journal = self.folder.read(journal_name(self.undo)) or {}
         if self.undo:
-            self._remove_folders((self.folder.read(_journal(undo=False)) or {}).get("made"))
+            self._remove_folders((self.folder.read(journal_name(0)) or {}).get("made"))
         # If this cannot be stored, the next look finds the same results.
         with suppress(OSError):
-            self.folder.write(_journal(self.undo), {**journal, "state": "done", "results": results})
+            self.folder.write(journal_name(self.undo), {**journal, "state": "done", "results": results})
         reach("contained")
         return _applied(results)
 
@@ -340,7 +366,7 @@ class _Work:
 
     def _temporary(self, entry: Entry, use: str = "") -> str:
         """Return the temporary name of an entry: no one else uses it, and it is the same again after a crash."""
-        name = f"{self.folder.path.name}/{_journal(self.undo)}{use}/{entry.path}"
+        name = f"{self.folder.path.name}/{journal_name(self.undo)}{use}/{entry.path}"
         return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
 
 

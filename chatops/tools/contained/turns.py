@@ -19,7 +19,8 @@ from chatops.tools.base import Tool, ToolContext
 from chatops.tools.confine import home_folders
 from chatops.tools.contained import applying, kept
 from chatops.tools.contained.apply_tool import ApplyTool, directed
-from chatops.tools.contained.applying import undoable
+from chatops.tools.contained.applying import journal_name, next_undo, not_undone
+from chatops.tools.contained.changes import selected
 from chatops.tools.contained.copying import make_copy
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import frozen
@@ -88,23 +89,32 @@ class ContainedTurns:
         conflicts = applying.conflicts(changes)
         return tuple(one.path for one in changes.entries if one.path not in conflicts)
 
-    def _asked(self, arguments: str) -> tuple[TurnFolder, bool]:
+    def _asked(self, arguments: str) -> tuple[TurnFolder, int]:
         given = parsed(arguments)
         if not isinstance(given, Mapping):
             raise ToolFailedError("There is no such contained turn.")
-        return self.folder(str(given.get("turn", ""))), bool(given.get("undo"))
+        number = given.get("list", 1)
+        if not isinstance(number, int):
+            raise ToolFailedError("There is no such contained turn.")
+        return self.folder(str(given.get("turn", ""))), number if given.get("undo") else 0
 
-    def last_applied(self, workspace: Path) -> str:
-        """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none."""
-        found: list[tuple[float, str]] = []
+    def last_applied(self, workspace: Path) -> tuple[str, int]:
+        """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none.
+
+        The number is that of its next undo. A turn of which only conflicts are left after an undo does not count.
+        """
+        found: list[tuple[float, str, int]] = []
         for folder in self._folders():
             with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
                 changes = frozen(folder)
                 if folder.path.name.endswith(UNDO):
                     continue
-                if changes.workspace == str(workspace) and undoable(folder, changes):
-                    found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name))
-        return max(found, default=(0.0, ""))[1]
+                number = next_undo(folder)
+                rest = directed(folder, changes, undo=number)
+                able = rest.entries if number == 1 else selected(rest, None, applying.conflicts(rest))
+                if changes.workspace == str(workspace) and able:
+                    found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name, number))
+        return max(found, default=(0.0, "", 1))[1:]
 
     def undo_list(
         self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
@@ -123,15 +133,15 @@ class ContainedTurns:
         One that another process is at work on is left to that process.
         """
         for folder in self._folders():
-            for name in ("apply", "undo"):
-                journal = folder.read(name)
+            for undo in (0, next_undo(folder)):
+                journal = folder.read(journal_name(undo))
                 if journal is None or journal.get("state") == "done":
                     continue
                 with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
                     changes = frozen(folder)
                     if changes.workspace == str(workspace):
                         with locked(self._data, workspace, wait=False):
-                            applying.resume(folder, changes, undo=name == "undo")
+                            applying.resume(folder, changes, undo=undo)
 
     def sweep(self, in_use: Callable[[], frozenset[str]]) -> None:
         """Remove what is not needed any more: copies of turns that are over, and what undoing needs after 30 days.
@@ -166,9 +176,10 @@ class ContainedTurns:
 
 def discard(folder: TurnFolder) -> None:
     """Remove a copy. An application that can be undone, or has to be finished, keeps its content."""
-    undone = (folder.read("undo") or {}).get("state") == "done"
-    undone = undone or (folder.path.name.endswith(UNDO) and folder.read("undo") is None)
-    if undone or not (folder.path / "apply.json").exists():
+    number = next_undo(folder)
+    # What a list for /undo did not take back is listed again, from what its turns have kept.
+    undone = folder.path.name.endswith(UNDO) or (number > 1 and not not_undone(folder))
+    if (undone and folder.read(journal_name(number)) is None) or not (folder.path / "apply.json").exists():
         remove_tree(folder.path)
     else:
         remove_tree(folder.copy)
@@ -176,5 +187,5 @@ def discard(folder: TurnFolder) -> None:
 
 def _is_over(folder: TurnFolder) -> bool:
     """Return True if the changes were applied and no application or undo has to be finished."""
-    states = [journal.get("state") for name in ("apply", "undo") if (journal := folder.read(name)) is not None]
-    return bool(states) and all(state == "done" for state in states)
+    journals = [folder.read(journal_name(undo)) for undo in (0, next_undo(folder))]
+    return journals[0] is not None and journals[0].get("state") == "done" and journals[1] is None

@@ -277,7 +277,7 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=UNKNOWN, tone="caution")
         if pending.denial is not None:
             yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
-        if pending.reason is not AskReason.POLICY or _list_number(pending) > 1:
+        if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not self._undoes):
             yield Row(text=line(sentence(pending.why)), tone="caution")
         yield Row()
         for text in found.notes:
