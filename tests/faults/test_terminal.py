@@ -188,6 +188,9 @@ def test_a_large_paste_is_one_item_and_is_sent_whole(chat: FaultyChat, pasted: s
     chat.terminal.wait_until(lambda text: re.fullmatch(f"look: {shown}", message(chat)) is not None, what=shown)
     chat.provider.script(says(f"I have looked at {len(pasted)} characters."))
     chat.terminal.press("enter")
+    if pasted is not BINARY:
+        chat.wait_for("Not sent yet")
+        chat.terminal.press("enter")
     chat.wait_for(f"I have looked at {len(pasted)} characters")
     sent = chat.provider.requests[-1].last_user
     printable = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", pasted.replace("\r\n", "\n").replace("\r", "\n"))
