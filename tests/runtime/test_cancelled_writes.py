@@ -121,4 +121,6 @@ async def test_a_decision_is_answered_although_the_session_is_closed(
         slow.go_on.set()
         await closing
         async with asyncio.timeout(PATIENCE):
-            assert (await first, await second) == (True, False)
+            # A denial counts over an approval that the turn has not taken yet.
+            assert (await first, await second) == (False, True)
+        assert not (tmp_path / "count.txt").exists()

@@ -63,10 +63,10 @@ async def test_a_search_leaves_out_what_is_ignored_unless_the_folder_is_named(ws
 
 async def test_a_list_marks_what_is_ignored_unless_the_folder_is_named(ws: Path) -> None:
     listed = (await done(file_list, context_for(ws), {})).content.splitlines()
-    assert "build/ (ignored)" in listed and "x.log 6 (ignored)" in listed
-    assert "a/" in listed and "keep.log 6" in listed
-    assert (await done(file_list, context_for(ws), {"path": "build"})).content == "f 6"
-    assert "only 6 (ignored)" in (await done(file_list, context_for(ws), {"path": "a"})).content.splitlines()
+    assert "build/ (ignored)" in listed and "x.log 6 bytes (ignored)" in listed
+    assert "a/" in listed and "keep.log 6 bytes" in listed
+    assert (await done(file_list, context_for(ws), {"path": "build"})).content == "f 6 bytes"
+    assert "only 6 bytes (ignored)" in (await done(file_list, context_for(ws), {"path": "a"})).content.splitlines()
 
 
 @pytest.mark.some(2)

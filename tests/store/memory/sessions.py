@@ -127,13 +127,15 @@ def fork(
     if before is not None and before not in whole:
         raise StoreError(f"There is no message {before!r} in session {source.id}.", advice="Name one of its own.")
     point = source.head if before is None else memory.messages[before].parent
+    dropped = title_from([memory.messages[before].message]) if before is not None else ""
+    title = f"before: {dropped}" if dropped else source.title
     made = create(
         memory,
         new_id(),
         workspace=workspace or source.workspace,
         role=source.role,
         persona=source.persona,
-        title=source.title if point else "",
+        title=title if point else "",
         now=now,
     )
     memory.sessions[made.id] = replace(
