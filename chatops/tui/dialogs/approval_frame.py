@@ -1,4 +1,4 @@
-"""What surrounds the payload in the approval dialog: heading, list of calls, and the legend of keys."""
+"""Draw the surroundings of the payload in the approval dialog: heading, list of calls, legend of keys."""
 
 from typing import Literal
 

@@ -32,7 +32,7 @@ _MOST_LINES = 12
 _MOST_CHARACTERS = 2_000
 FOLDED_LINES = 6
 _GRANTS = " (/permissions)"
-"""Where suspended grants are listed. Left out where it would take another line."""
+"""Command that lists suspended grants. Left out if it would take another line."""
 _LAST_THOUGHTS = 12
 """Lines shown of the end of reasoning that is still growing."""
 
