@@ -372,3 +372,23 @@ class TurnState:
     """Set while the turn is contained."""
     command: OwnCommand | None = None
     """Set if the turn runs a command of the user."""
+
+
+def new_turn(
+    turn_id: TurnId,
+    session_id: SessionId,
+    *,
+    grant: Grant,
+    parent_id: MessageId | None = None,
+    history: tuple[Message, ...] = (),
+) -> TurnState:
+    """Return a turn before its first step. The phase is a placeholder, which that step replaces."""
+    return TurnState(
+        turn_id=turn_id,
+        session_id=session_id,
+        seq=-1,
+        parent_id=parent_id,
+        grant=grant,
+        phase=Finished(result=TurnStatus.RUNNING, answer=""),
+        history=history,
+    )

@@ -52,9 +52,8 @@ Tried and rejected:
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.events import AskReason, RoleSwitched, TurnStarted, TurnStatus
-from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import AttachedFile, Message, Speaker, UserMessage
+from chatops.domain.events import AskReason, RoleSwitched, TurnStarted
+from chatops.domain.messages import AttachedFile, Speaker, UserMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import (
     acceptance,
@@ -145,48 +144,32 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
 
 
 def start(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    parent_id: MessageId | None,
-    grant: Grant,
-    history: tuple[Message, ...],
+    turn: TurnState,
     text: str,
+    *,
     files: tuple[AttachedFile, ...] = (),
     contract: StepContract | None = None,
     contained: bool = False,
 ) -> TurnStep:
-    """Start a turn: record the message that opens it, with the files attached to it, and ask a model.
+    """Start a new turn (`new_turn`): record the message that opens it, with the files attached to it, and ask a model.
 
-    `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and `history`
+    `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and the history
     holds the messages of the step's earlier attempts. `contained` makes it a contained turn, see `containment`.
     """
-    # The phase is a placeholder: the first round replaces it before the step is made.
-    blank = TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=parent_id,
-        grant=grant,
-        phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        history=history,
-        counters=Counters(),
-        contract=contract,
-    )
-    draft = Draft(blank)
+    draft = Draft(replace(turn, contract=contract))
     by = Speaker.USER if contract is None else Speaker.MACHINE
     draft.say(UserMessage(id=draft.next_message_id(), text=text, files=files, by=by))
     draft.events.append(
         TurnStarted(
-            id=turn_id,
-            parent_id=session_id,
+            id=turn.turn_id,
+            parent_id=turn.session_id,
             text=text,
             files=tuple(file.ref for file in files),
-            role=grant.role,
-            model=grant.models[0].name,
+            role=turn.grant.role,
+            model=turn.grant.models[0].name,
         )
     )
-    if contained and grant.may_contain:
+    if contained and turn.grant.may_contain:
         containment.begin(draft)
     rounds.ask_model(draft)
     return draft.step()

@@ -9,8 +9,8 @@ from dataclasses import replace
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Principal
 from chatops.domain.events import RoundStarted, TurnStarted, TurnStatus
-from chatops.domain.ids import MessageId, SessionId, TurnId, call_id, round_id
-from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
+from chatops.domain.ids import call_id, round_id
+from chatops.domain.messages import AssistantMessage, Speaker, UserMessage
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import ToolCall
 from chatops.engine import containment, inspection, rounds
@@ -26,7 +26,6 @@ from chatops.engine.state import (
     OwnCommand,
     TurnState,
 )
-from chatops.policy.grant import Grant
 from chatops.policy.workflow import SHELL_TOOL, CommandGate
 
 PLAIN = 400
@@ -35,62 +34,23 @@ _GAP = re.compile(r"\s{4}")
 """Blanks that may hide what follows them."""
 
 
-def _blank(
-    turn_id: TurnId,
-    session_id: SessionId,
-    *,
-    parent_id: MessageId | None,
-    grant: Grant,
-    history: tuple[Message, ...] = (),
-) -> TurnState:
-    """Return a turn before its first step. The phase is a placeholder, which the first round replaces."""
-    return TurnState(
-        turn_id=turn_id,
-        session_id=session_id,
-        seq=-1,
-        parent_id=parent_id,
-        grant=grant,
-        phase=Finished(result=TurnStatus.RUNNING, answer=""),
-        history=history,
-    )
-
-
-def start_undo(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    parent_id: MessageId | None,
-    grant: Grant,
-    history: tuple[Message, ...],
-    name: str,
-    number: int = 1,
-    text: str,
-) -> TurnStep:
+def start_undo(turn: TurnState, *, name: str, number: int = 1, text: str) -> TurnStep:
     """Start a turn without a model that asks to take back what turns have changed.
 
     `name` is that of the list, `number` counts the undos of it, from 1, and `text` is the command of the user.
     """
     end = Finished(result=TurnStatus.ANSWERED, answer="")
-    blank = replace(
-        _blank(turn_id, session_id, parent_id=parent_id, grant=grant, history=history),
-        phase=end,
-        containment=Containment(name=name, kind=ContainmentKind.UNDO),
+    draft = Draft(replace(turn, phase=end, containment=Containment(name=name, kind=ContainmentKind.UNDO)))
+    draft.events.append(
+        TurnStarted(id=turn.turn_id, parent_id=turn.session_id, text=text, role=turn.grant.role, model="")
     )
-    draft = Draft(blank)
-    draft.events.append(TurnStarted(id=turn_id, parent_id=session_id, text=text, role=grant.role, model=""))
     containment.put_apply_call(draft, end, {"turn": name, "undo": True, "list": number})
     return draft.step()
 
 
-def start_gate(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    grant: Grant,
-    gate: CommandGate,
-) -> TurnStep:
+def start_gate(turn: TurnState, gate: CommandGate) -> TurnStep:
     """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
-    draft = Draft(replace(_blank(turn_id, session_id, parent_id=None, grant=grant), gate=gate))
+    draft = Draft(replace(turn, gate=gate))
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
@@ -99,18 +59,7 @@ def start_gate(
     return draft.step()
 
 
-def start_command(
-    *,
-    turn_id: TurnId,
-    session_id: SessionId,
-    parent_id: MessageId | None,
-    grant: Grant,
-    history: tuple[Message, ...],
-    command: str,
-    private: bool,
-    shown: bool,
-    by: Principal,
-) -> TurnStep:
+def start_command(turn: TurnState, command: str, *, private: bool, shown: bool, by: Principal) -> TurnStep:
     """Start a turn whose only call is a shell command that the user has typed.
 
     The call is judged like one of the model. Where it asks, the user's typing it is the decision, see
@@ -118,8 +67,7 @@ def start_command(
     result.
     """
     plain = shown and len(command) <= PLAIN and not _GAP.search(command) and reveal(command, newlines=False) == command
-    blank = _blank(turn_id, session_id, parent_id=parent_id, grant=grant, history=history)
-    draft = Draft(replace(blank, command=OwnCommand(by=by, decides=plain)))
+    draft = Draft(replace(turn, command=OwnCommand(by=by, decides=plain)))
     text = f"{'!!' if private else '!'}{command}"
     said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)
     _open_round(draft, said, {"command": command})

@@ -18,7 +18,7 @@ from chatops.domain.errors import (
     SessionBusyError,
 )
 from chatops.domain.events import RoleSwitched
-from chatops.domain.ids import CallId, MessageId
+from chatops.domain.ids import CallId, MessageId, TurnId
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
@@ -402,10 +402,11 @@ class Session(SessionView):
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
         await self.queue.send()
 
-    async def begin(self, settings: SessionSettings, make: MakeStep) -> None:
-        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError."""
+    async def begin(self, turn_id: TurnId, settings: SessionSettings, make: MakeStep) -> None:
+        """Start a turn of a run, see `Turns.begin`. Raises ConfigError, StoreError."""
         async with self._turns.submitting:
-            await self._turns.begin(await self._turns.stored(), settings, make)
+            await self._turns.stored()
+            await self._turns.begin(turn_id, settings, make)
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, even one that waits for the user. One left by another process is recovered first."""

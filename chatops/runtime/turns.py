@@ -21,7 +21,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import start
 from chatops.engine.view import turn_status
 from chatops.policy.grant import Grant
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
 
-MakeStep = Callable[[Grant], TurnStep]
-"""Makes the first step of a turn, given the grant that it starts with."""
+MakeStep = Callable[[TurnState], TurnStep]
+"""Makes the first step of a new turn."""
 
 
 class Turns:
@@ -225,20 +225,11 @@ class Turns:
         if contained:
             contained, grant = await self._may_contain(), None
 
-        def make(grant: Grant) -> TurnStep:
-            step = start(
-                turn_id=turn_id,
-                session_id=info.id,
-                parent_id=self.history.head,
-                grant=grant,
-                history=self.history.messages,
-                text=text,
-                files=files,
-                contained=contained,
-            )
+        def make(turn: TurnState) -> TurnStep:
+            step = start(turn, text, files=files, contained=contained)
             return replace(step, takes_queued=queued, draft=draft())
 
-        await self.begin(info, self.settings, make, grant=grant)
+        await self.begin(turn_id, self.settings, make, grant=grant)
         self.contain_next = False
 
     async def _may_contain(self) -> bool:
@@ -258,18 +249,19 @@ class Turns:
         return await in_thread(contained().why_not, self._services.workspace)
 
     async def begin(
-        self, info: SessionInfo, settings: SessionSettings, make: MakeStep, *, grant: Grant | None = None
+        self, turn_id: TurnId, settings: SessionSettings, make: MakeStep, *, grant: Grant | None = None
     ) -> None:
-        """Start the turn that `make` returns for the grant of `settings`. Raises ConfigError, StoreError.
+        """Start a turn under the grant of `settings` with the step that `make` returns. Raises ConfigError, StoreError.
 
         `grant` is that grant if the caller has made it and not waited since.
         """
         grant = grant or settings.grant(self._services.rights)
         self._archive()
         self.settings, self.grant = settings, grant
-        step = make(grant)
-        self._last = step.state.turn_id
-        await self.runner.begin(step)
+        self._last = turn_id
+        before = self.history
+        turn = new_turn(turn_id, self.session_id, grant=grant, parent_id=before.head, history=before.messages)
+        await self.runner.begin(make(turn))
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage | SummaryMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""

@@ -18,6 +18,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn
+from chatops.engine.state import TurnState, new_turn
 from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
 from chatops.policy.grant import Grant
@@ -140,21 +141,11 @@ class UserActions:
                     advice=f"ctrl+r switches to another role; /policy {SHELL_TOOL} says why.",
                 )
 
-            def make(grant: Grant) -> TurnStep:
-                step = start_command(
-                    turn_id=turn_id,
-                    session_id=info.id,
-                    parent_id=turns.history.head,
-                    grant=grant,
-                    history=turns.history.messages,
-                    command=command,
-                    private=private,
-                    shown=shown,
-                    by=self._services.by,
-                )
+            def make(turn: TurnState) -> TurnStep:
+                step = start_command(turn, command, private=private, shown=shown, by=self._services.by)
                 return replace(step, draft=draft())
 
-            await turns.begin(info, turns.settings, make, grant=grant)
+            await turns.begin(turn_id, turns.settings, make, grant=grant)
 
     async def undo(self, before: MessageId) -> UndoResult:
         """Continue in a copy that ends before a message, which asks to put back the files changed since.
@@ -178,16 +169,8 @@ class UserActions:
                 _check_may_take_back(grant)
 
             def begin(copy: SessionInfo) -> TurnStep:
-                first = TurnId(f"{copy.id}.1")
-                return start_undo(
-                    turn_id=first,
-                    session_id=copy.id,
-                    parent_id=copy.head,
-                    grant=grant,
-                    history=(),
-                    name=listed.name,
-                    text="/undo",
-                )
+                turn = new_turn(TurnId(f"{copy.id}.1"), copy.id, grant=grant, parent_id=copy.head)
+                return start_undo(turn, name=listed.name, text="/undo")
 
             fork = partial(self._services.store.fork_session, info.id, before=before)
             copy = await self._services.worker(partial(fork, begin=begin) if listed.name else fork)
@@ -226,19 +209,8 @@ class UserActions:
             _check_may_take_back(turns.settings.grant(self._services.rights))
             turn_id = await turns.next_id(info.id)
 
-            def make(grant: Grant) -> TurnStep:
-                return start_undo(
-                    turn_id=turn_id,
-                    session_id=info.id,
-                    parent_id=turns.history.head,
-                    grant=grant,
-                    history=turns.history.messages,
-                    name=name,
-                    number=number,
-                    text="/contain undo",
-                )
-
-            await turns.begin(info, turns.settings, make)
+            make = partial(start_undo, name=name, number=number, text="/contain undo")
+            await turns.begin(turn_id, turns.settings, make)
 
     async def summarise(self, focus: str) -> SummaryMessage:
         """Ask the model for a summary of the session. Nothing is stored; see `compact`. Raises ChatopsError."""

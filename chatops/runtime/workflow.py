@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError, StoreError, UnreadableError
@@ -25,7 +26,6 @@ from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, Workfl
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
-from chatops.policy.grant import Grant
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.descriptions import describe_review
 from chatops.runtime.opening import open_session
@@ -256,25 +256,13 @@ class WorkflowRun:
             raise missing
         before = await self._seen_by(asked)
 
-        def make(grant: Grant) -> TurnStep:
+        def make(turn: TurnState) -> TurnStep:
+            turn = replace(turn, parent_id=before[-1].id if before else None, history=before)
             if isinstance(asked, StartGate):
-                return start_gate(
-                    turn_id=asked.turn_id,
-                    session_id=self.run_id,
-                    grant=grant,
-                    gate=asked.gate,
-                )
-            return start(
-                turn_id=asked.turn_id,
-                session_id=self.run_id,
-                parent_id=before[-1].id if before else None,
-                grant=grant,
-                history=before,
-                text=asked.text,
-                contract=asked.contract,
-            )
+                return start_gate(turn, asked.gate)
+            return start(turn, asked.text, contract=asked.contract)
 
-        await self.session.begin(self._settings(), make)
+        await self.session.begin(asked.turn_id, self._settings(), make)
 
     async def _seen_by(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
         """Return the messages of the earlier attempts."""

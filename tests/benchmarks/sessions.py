@@ -14,6 +14,7 @@ from chatops.domain.model import ModelReply
 from chatops.domain.usage import Usage
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import ModelReplyInput
+from chatops.engine.state import new_turn
 from chatops.engine.turn import advance, start
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
@@ -30,7 +31,7 @@ def make(app: App, exchanges: int) -> None:
     for number in range(exchanges):
         text = f"stream:{TOKENS}:0:S{number:05d}"
         turn = store.next_turn_id(session.id)
-        step = start(turn_id=turn, session_id=session.id, parent_id=head, grant=grant, history=(), text=text)
+        step = start(new_turn(turn, session.id, grant=grant, parent_id=head), text)
         store.commit(step)
         asked = next(effect for effect in step.effects if isinstance(effect, CallModel))
         usage = Usage(input_tokens=100, output_tokens=TOKENS)

@@ -24,7 +24,7 @@ from chatops.engine.inputs import (
     Recover,
     ToolResultInput,
 )
-from chatops.engine.state import AwaitingModel, Finished, TurnState
+from chatops.engine.state import AwaitingModel, Finished, TurnState, new_turn
 from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.without_model import start_undo
@@ -59,13 +59,7 @@ class Turn:
 
     def __init__(self, *, contained: bool = True, given: Grant | None = None) -> None:
         self.step: TurnStep = start(
-            turn_id=TurnId("s.1"),
-            session_id=SessionId("s"),
-            parent_id=None,
-            grant=given or grant(),
-            history=(),
-            text="work",
-            contained=contained,
+            new_turn(TurnId("s.1"), SessionId("s"), grant=given or grant()), "work", contained=contained
         )
 
     @property
@@ -267,15 +261,7 @@ class Undo(Turn):
     """A turn that asks to take back what an earlier one changed."""
 
     def __init__(self) -> None:
-        self.step = start_undo(
-            turn_id=TurnId("s.2"),
-            session_id=SessionId("s"),
-            parent_id=None,
-            grant=grant(),
-            history=(),
-            name="s.1.c0",
-            text="/undo",
-        )
+        self.step = start_undo(new_turn(TurnId("s.2"), SessionId("s"), grant=grant()), name="s.1.c0", text="/undo")
         self.started = self.step.events
         self.inspected(hashes=("changes 1",))
 

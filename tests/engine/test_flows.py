@@ -15,7 +15,7 @@ from chatops.domain.model import ModelReply
 from chatops.domain.tools import Outcome, ToolCall, ToolResult
 from chatops.engine.acceptance import MOST_WITHOUT_JSON
 from chatops.engine.effects import CallModel
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.view import pending_calls
 from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate
@@ -61,9 +61,7 @@ class Flow:
 
     def _turn(self, asked: StartAttempt | StartGate) -> TurnState:
         if isinstance(asked, StartGate):
-            first = start_gate(
-                turn_id=asked.turn_id, session_id=SessionId("s"), grant=step_grant((SHELL,)), gate=asked.gate
-            )
+            first = start_gate(new_turn(asked.turn_id, SessionId("s"), grant=step_grant((SHELL,))), asked.gate)
             world = World.after(first, self._tool)
         else:
             world = World.begin(

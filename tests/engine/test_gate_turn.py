@@ -12,6 +12,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import CancelTurn, RetryTurn
+from chatops.engine.state import new_turn
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.without_model import start_gate
@@ -26,7 +27,7 @@ GATE = CommandGate(name="tests", command="pytest -q", timeout_s=90)
 
 def begin(grant: Grant | None = None, says: ToolResult | None = None) -> World:
     """The gate's turn just begun, with what its command will give."""
-    step = start_gate(turn_id=TurnId("s.4"), session_id=SessionId("s"), grant=grant or step_grant((SHELL,)), gate=GATE)
+    step = start_gate(new_turn(TurnId("s.4"), SessionId("s"), grant=grant or step_grant((SHELL,))), GATE)
     return World.after(step, lambda call: says)
 
 

@@ -9,7 +9,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome
 from chatops.engine.effects import InspectCall, RunTool
 from chatops.engine.inputs import InspectionInput, Recover
-from chatops.engine.state import TurnState
+from chatops.engine.state import TurnState, new_turn
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.without_model import start_command
@@ -21,12 +21,8 @@ FACTS = CallFacts(arguments='{"command":"ls"}', command="ls", sandbox="hard", sa
 
 def begin() -> World:
     step = start_command(
-        turn_id=TurnId("s.4"),
-        session_id=SessionId("s"),
-        parent_id=None,
-        grant=step_grant((SHELL,)),
-        history=(),
-        command="ls",
+        new_turn(TurnId("s.4"), SessionId("s"), grant=step_grant((SHELL,))),
+        "ls",
         private=False,
         shown=True,
         by=ANA,

@@ -13,6 +13,7 @@ from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import ModelFailureInput, Recover, RetryTurn
 from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of, stand_in, stand_ins
+from chatops.engine.state import new_turn
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
 
@@ -82,12 +83,8 @@ def test_what_stands_in_for_lost_results_leaves_none_open(messages: list[Message
 def test_a_turn_stores_what_its_history_lacks_before_a_model_is_asked_and_only_once() -> None:
     history = (UserMessage(id=MessageId("u"), text="go"), asks("a", "b"), result("b", "2"))
     step = start(
-        turn_id=TurnId("s.2"),
-        session_id=SessionId("s"),
-        parent_id=history[-1].id,
-        grant=grant(),
-        history=history,
-        text="still there?",
+        new_turn(TurnId("s.2"), SessionId("s"), grant=grant(), parent_id=history[-1].id, history=history),
+        "still there?",
     )
     assert [(m.call_id, m.outcome, m.content) for m in step.messages if isinstance(m, ToolMessage)] == [
         ("a", Outcome.UNKNOWN, LOST)
@@ -125,9 +122,7 @@ def test_messages_after_no_reply_are_found(messages: list[Message], places: list
 
 
 def test_a_turn_that_is_taken_up_stores_what_its_history_lacks() -> None:
-    begun = start(
-        turn_id=TurnId("s.2"), session_id=SessionId("s"), parent_id=None, grant=grant(), history=(), text="still there?"
-    )
+    begun = start(new_turn(TurnId("s.2"), SessionId("s"), grant=grant()), "still there?")
     step = advance(replace(begun.state, history=(user("go"), asks("a"))), Recover(grant=grant()))
     assert [m.call_id for m in step.messages if isinstance(m, ToolMessage)] == ["a"]
     (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))

@@ -53,7 +53,7 @@ from chatops.engine.inputs import (
     Recover,
     ToolResultInput,
 )
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import TRANSITIONS, advance, start
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
@@ -187,12 +187,8 @@ class World:
     ) -> "World":
         """A world with a turn just started."""
         step = start(
-            turn_id=TurnId(turn_id),
-            session_id=SessionId("s"),
-            parent_id=None,
-            grant=first or grant(),
-            history=history,
-            text=text,
+            new_turn(TurnId(turn_id), SessionId("s"), grant=first or grant(), history=history),
+            text,
             contract=contract,
         )
         return cls.after(step, tool_says)

@@ -14,7 +14,7 @@ from chatops.domain.decisions import Approved
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.effects import RunTool
-from chatops.engine.state import TurnState
+from chatops.engine.state import TurnState, new_turn
 from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
 from chatops.runtime.crash_recovery import CrashRecovery
@@ -65,7 +65,7 @@ class Scene:
         )
         self._store.create_session(workspace="/ws", role="coder", persona="")
         turn = TurnId(f"{self._session}.1")
-        first = start(turn_id=turn, session_id=self._session, parent_id=None, grant=grant(), history=(), text="run it")
+        first = start(new_turn(turn, self._session, grant=grant()), "run it")
         world = World.after(first)
         world.drain(reply(raw("run")))
         assert len(pending_calls(world.state)) == 1

@@ -8,7 +8,7 @@ from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import Approved, Principal
 from chatops.domain.endings import Ending
 from chatops.domain.events import Event
-from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelReply, ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
@@ -36,7 +36,7 @@ from chatops.engine.inputs import (
     ToolResultInput,
 )
 from chatops.engine.inputs import Input as TurnInput
-from chatops.engine.state import AwaitingModel, TurnState
+from chatops.engine.state import AwaitingModel, TurnState, new_turn
 from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls
 from chatops.engine.without_model import start_gate
@@ -194,23 +194,15 @@ class Played:
                 case StartAttempt():
                     self._begin(self._started(effect))
                 case StartGate():
-                    gate = start_gate(
-                        turn_id=effect.turn_id, session_id=RUN, grant=grant_of(effect.step), gate=effect.gate
-                    )
+                    gate = start_gate(new_turn(effect.turn_id, RUN, grant=grant_of(effect.step)), effect.gate)
                     self._begin(gate)
                 case StopTurn():
                     self._turn_took(CancelTurn())
 
     def _started(self, asked: StartAttempt) -> TurnStep:
-        return start(
-            turn_id=TurnId(asked.turn_id),
-            session_id=RUN,
-            parent_id=None,
-            grant=grant_of(asked.step),
-            history=self.messages if asked.after is not None else (),
-            text=asked.text,
-            contract=asked.contract,
-        )
+        history = self.messages if asked.after is not None else ()
+        turn = new_turn(asked.turn_id, RUN, grant=grant_of(asked.step), history=history)
+        return start(turn, asked.text, contract=asked.contract)
 
     def _begin(self, step: TurnStep) -> None:
         self.earlier = self.messages

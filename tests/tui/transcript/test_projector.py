@@ -37,7 +37,7 @@ from chatops.engine.inputs import (
     SwitchRole,
     ToolResultInput,
 )
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.grant import Grant
@@ -147,14 +147,7 @@ class Conversation:
     def begin(self, text: str) -> None:
         self.turns += 1
         self.accept(
-            start(
-                turn_id=TurnId(f"s.{self.turns}"),
-                session_id=SessionId("s"),
-                parent_id=None,
-                grant=grant("coder"),
-                history=self.history,
-                text=text,
-            )
+            start(new_turn(TurnId(f"s.{self.turns}"), SessionId("s"), grant=grant("coder"), history=self.history), text)
         )
 
     def end(self) -> None:
