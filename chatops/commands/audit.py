@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from chatops.commands.context import find_session, screen, stored
 from chatops.domain.canonical import JsonValue
-from chatops.domain.decisions import Answered, Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
 from chatops.domain.sandbox import NARROWEST
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.screen import table, when
@@ -55,7 +55,7 @@ def _place(row: DecisionRow) -> str:
     return " ".join(part for part in (str(row.by), row.by.host, row.by.tty) if part)
 
 
-def _words(decision: Decision, tool: str) -> str:
+def _words(decision: Recorded, tool: str) -> str:
     match decision:
         case Approved(remember=pattern, scope=scope, extra=extra):
             if pattern is None:

@@ -150,7 +150,7 @@ class MarkedDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The answer to a question of an MCP server: for the log only, it decides no pending call.
+    """The answer to a question of an MCP server: for the log only.
 
     `fields` names the values that were sent; the values are not part of the log.
     """
@@ -160,7 +160,10 @@ class Answered:
     kind: Literal["answered"] = "answered"
 
 
-Decision = Approved | Edited | Rejected | MarkedDone | Answered
+Decision = Approved | Edited | Rejected | MarkedDone
+"""What a user can decide on a pending call."""
+Recorded = Decision | Answered
+"""What the decision log holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import (
-    Answered,
     Approved,
     Decision,
     Edited,
@@ -71,8 +70,6 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if sequence.is_evidence(draft.state, one.call.name) else Outcome.SUCCESS
             _settle_unknown(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
-        case Answered():
-            raise AssertionError("it decides no call")
 
 
 def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
@@ -85,8 +82,6 @@ def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: D
         # After an undo no model is there to go on.
         if containment.is_undo(draft) and isinstance(decision, Rejected) and decision.send_back:
             return False
-    if isinstance(decision, Answered):
-        return False
     if isinstance(decision, Approved) and decision.extra != NARROWEST:
         return _may_give_extra(status, decision, by)
     # A call with unknown outcome is not edited: other arguments would be another call.

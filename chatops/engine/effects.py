@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from chatops.domain.decisions import Decision, Principal, RememberedRule
+from chatops.domain.decisions import Principal, Recorded, RememberedRule
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
@@ -146,7 +146,7 @@ class DecisionRecord:
     call_id: CallId
     tool: str
     digest: str
-    decision: Decision
+    decision: Recorded
     by: Principal
 
 

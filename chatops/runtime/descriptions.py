@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from chatops.domain.decisions import Answered, Approved, Decision, Edited, MarkedDone, Principal, Rejected
+from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Principal, Recorded, Rejected
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -73,7 +73,7 @@ def _when(at: float) -> str:
     return f"{day}{when:%H:%M:%S}"
 
 
-def _decision_word(decision: Decision) -> str:
+def _decision_word(decision: Recorded) -> str:
     """Return the decision as one word or two, such as "approved"."""
     match decision:
         case Approved(extra=extra):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from chatops.domain.decisions import Decision, Principal, RememberedRule
+    from chatops.domain.decisions import Principal, Recorded, RememberedRule
     from chatops.domain.events import PendingCall
     from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
     from chatops.domain.messages import Message
@@ -100,7 +100,7 @@ class DecisionRow:
     session_id: SessionId
     tool: str
     digest: str
-    decision: Decision
+    decision: Recorded
     by: Principal
     decided_at: float
     role: str = ""

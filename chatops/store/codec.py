@@ -20,7 +20,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chatops.domain.decisions import ArgumentPattern, Decision, Principal, RememberedRule
+from chatops.domain.decisions import ArgumentPattern, Decision, Principal, Recorded, RememberedRule
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
@@ -135,13 +135,15 @@ _USAGES = _Form[Usage](Usage, what="cost")
 _MESSAGES = _Form[Message](_union(Message), what="message")
 _PENDING = _Form[PendingCall](PendingCall, what="pending call")
 _DECISIONS = _Form[Decision](_union(Decision), what="decision")
+_RECORDED = _Form[Recorded](_union(Recorded), what="decision")
 _PRINCIPALS = _Form[Principal](Principal, what="principal")
 _PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
 _REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
 
 encode_message = _MESSAGES.encode
 encode_pending = _PENDING.encode
-encode_decision, decode_decision = _DECISIONS.encode, _DECISIONS.decode
+decode_decision = _DECISIONS.decode
+encode_recorded, decode_recorded = _RECORDED.encode, _RECORDED.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
 encode_review, decode_review = _REVIEWS.encode, _REVIEWS.decode

@@ -20,9 +20,10 @@ from chatops.store.codec import (
     decode_decision,
     decode_pending,
     decode_principal,
-    encode_decision,
+    decode_recorded,
     encode_pending,
     encode_principal,
+    encode_recorded,
 )
 from chatops.store.connection import Connection, SqlRow, real, text
 from chatops.store.rules import already_decided
@@ -112,7 +113,7 @@ def _log(rows: Connection, record: DecisionRecord, state: TurnState, *, now: flo
         digest=record.digest,
         role=asked[0],
         model=asked[1],
-        decision=encode_decision(record.decision),
+        decision=encode_recorded(record.decision),
         by_uid=record.by.uid,
         by=encode_principal(record.by),
         decided_at=now if answered is None else answered[0],
@@ -175,7 +176,7 @@ def post(rows: Connection, decided: DecideCall, *, now: float) -> bool:
         call_id=decided.call_id,
         turn_id=waiting[0],
         digest=decided.digest,
-        decision=encode_decision(decided.decision),
+        decision=encode_recorded(decided.decision),
         by=encode_principal(decided.by),
         decided_at=now,
     )
@@ -226,7 +227,7 @@ def _entry(row: SqlRow) -> DecisionRow:
         session_id=SessionId(text(row[1])),
         tool=text(row[2]),
         digest=text(row[3]),
-        decision=decode_decision(row[4]),
+        decision=decode_recorded(row[4]),
         by=decode_principal(row[5]),
         decided_at=real(row[6]),
         role=text(row[7]),

@@ -9,7 +9,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.wording import plural
 from chatops.store.base import Holder
-from chatops.store.codec import decode_decision, decode_principal, decode_run, decode_state
+from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
 from chatops.store.connection import Connection, SqlRow, integer, prepared, text
 from chatops.store.errors import is_busy, is_damage, store_error
 from chatops.store.filesystem import Finding, Severity, filesystem_findings, rights, size, warning, write_obstacle
@@ -143,7 +143,7 @@ def _bodies(rows: Connection) -> list[Finding]:
     decisions = _failing(
         rows,
         "SELECT call_id, decision, by FROM decisions",
-        lambda _, decision, by: (decode_decision(decision), decode_principal(by)),
+        lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
     )
     return [
         *_named(

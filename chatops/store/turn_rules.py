@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from chatops.domain.decisions import Approved, Decision, Edited, Rejected
+from chatops.domain.decisions import Approved, Decision, Edited, Recorded, Rejected
 from chatops.domain.errors import AlreadyDecidedError
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.effects import RunTool, TurnStep
@@ -34,7 +34,7 @@ def _numbers(call_id: CallId) -> tuple[int, ...]:
     return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
 
 
-def overrules(decision: Decision, posted: Decision) -> bool:
+def overrules(decision: Recorded, posted: Decision) -> bool:
     """Return True if `decision` counts although `posted` came first: it denies what is approved and not started."""
     return isinstance(decision, Rejected) and isinstance(posted, Approved | Edited)
 

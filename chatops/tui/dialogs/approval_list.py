@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from chatops.domain.decisions import Answered, Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.events import PendingCall, ToolFinished, ToolStarted
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome, ResultSource
@@ -39,7 +39,7 @@ def mark_of(decision: Decision) -> CallMark:
             return CallMark.CHECKING
         case Rejected():
             return CallMark.DENIED
-        case MarkedDone() | Answered():
+        case MarkedDone():
             return CallMark.DONE
 
 
