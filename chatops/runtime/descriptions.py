@@ -35,7 +35,8 @@ from chatops.policy.grant import Grant
 from chatops.policy.sandbox import widened
 from chatops.store.base import DecisionRow, SessionInfo, Store
 
-Weight = Literal["normal", "dim", "caution"]
+Tone = Literal["plain", "quiet", "caution"]
+"""How much a fact matters to the decision."""
 
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
@@ -128,11 +129,11 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
 
 
 class Fact(NamedTuple):
-    """A labelled fact about a call, untrusted text, and how much weight it has."""
+    """A labelled fact about a call, untrusted text, and how much it matters."""
 
     label: str
     value: str
-    weight: Weight = "normal"
+    tone: Tone = "plain"
     exact: bool = False
     """True if each blank of the value counts."""
 
@@ -146,16 +147,16 @@ def describe_command(facts: CallFacts) -> list[Fact]:
         return []
     known = effects(facts.command)
     bound = [path for path, _, _ in (entry.rpartition(" ") for entry in facts.hashes)]
-    rows = [Fact("runs", ", ".join(known.programs) if len(known.programs) > 1 else "", "dim")]
+    rows = [Fact("runs", ", ".join(known.programs) if len(known.programs) > 1 else "", "quiet")]
     rows += [Fact("writes", show_path(path)) for path in known.writes]
     rows += [Fact("contacts", host, "caution", exact=True) for host in known.hosts]
     rows += [Fact("careful", warning, "caution") for warning in dict.fromkeys(map(_warning, known.warnings))]
     rows += [Fact("not clear", known.unclear and f"{known.unclear}: read the command itself", "caution")]
-    rows += [Fact("bound to", show_path(_inside(path, facts.workspace)), "dim") for path in bound]
+    rows += [Fact("bound to", show_path(_inside(path, facts.workspace)), "quiet") for path in bound]
     if known.loaders or known.unclear:
         programs = ", ".join(known.loaders) or "it"
         covered = "this command line and the files above, not other" if bound else "this command line, not the"
-        rows += [Fact("covers", f"{covered} files that {programs} may load", "dim")]
+        rows += [Fact("covers", f"{covered} files that {programs} may load", "quiet")]
     return [row for row in rows if row.value]
 
 

@@ -164,29 +164,29 @@ def _labels(pending: PendingCall) -> Iterator[Row]:
             yield Row(label="processes", text=ended)
     yield from _rows(describe_server(facts.server))
     if facts.interpreter:
-        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True, weight="dim")
+        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True, tone="quiet")
     if facts.cwd:
-        yield Row(label="runs in", text=show_path(facts.cwd), exact=True, weight="dim")
+        yield Row(label="runs in", text=show_path(facts.cwd), exact=True, tone="quiet")
     if seconds := _timeout(pending):
-        yield Row(label="timeout", text=f"{seconds} s", weight="dim")
+        yield Row(label="timeout", text=f"{seconds} s", tone="quiet")
     for index, path in enumerate(facts.paths):
         yield Row(label="" if index else "touches", text=show_path(path), exact=True)
     yield from _rows(describe_command(facts))
     for index, host in enumerate(facts.hosts):
-        yield Row(label="" if index else "contacts", text=line(host), exact=True, weight="caution")
+        yield Row(label="" if index else "contacts", text=line(host), exact=True, tone="caution")
     unconfined = bool(facts.command) and not facts.sandbox
     sandbox = line(facts.sandbox) or ("none" if unconfined else "not needed: no program is run")
-    yield Row(label="sandbox", text=sandbox, weight="caution" if unconfined else "dim")
+    yield Row(label="sandbox", text=sandbox, tone="caution" if unconfined else "quiet")
     reaches = facts.network or bool(facts.hosts)
-    yield Row(label="network", text="yes" if reaches else "no", weight="normal" if reaches else "dim")
+    yield Row(label="network", text="yes" if reaches else "no", tone="plain" if reaches else "quiet")
     if not pending.outcome_unknown:
         added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
         yield from _rows([*describe_lacks(facts), *([Fact("+ adds", added)] if added else [])])
     model = f" ({line(pending.model)})" if pending.model else ", without a model"
-    yield Row(label="asked by", text=f"{line(pending.role)}{model}", weight="dim")
+    yield Row(label="asked by", text=f"{line(pending.role)}{model}", tone="quiet")
     if pending.why:
         edited = pending.reason is AskReason.EDITED
-        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), weight="dim")
+        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), tone="quiet")
     if takes_rule(pending) and not pending.outcome_unknown and pending.denial is None:
         yield _grant(pending)
 
@@ -196,7 +196,7 @@ def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
     before = ""
     for one in facts:
         shown = "" if one.label == before else one.label
-        yield Row(label=shown, text=line(one.value), exact=one.exact, weight=one.weight)
+        yield Row(label=shown, text=line(one.value), exact=one.exact, tone=one.tone)
         before = one.label
 
 
@@ -211,7 +211,7 @@ def _grant(pending: PendingCall) -> Row:
         case pattern:
             allowed = rule_text(tool, pattern)
     return Row(
-        label="s allows", text=f"for this session, as {line(pending.role)}: {line(allowed)}", exact=True, weight="dim"
+        label="s allows", text=f"for this session, as {line(pending.role)}: {line(allowed)}", exact=True, tone="quiet"
     )
 
 
@@ -307,12 +307,12 @@ def _details(pending: PendingCall, *, shown: bool) -> Iterator[Row]:
     yield Row(text="Raw arguments", tone="quiet")
     yield from _exact(facts.arguments, "quiet")
     yield Row()
-    yield Row(label="call", text=line(f"{pending.call.id}, {pending.call.name}"), exact=True, weight="dim")
-    yield Row(label="digest", text=line(pending.digest), exact=True, weight="dim")
+    yield Row(label="call", text=line(f"{pending.call.id}, {pending.call.name}"), exact=True, tone="quiet")
+    yield Row(label="digest", text=line(pending.digest), exact=True, tone="quiet")
     if facts.definition:
-        yield Row(label="tool", text=line(facts.definition), exact=True, weight="dim")
+        yield Row(label="tool", text=line(facts.definition), exact=True, tone="quiet")
     for index, entry in enumerate(facts.hashes):
-        yield Row(label="" if index else "files", text=line(entry), exact=True, weight="dim")
+        yield Row(label="" if index else "files", text=line(entry), exact=True, tone="quiet")
 
 
 def takes_rule(pending: PendingCall) -> bool:

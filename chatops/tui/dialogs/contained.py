@@ -145,8 +145,9 @@ class ContainedScreen(GuardedDialog):
             self._index = (self._index + by) % len(self._changes.changes)
             self._note = ""
             self._show()
-            starts = [at for at, row in enumerate(self._rows()) if row.label == _FILE]
-            self.payload.show_row(starts[self._index])
+            # The first heading names the role.
+            headings = [at for at, row in enumerate(self._rows()) if row.tone == "heading"]
+            self.payload.show_row(headings[self._index + 1])
             self.call_after_refresh(self.show_frame)
 
     def _toggle_sides(self) -> None:
@@ -285,7 +286,7 @@ class ContainedScreen(GuardedDialog):
         for number, one in enumerate(found.changes):
             tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
             pointer = ">" if number == self._index else " "
-            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading", label=_FILE)
+            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading")
             if one.conflict:
                 yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
             for text in one.lines:
@@ -338,7 +339,3 @@ def _list_number(pending: PendingCall) -> int:
     given = parsed(pending.call.arguments)
     number = given.get("list") if isinstance(given, Mapping) else None
     return number if isinstance(number, int) else 1
-
-
-_FILE = "file"
-"""Label of the rows that begin a file; headings show no label."""

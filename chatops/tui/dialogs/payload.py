@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, zip_longest
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -27,7 +27,6 @@ from textual.strip import Strip
 from chatops.domain.charset import exact
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
-from chatops.runtime.descriptions import Weight
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.lines import cuts
 
@@ -39,7 +38,6 @@ FOREIGN = "│ "
 """Stands before each line of a text that a server wrote, so that none looks like one of ours."""
 
 RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
-_TONES: tuple[RowTone, ...] = ("plain", "heading", "code", "caution", "quiet")
 _LONG = 500
 _BETWEEN = " │ "
 """Stands between the two sides of a row."""
@@ -59,14 +57,13 @@ def _no_spans() -> Sequence[Span]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One logical line. A `label` is put in a column of its own. `exact` rows wrap at cells, not words."""
+    """One logical line. `exact` rows wrap at cells, not words."""
 
     text: str = ""
     tone: RowTone = "plain"
-    label: str = ""
+    label: str | None = None
+    """Stands in a column of its own; empty for a further value under the label of the row before."""
     exact: bool = False
-    weight: Weight = "normal"
-    """Weight of a labelled value."""
     lead: str = " " * GUTTER
     """Stands before the first line of an exact row without a label."""
     lead_style: Style | None = None
@@ -138,7 +135,7 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
         return [
             replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
         ]
-    if row.tone == "plain" and row.text:
+    if row.label is not None and row.text:
         return _labelled(row, width=width)
     if row.exact:
         before = cell_len(row.lead)
@@ -173,7 +170,7 @@ def _labelled(row: Row, *, width: int) -> list[_Line]:
         text = f"{row.label}: {row.text}" if row.label else row.text
         return [_Line("", part, row) for part in broken(text, max(1, width))]
     parts = broken(row.text, width - LABEL_WIDTH)
-    return [_Line(("" if index else row.label).ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
+    return [_Line(("" if index else row.label or "").ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
 
 
 def _by_words(text: str, width: int) -> list[str]:
@@ -205,7 +202,7 @@ class PayloadView(ScrollView, can_focus=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "payload--label",
         "payload--risky",
-        *(f"payload--{tone}" for tone in _TONES),
+        *(f"payload--{tone}" for tone in get_args(RowTone)),
     }
 
     end_seen: reactive[bool] = reactive(False, init=False)
@@ -336,8 +333,7 @@ class PayloadView(ScrollView, can_focus=False):
         """Return one side of a line, or all of it, filled up to `width`."""
         row, base = line.row, self.rich_style
         under = base + row.under if row.under is not None else base
-        tone = row.tone if row.weight == "normal" else "caution" if row.weight == "caution" else "quiet"
-        style = under + self.get_component_rich_style(f"payload--{tone}", partial=True)
+        style = under + self.get_component_rich_style(f"payload--{row.tone}", partial=True)
         lead = row.lead_style or self.get_component_rich_style("payload--label", partial=True)
         text = Text(line.text, style, end="")
         for begin, end, styled in self._spans(row):

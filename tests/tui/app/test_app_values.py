@@ -32,7 +32,7 @@ def exact_text(facts: CallFacts, *, width: int = 40) -> str:
     description = describe(pending_call(facts=facts), theme=PLAIN)
     lines: list[str] = []
     for row in description.rows:
-        if not row.exact or row.tone == "plain":
+        if not row.exact or row.label is not None:
             continue
         for part in wrapped(row, width=width):
             if part.left == "» ":
@@ -214,7 +214,7 @@ def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> 
     call = pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped")
     known = Interruption(call_id=call.call.id, attempt=1, started_at=1e9, output="one\n\x1b[2Jtwo\n")
     description = describe(replace(call, interruption=known), theme=PLAIN)
-    text = "\n".join(f"{row.label} {row.text}" for row in description.rows[: description.payload])
+    text = "\n".join(f"{row.label or ''} {row.text}" for row in description.rows[: description.payload])
     assert "may have taken effect" in text
     assert "asks because the app stopped" in text
     assert "started 2001-09-09 " in text
