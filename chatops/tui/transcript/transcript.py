@@ -85,7 +85,8 @@ class Transcript(Viewport):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._selected = ""
+        self.selected_block = ""
+        """The id of the selected block, or an empty string."""
         self._places: TextSearch | None = None
         self._shown_place = ("", 0, 0)
         """The place found last: block, line of the block, and number within the line."""
@@ -101,11 +102,6 @@ class Transcript(Viewport):
     def blocks(self) -> list[Block]:
         """The blocks as shown, including text that has streamed in."""
         return [entry.block for entry in self._blocks_layout.entries]
-
-    @property
-    def selected_block(self) -> str:
-        """The id of the selected block, or an empty string."""
-        return self._selected
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""
@@ -169,11 +165,6 @@ class Transcript(Viewport):
         self._blocks_layout.unfold(index)
         self._show_changes(place=place)
 
-    def is_expanded(self, block_id: str) -> bool:
-        """Return True if the card is open."""
-        index = self._blocks_layout.index.get(block_id)
-        return index is not None and self._blocks_layout.entries[index].expanded
-
     # Operations
 
     def _apply(self, op: Op) -> tuple[str, ...]:
@@ -202,7 +193,7 @@ class Transcript(Viewport):
                 return (key,)
             case Remove(id=key):
                 if (index := layout.index.get(key)) is not None:
-                    if self._selected == key:
+                    if self.selected_block == key:
                         self.select_block("")
                     layout.remove(index)
                 return ()
@@ -241,13 +232,13 @@ class Transcript(Viewport):
         A message that is not folded opens as its source.
         """
         layout = self._blocks_layout
-        if self._selected in layout.index:
-            block = layout.entries[layout.index[self._selected]].block
+        if self.selected_block in layout.index:
+            block = layout.entries[layout.index[self.selected_block]].block
             if isinstance(block, UserBlock | AnswerBlock | NoticeBlock) and not can_open(block):
                 title = {"user": "Message", "answer": "Answer"}.get(block.kind, "Notice")
                 self.post_message(self.Opened(title, copied_text(block)))
             else:
-                self.toggle(self._selected)
+                self.toggle(self.selected_block)
             return
         newest = (entry for entry in reversed(layout.entries) if can_open(entry.block) and not entry.folded)
         if (entry := next(newest, None)) is not None:
@@ -255,8 +246,8 @@ class Transcript(Viewport):
 
     def copy_block(self) -> None:
         """Copy the selected block."""
-        if self._selected in self._blocks_layout.index:
-            block = self._blocks_layout.entries[self._blocks_layout.index[self._selected]].block
+        if self.selected_block in self._blocks_layout.index:
+            block = self._blocks_layout.entries[self._blocks_layout.index[self.selected_block]].block
             what = {"user": "the message", "answer": "the answer", "tool": "the call"}.get(block.kind, "the block")
             copy(self.app, copied_text(block), what)
 
@@ -267,7 +258,7 @@ class Transcript(Viewport):
 
     def _files(self) -> tuple[FileRef, ...]:
         """Return the files that are kept of the selected block."""
-        index = self._blocks_layout.index.get(self._selected)
+        index = self._blocks_layout.index.get(self.selected_block)
         block = self._blocks_layout.entries[index].block if index is not None else None
         files = block.files if isinstance(block, ToolCardBlock | UserBlock) else ()
         return tuple(file for file in files if file.type and not file.problem)
@@ -275,16 +266,16 @@ class Transcript(Viewport):
     def select_block(self, block_id: str) -> None:
         """Select a block and bring it into view. An empty id selects none."""
         layout = self._blocks_layout
-        before, self._selected = self._selected, block_id if block_id in layout.index else ""
-        if before != self._selected:
-            self.post_message(self.Selected(self._selected, has_files=bool(self._files())))
+        before, self.selected_block = self.selected_block, block_id if block_id in layout.index else ""
+        if before != self.selected_block:
+            self.post_message(self.Selected(self.selected_block, has_files=bool(self._files())))
             self.refresh()
-        if self._selected:
-            self._bring_into_view(layout.index[self._selected])
+        if self.selected_block:
+            self._bring_into_view(layout.index[self.selected_block])
 
     def _select_beside(self, step: int) -> None:
         layout, entries = self._blocks_layout, self._blocks_layout.entries
-        place = layout.index.get(self._selected, len(entries))
+        place = layout.index.get(self.selected_block, len(entries))
         if self._following and place < layout.at(self.scroll_offset.y):
             # At the end of the transcript, a selected block far above is out of sight: start from the newest one
             # instead.
@@ -305,9 +296,9 @@ class Transcript(Viewport):
             block_id, line, nth = self._shown_place
             shown = block_id in layout.index and layout.start(layout.index[block_id]) + line == y
             strip = self._places.drawn(strip, layout.theme, current=nth if shown else None)
-        if self._selected not in layout.index or layout.theme is None:
+        if self.selected_block not in layout.index or layout.theme is None:
             return strip
-        index = layout.index[self._selected]
+        index = layout.index[self.selected_block]
         start = layout.start(index)
         if not start <= y < start + layout.entries[index].height:
             return strip
@@ -321,7 +312,7 @@ class Transcript(Viewport):
 
     def on_key(self, event: events.Key) -> None:
         """Copy the selected block on y, open its files on o, select none on Esc, while the transcript has the focus."""
-        if self._selected and event.key in ("y", "o", "escape"):
+        if self.selected_block and event.key in ("y", "o", "escape"):
             event.stop()
             self.press(event.key)
 

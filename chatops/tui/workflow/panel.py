@@ -96,11 +96,6 @@ class WorkflowPanel(ErrorBoundary, Widget):
         size = self.app.size
         return shape_for(size.width, size.height, opened=self._opened)
 
-    @property
-    def ticking(self) -> bool:
-        """True while the panel redraws itself once a second."""
-        return self._clock is not None
-
     def on_mount(self) -> None:
         """Show the current state of the run."""
         self.draw()

@@ -131,12 +131,9 @@ async def test_keys_in_a_followed_run_only_show_and_change_nothing() -> None:
 
 async def test_a_run_without_an_owner_is_shown_as_blocked() -> None:
     async with reading(busy) as (running, reader):
-        shown = running.app.chat.query_one(WorkflowPanel)
-        assert shown.ticking
         reader.held = None
         reader.looks()
         await running.settle()
-        assert not shown.ticking
         assert "blocked" in running.text
 
 

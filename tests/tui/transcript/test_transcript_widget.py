@@ -181,7 +181,6 @@ async def test_enter_and_click_open_and_fold_a_card() -> None:
         await pilot.press("ctrl+up", "ctrl+up", "enter")
         assert app.transcript.selected_block == "card"
         assert any("second line" in line for line in screen(app))
-        assert app.transcript.is_expanded("card")
         await pilot.click(Transcript, offset=(10, 2))
         await pilot.pause()
         assert not any("second line" in line for line in screen(app))
@@ -190,7 +189,7 @@ async def test_enter_and_click_open_and_fold_a_card() -> None:
         assert any("second line" in line for line in screen(app))
         await pilot.click(Transcript, offset=(10, 5))
         await pilot.pause()
-        assert app.transcript.is_expanded("card"), "a click into the details must not fold them"
+        assert any("second line" in line for line in screen(app)), "a click into the details must not fold them"
         before = screen(app)
         await pilot.click(Transcript, offset=(10, 0))
         await pilot.pause()
