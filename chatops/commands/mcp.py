@@ -4,7 +4,7 @@ import shutil
 from argparse import Namespace
 
 from chatops.commands.context import app, screen, with_app
-from chatops.commands.registry_edit import edit_registry, file_to_edit, how_to_list
+from chatops.commands.registry_edit import edit_registry, file_to_edit, line_for_role
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
@@ -84,7 +84,7 @@ def _add(arguments: Namespace) -> int:
     with app(arguments, via="headless") as opened:
         target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
-        listing = how_to_list([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
+        listing = line_for_role([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
     view = screen()
     view.answer(f"{arguments.name} is in {target}.")
     if "command" in entry and shutil.which(words[0]) is None:

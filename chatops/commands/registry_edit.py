@@ -20,8 +20,8 @@ def file_to_edit(loaded: Loaded, paths: Paths) -> Path:
     return paths.registry if loaded.path == packaged_registry() else loaded.path
 
 
-def how_to_list(tools: Sequence[str], *, registry: Registry, target: Path) -> str:
-    """Return what to write into the registry at `target` so that the default role gets `tools`, or that it has them."""
+def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> str:
+    """Return the line for the registry at `target` that gives the default role `tools`, or say that it has them."""
     role = registry.role(registry.default_role)
     if role is None or role.tools is None:
         return f"Role {registry.default_role} lists no tools, so it gets them all." if role else ""

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import app, check_role, options, screen
-from chatops.commands.registry_edit import file_to_edit, how_to_list
+from chatops.commands.registry_edit import file_to_edit, line_for_role
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
@@ -85,7 +85,7 @@ def _check(file: Path, arguments: Namespace) -> int:
     view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
     loaded = load_registry(path=options(arguments, via="headless").registry, paths=paths, env=os.environ)
     target = file_to_edit(loaded, paths)
-    view.say(how_to_list([tool.spec.name for tool in found.tools], registry=loaded.registry, target=target))
+    view.say(line_for_role([tool.spec.name for tool in found.tools], registry=loaded.registry, target=target))
     return 0
 
 

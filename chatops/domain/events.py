@@ -17,12 +17,12 @@ from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
-    Status,
     StepFinished,
     StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
+from chatops.domain.status import Status
 from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
 from chatops.domain.usage import Usage
 

@@ -1,18 +1,11 @@
-"""Events of a workflow run for UIs, and the status that all events have. A run's tree has the turns of its steps."""
+"""Events of a workflow run for UIs. A run's tree has the turns of its steps."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.status import Status
 from chatops.domain.usage import Usage
-
-
-class Status(StrEnum):
-    """State of one node of the event tree."""
-
-    STARTED = "started"
-    SUCCESS = "success"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

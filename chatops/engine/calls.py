@@ -18,8 +18,8 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import RoundId
 from chatops.domain.rights import Verdict
-from chatops.domain.run_events import Status
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.domain.status import Status
 from chatops.domain.tools import (
     CallFacts,
     Exposure,

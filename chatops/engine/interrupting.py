@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import RoundId
-from chatops.domain.run_events import Status
+from chatops.domain.status import Status
 from chatops.domain.tools import Interruption, Outcome, ResultSource
 from chatops.engine import calls, containment, feedback, questions, rounds
 from chatops.engine.draft import Draft

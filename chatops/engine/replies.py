@@ -16,7 +16,7 @@ from chatops.domain.model import (
     ModelReply,
     ModelTarget,
 )
-from chatops.domain.run_events import Status
+from chatops.domain.status import Status
 from chatops.domain.tools import RawCall, ToolCall, tool_name
 from chatops.engine import acceptance, inspection, round_limits, rounds
 from chatops.engine.draft import Draft

@@ -12,7 +12,7 @@ from chatops.domain.events import (
 from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
-from chatops.domain.run_events import Status
+from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.engine import calls, containment, feedback, pairing, round_limits
 from chatops.engine.contract import StepContract
@@ -118,8 +118,8 @@ def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
 
 
 def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> None:
-    """Publish that a round is over."""
-    record = draft.state.rounds[-1] if draft.state.rounds else None
+    """Publish that a round is over. Its `model` is empty if no model was asked."""
+    record = draft.state.rounds[-1] if model and draft.state.rounds else None
     draft.events.append(
         RoundClosed(
             id=number,
@@ -141,7 +141,7 @@ def continue_round(draft: Draft) -> None:
     if not all(isinstance(one.status, Settled) for one in phase.calls):
         return
     if containment.is_apply_round(draft):
-        _close_apply_round(draft)
+        _end_apply_round(draft)
         return
     outcomes = _write_results(draft)
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
@@ -220,10 +220,10 @@ def finish_with_notice(
     finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
 
 
-def _close_apply_round(draft: Draft) -> None:
-    """Close the round that asked about the changes of a contained turn.
+def _end_apply_round(draft: Draft) -> None:
+    """End the round that asked about the changes of a contained turn.
 
-    Its call has no assistant message, so the result becomes a note that the next request tells. If the user sent the
+    Its call has no assistant message, so its result becomes a note, which the next request holds. If the user sent the
     changes back with a reason, the model goes on in the same copy.
     """
     phase = draft.state.phase
@@ -236,16 +236,7 @@ def _close_apply_round(draft: Draft) -> None:
     contained, undo = draft.state.containment, containment.is_undo(draft)
     back = contained is not None and contained.phase is ContainmentPhase.SENT_BACK
     good = result is not None and result.outcome is Outcome.SUCCESS
-    draft.events.append(
-        RoundClosed(
-            id=phase.round_id,
-            parent_id=draft.state.turn_id,
-            status=Status.SUCCESS if good else Status.ERROR,
-            model="",
-            finish_reason="",
-            usage=None,
-        )
-    )
+    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if back:
         draft.note(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
         containment.go_on(draft, reason)

@@ -24,12 +24,12 @@ from chatops.domain.fields import as_fields
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
-    Status,
     StepFinished,
     StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
+from chatops.domain.status import Status
 from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import cut

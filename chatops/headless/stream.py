@@ -24,14 +24,8 @@ from chatops.domain.events import (
     event_type,
 )
 from chatops.domain.messages import UserMessage
-from chatops.domain.run_events import (
-    GateChecked,
-    Status,
-    StepFinished,
-    StepStarted,
-    WorkflowFinished,
-    WorkflowStarted,
-)
+from chatops.domain.run_events import GateChecked, StepFinished, StepStarted, WorkflowFinished, WorkflowStarted
+from chatops.domain.status import Status
 from chatops.domain.tools import Outcome, ResultFacts
 from chatops.engine.state import InRound, Settled, Stopping, TurnState
 from chatops.engine.workflow.progress import opened

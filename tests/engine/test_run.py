@@ -4,13 +4,8 @@ import pytest
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.run_events import (
-    GateChecked,
-    ReviewRequested,
-    Status,
-    StepFinished,
-    StepResult,
-)
+from chatops.domain.run_events import GateChecked, ReviewRequested, StepFinished, StepResult
+from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall

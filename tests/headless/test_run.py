@@ -14,7 +14,7 @@ from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, St
 from chatops.domain.events import AskReason, Event, Notice, Published, ToolFinished, TurnStatus
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
-from chatops.domain.run_events import Status as NodeStatus
+from chatops.domain.status import Status as NodeStatus
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState

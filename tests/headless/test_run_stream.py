@@ -10,13 +10,8 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import MessageId
-from chatops.domain.run_events import (
-    GateChecked,
-    Status,
-    StepFinished,
-    StepResult,
-    WorkflowFinished,
-)
+from chatops.domain.run_events import GateChecked, StepFinished, StepResult, WorkflowFinished
+from chatops.domain.status import Status
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import attempt_id, opened
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput

@@ -10,13 +10,13 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
-    Status,
     StepFinished,
     StepResult,
     StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
+from chatops.domain.status import Status
 from chatops.domain.usage import total
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.workflow import texts

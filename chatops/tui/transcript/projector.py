@@ -62,12 +62,12 @@ from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
-    Status,
     StepFinished,
     StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
+from chatops.domain.status import Status
 from chatops.domain.tools import CONTAINED_APPLY, ResultSource
 from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (

@@ -35,8 +35,8 @@ from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.run_events import Status
 from chatops.domain.sandbox import SandboxNote
+from chatops.domain.status import Status
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Problem, ToolCall, ToolSpec
 from chatops.domain.usage import Usage
 from chatops.engine.effects import ComposerDraft

@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.events import TurnFinished, TurnStatus
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.domain.run_events import Status
+from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.tui.clipboard import program
