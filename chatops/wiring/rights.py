@@ -118,6 +118,8 @@ class RegistryRights:
         self._limits = limits
         self._resolved: tuple[partial[Grant], Grant] | None = None
         """The last grant, before the prompt, and what it was resolved from."""
+        self._last: Grant | None = None
+        """The last grant. It is returned again while nothing changes, and then it need not be encoded again."""
 
     @property
     def level(self) -> AccessLevel:
@@ -262,12 +264,15 @@ class RegistryRights:
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
         self._resolved = (resolve, grant)
         layers = self._layers(spec, settings, tools=grant.tools)
-        return replace(
+        found = replace(
             grant,
             prompt=compose(layers),
             max_rounds=self._rounds(grant.max_rounds, step, role=role),
             responder=None if step is not None else self._responder(spec),
         )
+        if found != self._last:
+            self._last = found
+        return self._last
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""

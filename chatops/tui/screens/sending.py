@@ -30,6 +30,8 @@ SHOWN_S = 0.2
 _MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:"
 _NEARLY_FULL, _LARGE = 0.8, 0.1
 """Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
+_SHORT = 1000
+"""Characters. No shorter message is announced: it is less than a tenth of a context of 4,096 tokens."""
 _CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
 
 
@@ -93,7 +95,9 @@ class SendingPresenter:
     def _may_send(self, text: str) -> bool:
         """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
         announced, self._announced = self._announced, ""
-        if self._shown is None or text == announced or text.startswith("!") or is_command(text):
+        if len(text) < _SHORT or self._shown is None or text == announced:
+            return True
+        if text.startswith("!") or is_command(text):
             return True
         from chatops.engine.transcript import tokens
 
