@@ -17,7 +17,7 @@ from chatops.store.outputs import Outputs
 from chatops.tools.base import Tool, ToolContext
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.text import ContainedReview
+    from chatops.tools.contained.text import Change, ContainedReview
     from chatops.tools.contained.undoing import UndoList
 
 
@@ -58,6 +58,15 @@ class ContainedTurnsService(Protocol):
 
     def review(self, arguments: str) -> "ContainedReview":
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
+        ...
+
+    def changed_files(
+        self, workspace: Path, *, turns: Sequence[str], wrote: Mapping[CallId, str]
+    ) -> "tuple[Change, ...]":
+        """Return what `turns` have changed in the workspace, from before to now. Raises OSError and ToolFailedError.
+
+        `wrote` are the files that their calls wrote, as the arguments name them.
+        """
         ...
 
     def why_not(self, workspace: Path) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import Decision
-from chatops.domain.errors import ChatopsError, NotSavedError
+from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
-from chatops.domain.ids import CallId, MessageId, SessionId
+from chatops.domain.ids import CallId, MessageId, SessionId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.questions import OpenQuestion
 from chatops.domain.rights import AccessLevel
@@ -44,7 +44,7 @@ from chatops.store.base import DecisionRow, SessionInfo
 
 if TYPE_CHECKING:
     from chatops.runtime.session import Session
-    from chatops.tools.contained.text import ContainedReview
+    from chatops.tools.contained.text import Change, ContainedReview
 
 log = logging.getLogger(__name__)
 
@@ -304,6 +304,25 @@ class SessionView(ABC):
         if self._services.contained is None:
             raise ChatopsError("The changes of contained turns cannot be read here.")
         return self._services.contained().review(arguments)
+
+    def changed_files(self, messages: Sequence[Message]) -> "tuple[Change, ...]":
+        """Return what file tools changed in the turns of `messages`, from before to now, by path.
+
+        Reads files: call it in a thread. Raises ChatopsError.
+        """
+        if self._services.contained is None:
+            raise ChatopsError("What was changed cannot be read here.")
+        results = [one for one in messages if isinstance(one, ToolMessage)]
+        # What calls in a copy of the workspace have written is in the list of changes of their turn.
+        contained = {turn_of(one.id) for one in results if one.tool == CONTAINED_APPLY}
+        wrote = {
+            one.call_id: one.facts.wrote for one in results if one.facts.wrote and turn_of(one.id) not in contained
+        }
+        turns = tuple(dict.fromkeys(filter(None, (turn_of(one.id) for one in messages))))
+        try:
+            return self._services.contained().changed_files(self.workspace, turns=turns, wrote=wrote)
+        except (OSError, ToolFailedError) as error:
+            raise ChatopsError(f"What was changed cannot be read: {error}") from error
 
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""

@@ -10,12 +10,13 @@ from textual.content import Content
 
 from chatops.tui.keymap import with_user_keys
 
-KeyGroup = Literal["chat", "message", "dialog", "contained", "unknown", "review", "question", "trust"]
+KeyGroup = Literal["chat", "message", "dialog", "contained", "changes", "unknown", "review", "question", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",
     "contained": "At the end of a contained turn",
+    "changes": "In the changes that /diff shows",
     "unknown": "When the outcome of a call is unknown",
     "review": "In the review dialog of a workflow step",
     "question": "When an MCP server asks you something",
@@ -112,6 +113,14 @@ KEYS: tuple[KeyHelp, ...] = (
             "D": "send them back with a reason; the model goes on in the same copy",
             "|, f": "show the diffs side by side; full screen",
             "Esc": "decide later: they stay pending",
+        },
+    ),
+    *_group(
+        "changes",
+        {
+            "n, p, Tab, shift+Tab": "next or previous file",
+            "|": "show the diffs side by side",
+            "Esc": "back",
         },
     ),
     *_group(

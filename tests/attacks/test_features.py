@@ -179,6 +179,8 @@ async def test_what_takes_the_place_of_a_file_before_an_undo_is_left_alone(
                 (outside.parent / "victim").mkdir()
                 (outside.parent / "victim" / "a.txt").write_text("two")
                 (workspace / "sub").symlink_to(outside.parent / "victim")
+        found = session.changed_files(session.snapshot().messages)
+        assert found[0].elsewhere and (trick == "hardlink" or CANARY not in str(found))
         await approve(copy)
     assert outside.read_bytes() == CANARY.encode()  # noqa: ASYNC240
     if trick == "folder":

@@ -229,6 +229,9 @@ def test_half_an_hour_of_work_needs_nothing_but_the_app(installation: Installati
             terminal.decide("a")
             terminal.wait_for("Three it is.")
             assert readme.read_text() == "The value is 3.\n"
+            terminal.say("/diff last")
+            terminal.wait_for("Changed in the last turn: 1 file")
+            terminal.press("escape")
             terminal.say("/undo")
             assert "README.md" in terminal.decide("a", "a undo")
             terminal.wait_gone("Three it is.")
@@ -241,7 +244,7 @@ def test_half_an_hour_of_work_needs_nothing_but_the_app(installation: Installati
             terminal.say("/compact")
             terminal.wait_for("Summary: the project counts to two.")
             terminal.press("ctrl+s")
-            terminal.wait_for("The model gets a summary")
+            terminal.wait_for("The model gets the summary")
             terminal.press("ctrl+r")
             terminal.wait_for("type to filter")
             terminal.send("researcher")

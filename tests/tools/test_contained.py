@@ -117,7 +117,7 @@ def test_a_moved_file_is_shown_as_one_and_what_is_new_in_it_as_its_diff(workspac
     (turn.copy / "tools.sh").write_text("#!/bin/sh\necho hi\necho there\n")
     for name in ("one.bin", "src/two.bin"):
         (turn.copy / name).write_bytes(b"\x00\xff")
-    text = describe(review(freeze(turn), {}, turn))
+    text = describe(review(freeze(turn), {}, turn.blob))
     assert "move src/b.py to src/deep/renamed.py\n  content unchanged: 6 bytes, sha256 " in text
     assert "remove src/b.py  [moved to src/deep/renamed.py]" in text
     moved = text.partition("move run.sh to tools.sh")[2].partition("\n\n")[0]

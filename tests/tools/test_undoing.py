@@ -2,7 +2,9 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -14,6 +16,7 @@ from chatops.tools.contained.apply_tool import ApplyTool, directed
 from chatops.tools.contained.changes import ChangeList
 from chatops.tools.contained.folder import TurnFolder
 from chatops.tools.contained.freezing import frozen
+from chatops.tools.contained.text import Change
 from chatops.tools.contained.turns import ContainedTurns
 from chatops.tools.files import file_edit, file_write
 from tests.tools.toolkit import context_for, inspected
@@ -51,6 +54,9 @@ class Scene:
     def undo(self) -> applying.Applied:
         folder, _, _ = self.listed()
         return applying.apply(folder, frozen(folder), None, undo=True)
+
+    def changed(self, wrote: Mapping[CallId, str] = MappingProxyType({})) -> tuple[Change, ...]:
+        return self.turns.changed_files(self.place, turns=["s.1"], wrote=wrote)
 
     def text(self, path: str) -> str:
         return (self.place / path).read_text()
@@ -217,3 +223,49 @@ async def test_a_list_that_was_not_decided_on_is_removed_and_old_content_is_forg
     scene.turns.sweep(frozenset)
     assert not folder.path.exists()
     assert not list((scene.data / "kept").iterdir())
+
+
+async def test_a_diff_of_the_session_goes_from_before_its_first_change_to_now(scene: Scene) -> None:
+    for name in ("a.txt", "back.txt", "mine.txt", ".env"):
+        (scene.place / name).write_text("one\n")
+    (scene.place / "data.bin").write_bytes(b"\0\1")
+    for name in ("a.txt", "back.txt", "mine.txt", ".env", "data.bin", "link.txt"):
+        await scene.write(name, "two\n")
+    await scene.edit("a.txt", "two", "three")
+    await scene.write("new/b.txt", "new\n")
+    await scene.write("back.txt", "one\n")
+    (scene.place / "mine.txt").write_text("two\nmine\n")
+    (scene.place / ".env").write_text("TOKEN=secret\n")
+    (scene.place / "link.txt").unlink()
+    (scene.place / "link.txt").symlink_to(scene.place / ".env")
+    before = {path: path.read_bytes() for path in (*scene.place.iterdir(), *scene.data.rglob("*")) if path.is_file()}
+    found = {one.path: one for one in scene.changed({CallId("s.0.1"): "old.txt"})}
+    assert sorted(found) == [".env", "a.txt", "data.bin", "link.txt", "mine.txt", "new/b.txt", "old.txt"]
+    assert [path for path, one in found.items() if one.elsewhere] == [".env", "link.txt", "mine.txt"]
+    assert found["a.txt"].diff.endswith("-one\n+three\n") and not found["a.txt"].lines
+    assert found["new/b.txt"].title == "add new/b.txt"
+    assert found["mine.txt"].diff.endswith("-one\n+two\n+mine\n")
+    # The user may have put a secret into the place of what the session had shown.
+    assert "may hold secrets" in str(found[".env"].lines) and "secret" not in str([one.diff for one in found.values()])
+    assert "link to" in str(found["link.txt"].lines)
+    assert not found["data.bin"].diff and "binary" in found["data.bin"].lines[0]
+    assert "not kept any more" in found["old.txt"].lines[0]
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.more
+async def test_a_diff_says_which_earlier_content_is_gone_or_damaged(scene: Scene) -> None:
+    for name in ("a.txt", "b.txt"):
+        (scene.place / name).write_text("one\n")
+        await scene.write(name, "two\n")
+    await scene.write("a.txt", "three\n")
+    (scene.data / "kept" / "s.1.1.1.1").unlink()
+    damaged = scene.data / "kept" / "s.1.2.1.1"
+    damaged.write_bytes(damaged.read_bytes() + b"evil")
+    first, second = scene.changed({CallId("s.1.1.1"): str(scene.place / "a.txt"), CallId("s.1.3.1"): "a.txt"})
+    assert first.diff.endswith("-two\n+three\n") and "earlier changes" in first.lines[-1]
+    assert not second.diff and "not kept any more" in second.lines[0]
+    # In another folder of the same name, nothing is compared.
+    scene.place.rename(scene.place.with_name("old"))
+    scene.place.mkdir()
+    assert ["another folder" in str(one.lines) for one in scene.changed()] == [True, True]

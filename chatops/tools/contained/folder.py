@@ -43,6 +43,11 @@ class TurnFolder:
         """True if the copy was made completely."""
         return (self.path / "manifest.json").is_file()
 
+    @property
+    def is_undo_list(self) -> bool:
+        """True if it holds a list for ``/undo``: the changes of other turns, for which no copy was made."""
+        return not self.exists
+
     def read(self, name: str) -> dict[str, object] | None:
         """Return the JSON object in a file of the folder; None if there is none that can be read."""
         try:

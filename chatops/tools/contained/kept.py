@@ -40,8 +40,11 @@ class Kept:
     folder: str
     """The workspace's `folder_identity`."""
     at_ns: int
-    content: bytes
-    """The earlier content; empty if there was no file."""
+    record: Path
+
+    def content(self) -> bytes:
+        """Return the earlier content; empty if there was no file. Raises OSError."""
+        return self.record.read_bytes().partition(b"\n")[2]
 
 
 def keep(
@@ -106,8 +109,8 @@ def kept(folder: Path, prefixes: Sequence[str]) -> list[Kept]:
 
 
 def _read(path: Path) -> Kept:
-    line, _, content = path.read_bytes().partition(b"\n")
-    known = json.loads(line)
+    with path.open("rb") as file:
+        known = json.loads(file.readline())
     if not {"", ".", ".."}.isdisjoint(str(known["path"]).split("/")):
         raise ValueError("not a path in the workspace")
     return Kept(
@@ -118,7 +121,7 @@ def _read(path: Path) -> Kept:
         workspace=str(known["workspace"]),
         folder=str(known["folder"]),
         at_ns=int(known["at_ns"]),
-        content=content,
+        record=path,
     )
 
 

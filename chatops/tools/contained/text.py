@@ -1,19 +1,20 @@
 """The change list of a contained turn as text for the user: everything that an approval covers, complete."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.contained.changes import ChangeList, Entry, Kind, Ran, State
-from chatops.tools.contained.folder import TurnFolder
 from chatops.tools.contained.freezing import shown, with_order
 from chatops.tools.diff import unified
 from chatops.tools.output import is_binary, visible
 
-_MOST_TEXT = 4_000_000
+MOST_TEXT = 4_000_000
 """Most bytes of a file that is shown as a text diff."""
+Blobs = Callable[[str], bytes]
+"""Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
 _ALIKE, _MOST_COMPARED, _MOST_PAIRS = 0.6, 200_000, 100
 """Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
 _SHORT = 12
@@ -48,6 +49,8 @@ class Change:
     diff: str = ""
     conflict: str = ""
     """Why it will not be applied; empty: it will."""
+    elsewhere: bool = False
+    """True if something else has changed the file too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class ContainedReview:
     """The changes; those that run later and links come first."""
 
 
-def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder) -> ContainedReview:
+def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     notes: list[str] = []
     if conflicts:
@@ -79,21 +82,26 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], folder: TurnFolder
     if changes.ran:
         notes += ["Ran in the copy:"]
         notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
-    moves = _moves(changes.entries, folder)
-    gone = {old.path: new for new, old in moves.items()}
+    shown_changes = described(with_order(changes.entries), read)
     return ContainedReview(
         head=head(changes, conflicts),
         notes=tuple(notes),
-        changes=tuple(
-            Change(
-                path=entry.path,
-                title=title(entry, moved_from=moves.get(entry.path), moved_to=gone.get(entry.path, "")),
-                lines=tuple(_facts(entry, folder, moved_from=moves.get(entry.path))),
-                diff=_diff(entry, folder, moved_from=moves.get(entry.path)),
-                conflict=conflicts.get(entry.path, ""),
-            )
-            for entry in with_order(changes.entries)
-        ),
+        changes=tuple(replace(one, conflict=conflicts.get(one.path, "")) for one in shown_changes),
+    )
+
+
+def described(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
+    """Return changes for the user, in this order. `read` returns the contents before and after them."""
+    moves = _moves(entries, read)
+    gone = {old.path: new for new, old in moves.items()}
+    return tuple(
+        Change(
+            path=entry.path,
+            title=title(entry, moved_from=moves.get(entry.path), moved_to=gone.get(entry.path, "")),
+            lines=tuple(_facts(entry, read, moved_from=moves.get(entry.path))),
+            diff=_diff(entry, read, moved_from=moves.get(entry.path)),
+        )
+        for entry in entries
     )
 
 
@@ -119,7 +127,7 @@ def title(entry: Entry, *, moved_from: Entry | None = None, moved_to: str = "") 
     return f"{what}{f'  [{marks}]' if marks else ''}"
 
 
-def _moves(entries: Sequence[Entry], folder: TurnFolder) -> dict[str, Entry]:
+def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
     """Return, by the path of each added file that was a removed one before, that removed file.
 
     A file counts as moved if its content is the same, or for few and small texts if most of its lines are.
@@ -138,9 +146,9 @@ def _moves(entries: Sequence[Entry], folder: TurnFolder) -> dict[str, Entry]:
     removed = [old for old in removed if old.base.size <= _MOST_COMPARED]
     if len(rest) * len(removed) > _MOST_PAIRS:
         return found
-    texts = {old.path: (_text(old.base, folder) or "").splitlines() for old in removed}
+    texts = {old.path: (_text(old.base, read) or "").splitlines() for old in removed}
     for new in rest:
-        lines = (_text(new.new, folder) or "").splitlines()
+        lines = (_text(new.new, read) or "").splitlines()
         ratios = {old.path: SequenceMatcher(None, texts[old.path], lines).quick_ratio() for old in removed}
         best = max(removed, key=lambda old: ratios[old.path], default=None)
         if lines and best is not None and ratios[best.path] >= _ALIKE:
@@ -153,7 +161,7 @@ def _ended(one: Ran) -> str:
     return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
 
 
-def _facts(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> Iterator[str]:
+def _facts(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> Iterator[str]:
     """Yield what the diff of a change does not tell: modes and kinds where they differ, sizes and digests."""
     if moved_from is not None and moved_from.base.sha == entry.new.sha:
         yield f"  content unchanged: {entry.new.size:,} bytes, sha256 {entry.new.sha}"
@@ -168,8 +176,9 @@ def _facts(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> Ite
             yield f"  {sign} link to {shown(state.target)}"
         if state.kind is Kind.FOLDER:
             yield f"  {sign} folder"
-    before, after = _texts(entry, folder, moved_from)
+    before, after = _texts(entry, read, moved_from)
     if before is None or after is None:
+        yield f"  no text to compare: binary, or more than {MOST_TEXT:,} bytes"
         for state, sign in ((entry.base, "-"), (entry.new, "+")):
             if state.kind is Kind.FILE:
                 yield f"  {sign} {state.size:,} bytes, sha256 {state.sha}"
@@ -178,28 +187,28 @@ def _facts(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> Ite
         yield "  (only white space differs)"
 
 
-def _diff(entry: Entry, folder: TurnFolder, *, moved_from: Entry | None) -> str:
-    before, after = _texts(entry, folder, moved_from)
+def _diff(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> str:
+    before, after = _texts(entry, read, moved_from)
     return "" if before is None or after is None else unified(before, after, name=entry.path)
 
 
-def _texts(entry: Entry, folder: TurnFolder, moved_from: Entry | None) -> tuple[str | None, str | None]:
+def _texts(entry: Entry, read: Blobs, moved_from: Entry | None) -> tuple[str | None, str | None]:
     """Return the texts before and after a change; of a moved file, before it was moved."""
-    return _text((moved_from or entry).base, folder), _text(entry.new, folder)
+    return _text((moved_from or entry).base, read), _text(entry.new, read)
 
 
 def _spaces_only(before: str, after: str) -> bool:
     return before != after and before.split() == after.split()
 
 
-def _text(state: State, folder: TurnFolder) -> str | None:
+def _text(state: State, read: Blobs) -> str | None:
     """Return the text of a state; None if it is binary, too large or not kept."""
     if state.kind is not Kind.FILE:
         return ""
-    if state.size > _MOST_TEXT:
+    if state.size > MOST_TEXT:
         return None
     try:
-        data = folder.blob(state.sha)
+        data = read(state.sha)
         return None if is_binary(data) else data.decode("utf-8")
     except (ToolFailedError, UnicodeDecodeError):
         return None

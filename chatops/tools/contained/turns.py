@@ -25,8 +25,8 @@ from chatops.tools.contained.copying import make_copy
 from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.tools.contained.freezing import frozen
 from chatops.tools.contained.on_copy import OnCopy
-from chatops.tools.contained.text import ContainedReview, describe, review
-from chatops.tools.contained.undoing import UNDO, UndoList, contained_calls, undo_list
+from chatops.tools.contained.text import Change, ContainedReview, describe, review
+from chatops.tools.contained.undoing import UndoList, contained_calls, undo_list
 from chatops.tools.sandbox import confinement
 
 
@@ -72,7 +72,20 @@ class ContainedTurns:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
         folder, undo = self._asked(arguments)
         changes = directed(folder, frozen(folder), undo=undo)
-        return review(changes, applying.conflicts(changes), folder)
+        return review(changes, applying.conflicts(changes), folder.blob)
+
+    def changed_files(
+        self, workspace: Path, *, turns: Sequence[str], wrote: Mapping[CallId, str]
+    ) -> tuple[Change, ...]:
+        """Return what `turns` have changed in the workspace, from before to now. Raises OSError and ToolFailedError.
+
+        `wrote` are the files that their calls wrote, as the arguments name them.
+        """
+        from chatops.tools.contained.changed_files import changed_files
+
+        listed = {*contained_calls(self._data, turns), *kept.kept_calls(self._data / "kept")}
+        gone = [path for call_id, path in wrote.items() if call_id not in listed]
+        return changed_files(self._data, workspace, turns=turns, gone=gone)
 
     def shown(self, facts: CallFacts) -> CallFacts:
         """Return the facts of a pending call of `CONTAINED_APPLY` with its changes as text, which are not stored."""
@@ -107,7 +120,7 @@ class ContainedTurns:
         for folder in self._folders():
             with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
                 changes = frozen(folder)
-                if folder.path.name.endswith(UNDO):
+                if folder.is_undo_list:
                     continue
                 number = next_undo(folder)
                 rest = directed(folder, changes, undo=number)
@@ -178,7 +191,7 @@ def discard(folder: TurnFolder) -> None:
     """Remove a copy. An application that can be undone, or has to be finished, keeps its content."""
     number = next_undo(folder)
     # What a list for /undo did not take back is listed again, from what its turns have kept.
-    undone = folder.path.name.endswith(UNDO) or (number > 1 and not not_undone(folder))
+    undone = folder.is_undo_list or (number > 1 and not not_undone(folder))
     if (undone and folder.read(journal_name(number)) is None) or not (folder.path / "apply.json").exists():
         remove_tree(folder.path)
     else:

@@ -10,9 +10,10 @@ and it is a conflict if something else has changed it since.
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from chatops.config.failpoints import reach
@@ -25,8 +26,6 @@ from chatops.tools.contained.freezing import frozen, shown
 from chatops.tools.contained.kept import kept
 from chatops.tools.contained.workspace import Below
 
-UNDO = ".undo"
-"""End of the names of such lists."""
 BETWEEN = "something else changed it between two calls"
 ELSEWHERE = "it was changed in another folder"
 
@@ -40,7 +39,7 @@ class UndoList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class PathChange:
     """One change of a path, in order of `at_ns`."""
 
     path: str
@@ -48,10 +47,16 @@ class _Change:
     new: State
     at_ns: int
     made: tuple[str, ...]
-    content: bytes | TurnFolder
-    """The earlier content, or the folder that has it."""
+    read: Callable[[], bytes]
     here: bool
     """True if it was made in the folder that is the workspace now."""
+
+    def content(self) -> bytes | None:
+        """Return the content of the file before the change; None if it is gone or damaged."""
+        with suppress(OSError, ToolFailedError):
+            data = self.read()
+            return data if hashlib.sha256(data).hexdigest() == self.base.sha else None
+        return None
 
 
 def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[str], cannot: Sequence[str]) -> UndoList:
@@ -59,15 +64,13 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
 
     Raises ToolFailedError and OSError.
     """
-    paths: dict[str, list[_Change]] = {}
-    for change in sorted(_changes(data, workspace, turns), key=lambda one: one.at_ns):
-        paths.setdefault(change.path, []).append(change)
-    folder = turn_folder(data, f"{session_id}.{secrets.token_hex(4)}{UNDO}")
+    paths = changed_paths(data, workspace, turns)
+    folder = turn_folder(data, f"{session_id}.{secrets.token_hex(4)}.undo")
     folder.path.mkdir(mode=0o700, parents=True)
     info = os.stat(workspace)
     identity, left, entries = (info.st_dev, info.st_ino), [], []
     with Below(workspace, identity) as below:
-        for path, changes in sorted(paths.items()):
+        for path, changes in paths.items():
             entry, why = _entry(path, changes, below, folder)
             left += [f"{shown(path)}: {why}"] if why else []
             entries += [entry] if entry is not None else []
@@ -91,16 +94,24 @@ def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
     return frozenset(call for folder in _contained(data, turns) for call in recorded(folder))
 
 
-def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[_Change]:
+def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str, list[PathChange]]:
+    """Return what the file tools of `turns` have changed, by path in order, the changes of each from the first on."""
+    paths: dict[str, list[PathChange]] = {}
+    for change in sorted(_changes(data, workspace, turns), key=lambda one: (one.path, one.at_ns)):
+        paths.setdefault(change.path, []).append(change)
+    return paths
+
+
+def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
     identity = folder_identity(workspace)
     found = [
-        _Change(
+        PathChange(
             path=one.path,
             base=one.base,
             new=one.new,
             at_ns=one.at_ns,
             made=one.made,
-            content=one.content,
+            read=one.content,
             here=(one.folder, one.workspace) == (identity, str(workspace)),
         )
         for one in kept(data / "kept", [f"{turn}." for turn in turns])
@@ -112,7 +123,15 @@ def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[_Change]
             made = tuple(map(str, _made(folder)))
             here = changes.workspace == str(workspace)
             found += [
-                _Change(path=one.path, base=one.new, new=one.base, at_ns=at_ns, made=made, content=folder, here=here)
+                PathChange(
+                    path=one.path,
+                    base=one.new,
+                    new=one.base,
+                    at_ns=at_ns,
+                    made=made,
+                    read=partial(folder.blob, one.new.sha),
+                    here=here,
+                )
                 for one in undoable(folder, changes)
             ]
     return found
@@ -132,22 +151,28 @@ def _contained(data: Path, turns: Sequence[str]) -> list[TurnFolder]:
     return []
 
 
-def _entry(path: str, changes: Sequence[_Change], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
+def known_states(changes: Sequence[PathChange]) -> list[State] | None:
+    """Return the states that a path had before and after its changes; None if something else changed it in between."""
+    known = [changes[0].base]
+    for change in changes:
+        if change.base not in known:
+            return None
+        known += [change.base, change.new]
+    return known
+
+
+def _entry(path: str, changes: Sequence[PathChange], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
     """Return the change of a path as a whole, or why it cannot be put back, or neither if it is as it was before."""
     if not all(change.here for change in changes):
         return None, ELSEWHERE
     first, last = changes[0], changes[-1].new
-    known = [first.base]
-    for change in changes:
-        if change.base not in known:
-            return None, BETWEEN
-        known += [change.base, change.new]
+    if (known := known_states(changes)) is None:
+        return None, BETWEEN
     now = below.state(path)
     if now == first.base:
         return None, ""
     if first.base.kind is Kind.FILE:
-        data = first.content.blob(first.base.sha) if isinstance(first.content, TurnFolder) else first.content
-        if hashlib.sha256(data).hexdigest() != first.base.sha:
+        if (data := first.content()) is None:
             return None, "its earlier content is damaged"
         blobs = folder.path / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,10 @@
 """Look at and change single paths below a folder by descriptors, following no link on the way."""
 
 import ctypes
+import hashlib
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -52,15 +54,9 @@ class Below:
     def keep(self, path: str, folder: TurnFolder) -> State | None:
         """Keep the present content of a file. None if there is no file."""
         try:
-            parent = self.parent(path)
+            descriptor = self._open(path)
         except OSError:
             return None
-        try:
-            descriptor = os.open(path.rsplit("/", 1)[-1], FILE, dir_fd=parent)
-        except OSError:
-            return None
-        finally:
-            os.close(parent)
         try:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode):
@@ -69,6 +65,25 @@ class Below:
             return State(kind=Kind.FILE, mode=info.st_mode & 0o777, sha=sha, size=size)
         finally:
             os.close(descriptor)
+
+    def read(self, path: str, *, most: int) -> tuple[State, bytes | None]:
+        """Return the present state of `path`, and its content if it is a file of at most `most` bytes."""
+        state = self.state(path)
+        if state.kind is not Kind.FILE or state.size > most:
+            return state, None
+        try:
+            with os.fdopen(self._open(path), "rb") as file:
+                data = file.read(most + 1)
+        except OSError:
+            return state, None
+        return replace(state, sha=hashlib.sha256(data).hexdigest(), size=len(data)), data
+
+    def _open(self, path: str) -> int:
+        parent = self.parent(path)
+        try:
+            return os.open(path.rsplit("/", 1)[-1], FILE, dir_fd=parent)
+        finally:
+            os.close(parent)
 
 
 def observe(top: int, path: str, *, content: bool = True) -> State:

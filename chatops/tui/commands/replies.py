@@ -14,6 +14,7 @@ from chatops.domain.errors import ChatopsError
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
+    from chatops.tools.contained.text import Change
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
     from chatops.tui.host import Host
@@ -66,6 +67,14 @@ class ShowText:
 
     title: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowChanges:
+    """Show changes of files, each with its diff."""
+
+    title: str
+    changes: "Sequence[Change]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +173,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-Shows = ShowText | ShowSession | FindText | ShowStep
+Shows = ShowText | ShowChanges | ShowSession | FindText | ShowStep
 Reply = Notify | Shows | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]

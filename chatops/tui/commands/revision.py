@@ -90,14 +90,14 @@ async def undo(context: Context, argument: str) -> Replies:
             Notify("Nothing more was undone: the files of the last undo wait for your answer."),
             ScreenAction.DECIDE,
         )
-    openers = _openers(context)
-    if not openers:
+    turns = openers(context)
+    if not turns:
         return (Notify("There is no turn to undo yet."),)
     if argument == "list":
-        return (Choose(_undo_picker(openers, context.session.snapshot().messages), undo),)
-    if argument and not (argument.isdigit() and int(argument) < len(openers)):
+        return (Choose(_undo_picker(turns, context.session.snapshot().messages), undo),)
+    if argument and not (argument.isdigit() and int(argument) < len(turns)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
-    message, host = openers[int(argument or 0)], context.host
+    message, host = turns[int(argument or 0)], context.host
     done = await context.session.owned("Nothing was undone").actions.undo(message.id)
     opened = ShowSession(lambda: host.open_session(done.session_id))
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
@@ -119,7 +119,7 @@ async def undo_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
     return [] if before[1:] else [Completion(insert="list", text="list", note="choose a message to go back to")]
 
 
-def _openers(context: Context) -> list[UserMessage]:
+def openers(context: Context) -> list[UserMessage]:
     """Return the messages that the user has opened turns with, newest first."""
     found: dict[str, UserMessage] = {}
     for message in reversed(_asked(context)):

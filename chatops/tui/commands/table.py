@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import compaction, copying, cost, handlers, mcp, memory, revision, search, skills
+from chatops.tui.commands import changes, compaction, copying, cost, handlers, mcp, memory, revision, search, skills
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -107,6 +107,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         help="take back the last turn, or all from a chosen message on, and the files it changed",
         run=revision.undo,
         offers=revision.undo_offers,
+    ),
+    SlashCommand(
+        name="diff",
+        args="[last | PATH]",
+        help="what this session's file tools changed, as diffs",
+        run=changes.diff,
+        offers=changes.offers,
     ),
     SlashCommand(name="history", help="choose among the texts you sent before", run=revision.history),
     SlashCommand(

@@ -61,4 +61,5 @@ class Legend(Static):
 
     def on_resize(self) -> None:
         """Break the lines between entries."""
-        self.update(wrapped_legend(self._keys, self.content_size.width))
+        if width := self.content_size.width:
+            self.update(wrapped_legend(self._keys, width))

@@ -286,6 +286,11 @@ class PayloadView(ScrollView, can_focus=False):
         """Cells of the longest row, as far as a dialog can be so wide."""
         return self._widest
 
+    @property
+    def top_row(self) -> int:
+        """Index of the row of the description at the top."""
+        return max(0, bisect_right(self._starts, self.scroll_offset.y) - 1)
+
     def show_row(self, index: int) -> None:
         """Scroll so that a row of the description is at the top."""
         if index < len(self._starts):

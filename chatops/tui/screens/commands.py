@@ -21,6 +21,7 @@ from chatops.tui.commands.replies import (
     Reply,
     ScreenAction,
     Send,
+    ShowChanges,
     Shows,
     ShowSession,
     ShowStep,
@@ -119,7 +120,7 @@ class CommandPresenter:
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText() | ShowSession() | FindText() | ShowStep():
+            case ShowText() | ShowChanges() | ShowSession() | FindText() | ShowStep():
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
@@ -143,6 +144,10 @@ class CommandPresenter:
         match reply:
             case ShowText():
                 self.show_text(reply.title, reply.text)
+            case ShowChanges():
+                from chatops.tui.dialogs.changes import ChangesScreen
+
+                self._screen.app.push_screen(ChangesScreen(reply.title, reply.changes))
             case ShowSession():
                 await self._show_session(reply.open())
             case FindText():

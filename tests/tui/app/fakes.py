@@ -50,6 +50,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
+from chatops.tools.contained.text import Change
 from chatops.tui.host import (
     FirstSession,
     HitRow,
@@ -211,6 +212,7 @@ class FakeSession(Session):
         self.answers: dict[CallId, DecisionRow] = {}
         self.recorded: tuple[RecordedCall, ...] = ()
         self.rule_scopes = tuple(RuleScope)
+        self.changed: tuple[Change, ...] = ()
         self.now = Snapshot(
             session_id=SESSION,
             title="Release notes",
@@ -234,6 +236,9 @@ class FakeSession(Session):
             queued=(),
             notices=(),
         )
+
+    def changed_files(self, messages: Sequence[Message]) -> tuple[Change, ...]:
+        return self.changed
 
     def change(self, **changes: object) -> None:
         self.now = replace(self.now, **changes)  # type: ignore[arg-type]

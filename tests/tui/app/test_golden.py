@@ -13,6 +13,7 @@ import pytest
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
+from chatops.tools.contained.text import Change
 from tests.tui.app.fakes import (
     FakeHost,
     FakeSession,
@@ -124,6 +125,24 @@ async def command(running: Stage, text: str) -> None:
     await running.press("enter")
 
 
+async def changes(running: Stage) -> None:
+    binary = (
+        "  no text to compare: binary, or more than 4,000,000 bytes",
+        "  - 120 bytes, sha256 ab12",
+        "  + 98 bytes",
+    )
+    edited = (
+        "--- a/hello.py\n+++ b/hello.py\n@@ -8,3 +8,3 @@\n \n def main():\n-    greet('ana')\n+    greet('bob', 2)\n"
+    )
+    added = "--- /dev/null\n+++ b/notes.md\n@@ -0,0 +1,2 @@\n+# Notes\n+<U+202E> [b]x[/b]\n"
+    running.session.changed = (
+        Change(path="hello.py", title="change hello.py", lines=(), diff=edited, elsewhere=True),
+        Change(path="logo.png", title="change logo.png", lines=binary),
+        Change(path="notes.md", title="add notes.md", lines=(), diff=added),
+    )
+    await command(running, "/diff ")
+
+
 async def trust(running: Stage) -> None:
     running.host.brought = brought()
     await command(running, "/trust")
@@ -147,6 +166,7 @@ SCENES: dict[str, Scene] = {
     "sessions": sessions,
     "help": lambda running: running.press("f1"),
     "trust": trust,
+    "changes": changes,
     "context": lambda running: command(running, "/context"),
     "completion": lambda running: typed(running, "/re"),
 }

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from chatops.tools.contained.text import Change
 from chatops.tui.commands.table import help_text
+from chatops.tui.dialogs.changes import ChangesScreen
 from chatops.tui.dialogs.text import TextScreen, found_in
 from tests.tui.app.support_app import Stage, stage
 
@@ -67,3 +69,24 @@ def test_the_help_names_each_command_once() -> None:
     lines = help_text().split("\n")
     commands = [line.split()[0] for line in lines[lines.index("Commands") :] if line.startswith("  /")]
     assert len(commands) == len(set(commands)) >= 29
+
+
+@pytest.mark.more
+async def test_the_changes_are_gone_through_by_file_and_shown_side_by_side() -> None:
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old = 1\n+new = 2\n"
+    changes = [Change(path=f"{name}.py", title=f"change {name}.py", lines=(), diff=diff) for name in "abcdefgh"]
+    async with stage(size=(100, 24)) as running:
+        running.app.push_screen(ChangesScreen("Title", changes))
+        await running.settle()
+        assert "Title: 8 files, +8 −8" in running.text
+        tops = []
+        for key in ("n", "tab", "p", "shift+tab"):
+            await running.press(key)
+            tops.append(running.text.splitlines()[3].strip("│ "))
+        assert tops[:3] == ["change a.py  +1 −1", "change b.py  +1 −1", "change a.py  +1 −1"]
+        assert "see !git diff" in tops[3]
+        assert not re.search(r"old = 1.*new = 2", running.text)
+        await running.press("|")
+        assert re.search(r"old = 1.*new = 2", running.text)
+        await running.press("escape")
+        assert running.app.screen is running.app.chat
