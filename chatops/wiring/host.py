@@ -96,10 +96,11 @@ class TuiHost(HostSessions, HostTexts):
         )
 
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
+        app, own = self._app, self._app.own_tools_trust
+        # /tools lists what no role gets here, which is no news for each start. About the user's own tools the app asks.
+        known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ())]
         try:
-            # The app asks about those tools at once.
-            asked = self._app.own_tools_trust.not_loaded() if self._app.own_tools_trust.question.is_open else ()
-            return self._app.rights.withheld(chat.snapshot().role, but=asked)
+            return app.rights.withheld(chat.snapshot().role, but=known)
         except ConfigError:
             return ()  # The role is gone from the registry, which has a notice of its own.
 
