@@ -67,7 +67,6 @@ class CallSpelling(Protocol):
 
     def calls(self, calls: Sequence[WrittenCall]) -> str:
         """Return the calls, in order, as the model would write them. Never raises, whatever their arguments are."""
-        ...
 
 
 def inert(value: JsonValue) -> str:

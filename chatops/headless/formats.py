@@ -59,19 +59,15 @@ class Reporter(Protocol):
 
     def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
         """Handle that a stored turn or run is resumed; `turn` is the one that a run waits for, if it was started."""
-        ...
 
     def event(self, published: Published) -> None:
         """Handle an event."""
-        ...
 
     def finished(self, result: TurnReport | RunReport) -> None:
         """Print the result of what is paused or over."""
-        ...
 
     def broke(self, reason: str) -> None:
         """Handle that no result will follow, for `reason`."""
-        ...
 
 
 class TextReport:

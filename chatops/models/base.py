@@ -85,8 +85,6 @@ class ModelClient(Protocol):
 
         Cancelling the consuming task closes the connection. Raises nothing but the cancellation.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...

@@ -20,11 +20,9 @@ class TextStore(Protocol):
 
     def get(self, key: str) -> str | None:
         """Return the text; None if there is none."""
-        ...
 
     def set(self, key: str, value: str) -> None:
         """Store a text."""
-        ...
 
 
 class InMemoryTextStore:

@@ -26,7 +26,6 @@ class ToolLookup(Protocol):
 
     def get(self, name: str) -> Tool | None:
         """Return the tool with that name, or None."""
-        ...
 
 
 class ContainedTurnsService(Protocol):
@@ -34,18 +33,15 @@ class ContainedTurnsService(Protocol):
 
     def tool(self, name: str, tool: Tool | None) -> Tool | None:
         """Return the tool for a call in a contained turn; None for an unknown one."""
-        ...
 
     def discard(self, name: str) -> None:
         """Remove the copy of a turn that was decided."""
-        ...
 
     def last_applied(self, workspace: Path) -> tuple[str, int]:
         """Return the contained turn whose changes were applied last and can be undone; empty if there is none.
 
         The number is that of its next undo.
         """
-        ...
 
     def undo_list(
         self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
@@ -54,11 +50,9 @@ class ContainedTurnsService(Protocol):
 
         `calls` are their other calls that may have had an effect, with a text for the user.
         """
-        ...
 
     def review(self, arguments: str) -> "ContainedReview":
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
-        ...
 
     def changed_files(
         self, workspace: Path, *, turns: Sequence[str], wrote: Mapping[CallId, str]
@@ -71,7 +65,6 @@ class ContainedTurnsService(Protocol):
 
     def why_not(self, workspace: Path) -> str:
         """Return why turns cannot be contained here, as a sentence; empty if they can."""
-        ...
 
 
 class Contexts(Protocol):
@@ -87,7 +80,6 @@ class Contexts(Protocol):
         output: Callable[[str], None],
     ) -> ToolContext:
         """Return the context for one attempt of a call."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,54 +104,42 @@ class Rights(Protocol):
     @property
     def level(self) -> AccessLevel:
         """Access level of the user."""
-        ...
 
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles."""
-        ...
 
     def grant(self, settings: SessionSettings) -> Grant:
         """Return the grant of these settings, before revoked tools. Raises ConfigError for an unknown name."""
-        ...
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the same under the registry in force and under the last one read; None if they are one registry.
 
         Raises ConfigError if the last one read lacks the role.
         """
-        ...
 
     def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
         """Return what the registries, the command line, the role and the session say about the limits of commands."""
-        ...
 
     def broken(self) -> str:
         """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
-        ...
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named."""
-        ...
 
     def is_demo(self, model: str) -> bool:
         """Return True if `model` is the built-in demo."""
-        ...
 
     def personas(self) -> tuple[str, ...]:
         """Return the names of all personas."""
-        ...
 
     def notices(self) -> tuple[str, ...]:
         """Return what the user has to know about the configuration: warnings, an ignored workspace registry."""
-        ...
 
     def check_model(self, name: str) -> None:
         """Raise ConfigError for a model of the registry that cannot be used here."""
-        ...
 
     def choose_model(self, name: str) -> None:
         """Make this model the user's `default` from now on."""
-        ...
 
 
 def parse_revoked(setting: str | None) -> tuple[str, ...]:

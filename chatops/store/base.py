@@ -166,7 +166,6 @@ class Store(Protocol):
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user, one sentence each. More may come while the store is open."""
-        ...
 
     @property
     def unsaved(self) -> str:
@@ -174,36 +173,30 @@ class Store(Protocol):
 
         While it is set, calls are not approved: no decision without a record of it.
         """
-        ...
 
     # sessions
     def create_session(
         self, *, workspace: str, role: str, persona: str, title: str = "", messages: Sequence[Message] = ()
     ) -> SessionInfo:
         """Create a session with a new id, and with these messages, whose ids must be new too."""
-        ...
 
     def session(self, session_id: SessionId) -> SessionInfo:
         """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""
-        ...
 
     def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
         """Return sessions by newest activity (by sequence), of one workspace or of all.
 
         Sessions without messages are left out: a process may have died between creating one and its first turn.
         """
-        ...
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
         """Return where messages and titles contain `text`, whatever the case: newest first, titles last.
 
         A message of several sessions is a hit in each of them. May take a while: call it in a thread.
         """
-        ...
 
     def update_index(self, *, go_on: Callable[[], bool]) -> None:
         """Prepare `search` for new messages, as long as `go_on` returns True."""
-        ...
 
     def update_session(
         self,
@@ -215,14 +208,12 @@ class Store(Protocol):
         title: str | None = None,
     ) -> None:
         """Change the given settings."""
-        ...
 
     def delete_session(self, session_id: SessionId) -> None:
         """Delete a session and all that only it has, in the backup too. Its decisions stay in the log.
 
         Raises SessionHeldError if it is open in another process.
         """
-        ...
 
     def fork_session(
         self,
@@ -238,22 +229,18 @@ class Store(Protocol):
 
         `begin` makes the first step of a turn in it, which is stored with it.
         """
-        ...
 
     def append_message(self, session_id: SessionId, message: Message) -> None:
         """Add a message outside of any turn (the divider of a role switch) and move the head."""
-        ...
 
     def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:
         """Return the messages up to the head, oldest first. A damaged one becomes a NoticeMessage.
 
         `last` limits them to that many of the newest ones.
         """
-        ...
 
     def next_turn_id(self, session_id: SessionId) -> TurnId:
         """Return the id for the next turn: ``<session>.<n>``, never used before."""
-        ...
 
     # turns
     def commit(self, step: TurnStep) -> None:
@@ -267,22 +254,18 @@ class Store(Protocol):
         stores nothing, for a decision on a call that another decision was posted for first, unless it denies what that
         one approved.
         """
-        ...
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
         """Return the turn as last committed, with message bodies. Raises UnreadableError."""
-        ...
 
     def unfinished_turns(self) -> list[TurnId]:
         """Return the unfinished turns of all sessions, also of those without messages."""
-        ...
 
     def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
         """Return the usage of all turns of a session except `besides`; None if no server reported any.
 
         A fork starts without usage. A turn that cannot be read counts as none.
         """
-        ...
 
     # runs of workflows
     def commit_run(self, step: WorkflowStep) -> None:
@@ -294,18 +277,15 @@ class Store(Protocol):
         Raises ConflictError as `commit` does. Raises AlreadyDecidedError for an input (`WorkflowStep.word`) if another
         one of its kind was posted for the run first.
         """
-        ...
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
         """Return the run as last committed.
 
         Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
         """
-        ...
 
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
         """Return the sessions that are runs, by newest activity."""
-        ...
 
     def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
         """Post a review or a cancellation for the owner of the run.
@@ -313,31 +293,25 @@ class Store(Protocol):
         Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
         NoSuchSessionError.
         """
-        ...
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """Return the inputs posted for a run and not consumed by a commit yet, oldest first."""
-        ...
 
     # the queue of pending calls, and decisions posted by other processes
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
         """Return all pending calls, oldest turn first, those of a turn in call order."""
-        ...
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
-        ...
 
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
         """Return the decisions posted for a turn and not consumed by a commit yet.
 
         A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.
         """
-        ...
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has written: a cheap hint for polling."""
-        ...
 
     # remembered rules, journal, log
     def rules(
@@ -348,24 +322,19 @@ class Store(Protocol):
         With `session_id`, rules of scope *session* that belong to another session are left out; with `uid`, rules that
         another user made; with `tool`, rules about other tools.
         """
-        ...
 
     def revoke_rule(self, rule_id: str) -> bool:
         """Revoke a rule. Returns False if no rule in force has this id."""
-        ...
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
         """Return all attempts of a turn, in order."""
-        ...
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """Return the decision log, oldest first."""
-        ...
 
     # queued text, drafts
     def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
         """Queue a message that the user sent during a turn, and store the draft that it leaves."""
-        ...
 
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """Return the queued messages, oldest first.
@@ -373,18 +342,15 @@ class Store(Protocol):
         The commit that starts a turn with the oldest one removes it (`TurnStep.takes_queued`), so that it is sent
         exactly once.
         """
-        ...
 
     def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
         """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""
-        ...
 
     def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
         """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
 
         Returns None, and changes nothing, if the queue is empty. Raises NoSuchSessionError.
         """
-        ...
 
     # session leases
     def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
@@ -393,30 +359,24 @@ class Store(Protocol):
         Raises SessionHeldError while a live process of this host holds it, or a process of another host whose lease has
         not expired.
         """
-        ...
 
     def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
         """Renew the lease if this holder still has it.
 
         A lost lease is never taken again by this: another process may have owned the session, changed it and left.
         """
-        ...
 
     def lease(self, session_id: SessionId) -> LeaseRow | None:
         """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
-        ...
 
     def request_lease(self, session_id: SessionId, asker: Holder) -> None:
         """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
-        ...
 
     def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
         """Withdraw the request of `asker`. A later request of another process stays."""
-        ...
 
     def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
         """Confirm that the holder knows of the request. Has no effect if it holds nothing."""
-        ...
 
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
         """Seize the lease from `of` even if it is alive.
@@ -424,25 +384,19 @@ class Store(Protocol):
         From now on, whatever that process commits in the session is a ConflictError, so it starts nothing more. Raises
         SessionHeldError if a third process has the lease by now.
         """
-        ...
 
     def release_lease(self, session_id: SessionId, holder: Holder) -> None:
         """Release the lease. Has no effect if another process holds it."""
-        ...
 
     # application settings: last role per workspace, chosen default model, remembered endpoint quirks
     def setting(self, key: str) -> str | None:
         """Return a stored setting, or None."""
-        ...
 
     def set_setting(self, key: str, value: str) -> None:
         """Store a setting."""
-        ...
 
     def problems(self) -> list[str]:
         """Return the problems of the store, for doctor; empty if there are none."""
-        ...
 
     def close(self) -> None:
         """Close the store. Idempotent."""
-        ...

@@ -95,25 +95,21 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec:
         """The description of the tool for policy and model."""
-        ...
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Parse, validate and resolve `call` without any effect: paths, hosts, argv, diff, hashes, refusals."""
-        ...
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Execute the call. `facts` come from an inspection immediately before.
 
         Raises ToolRetryError, ToolFailedError or CancelledError.
         """
-        ...
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Find out after a crash whether the started attempt took effect, and remove what it left half done.
 
         Has no other effect. A tool that cannot tell returns ``Reconciled(result=None)``: outcome unknown.
         """
-        ...
 
 
 async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> CallFacts:

@@ -52,11 +52,9 @@ class SearchBackend(Protocol):
     @property
     def host(self) -> str:
         """Host that the query is sent to."""
-        ...
 
     async def search(self, query: str) -> Sequence[Hit]:
         """Return at most `MAX_HITS` results. Raises ToolFailedError with a sentence for the model."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,72 +131,57 @@ class Host(Protocol):
 
     def history(self) -> Sequence[str]:
         """Return what the user has sent from this workspace, oldest first."""
-        ...
 
     def remember(self, text: str) -> None:
         """Add a text to the history of this workspace."""
-        ...
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
         """Return what was typed and not sent in a session, in any window.
 
         `followed` selects the draft typed in a window that followed the session, else that of its owner.
         """
-        ...
 
     def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
         """Return the name of the setting that holds the draft."""
-        ...
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
         """Store what was typed and not sent. An empty text deletes it."""
-        ...
 
     async def take_queued(self, session: "SessionView") -> str:
         """Take the newest message out of the session's queue, make it the draft, and return it.
 
         Both happen in one step. Returns an empty string if nothing is queued.
         """
-        ...
 
     async def save_theme(self, name: str) -> None:
         """Store the theme for this user.
 
         Raises ConfigError if that fails.
         """
-        ...
 
     def roles(self) -> Sequence[RoleRow]:
         """Return the roles of this user here, in registry order."""
-        ...
 
     def favourite_roles(self) -> Sequence[str]:
         """Return the roles that the user's settings name as favourites, in their order."""
-        ...
 
     def shows_turn_cost(self) -> bool:
-        """Return True if the user's settings want tokens and cost shown after each turn."""
-        ...
+        """Return True if the settings file, as it was at the start, wants tokens and cost shown after each turn."""
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
-        ...
 
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
-        ...
 
     def personas(self) -> Sequence[str]:
         """Return the names of the available personas."""
-        ...
 
     def persona(self, session: "SessionView") -> str:
         """Return the name of a session's persona: the user's choice, else the role's."""
-        ...
 
     def workspace_problem(self) -> str:
         """Return why no tool can work here now; empty if all is well."""
-        ...
 
     async def reload_registry(self) -> bool:
         """Apply the registry file, the user's tools and the skills in their present state.
@@ -205,45 +190,36 @@ class Host(Protocol):
 
         Raises ConfigError if it is broken.
         """
-        ...
 
     def sandbox(self) -> SandboxNote:
         """Return how commands are sandboxed, for the status line."""
-        ...
 
     async def sessions(self) -> Sequence[SessionRow]:
         """Return the stored sessions of this workspace, newest first."""
-        ...
 
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
         """Return the last message of the user and the last answer of a session, each in one line with its author."""
-        ...
 
     async def rename_session(self, session_id: SessionId, title: str) -> None:
         """Rename a session that is not open here."""
-        ...
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Delete a session for good, with its unfinished turn.
 
         Raises SessionBusyError if it is open in another process.
         """
-        ...
 
     async def other_folder(self, session_id: SessionId) -> str:
         """Return the folder that a session was held in; empty if it is this workspace.
 
         Raises NoSuchSessionError.
         """
-        ...
 
     async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
         """Return where sessions of this workspace, or of all if `everywhere`, contain `text`, newest first."""
-        ...
 
     def search_note(self) -> str:
         """Return why searching takes long here, in a sentence; empty if it does not."""
-        ...
 
     async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to decide on next, or None.
@@ -251,22 +227,18 @@ class Host(Protocol):
         A session with a pending call comes first, then a run to review, then an interrupted session; among equals, the
         one used last.
         """
-        ...
 
     async def pending(self) -> Sequence[SessionRow]:
         """Return all sessions of this workspace with a call to decide or a step to review, last used first."""
-        ...
 
     async def open_session(self, session_id: SessionId) -> "SessionView":
         """Open a stored session. It is followed if another process owns it.
 
         The caller closes the present session after success.
         """
-        ...
 
     async def follow_session(self, session_id: SessionId) -> "SessionView":
         """Follow a session that another process owns, or is about to own."""
-        ...
 
     async def new_session(self, *, role: str, model: str | None) -> "SessionView":
         """Start an empty session with this model pinned.
@@ -274,23 +246,18 @@ class Host(Protocol):
         Without a role, it uses the one used here last. If `model` is None, the command line decides which model is
         pinned.
         """
-        ...
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> "SessionView":
         """Copy a session up to now, or up to a message and without it, and open the copy in this workspace."""
-        ...
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
         """Write a session as ``md``, ``html``, ``jsonl`` or ``openai`` and return the path. Never overwrites a file."""
-        ...
 
     async def workflows(self) -> Sequence[WorkflowRow]:
         """Return the workflows of this user here."""
-        ...
 
     async def runs(self) -> Sequence[RunRow]:
         """Return the runs of this workspace that have not ended, last active first."""
-        ...
 
     async def new_run(
         self, workflow: str, *, query: str, beside: "SessionView", warn: Callable[[str], None]
@@ -301,63 +268,49 @@ class Host(Protocol):
 
         Raises ConfigError with everything that is wrong with the workflow.
         """
-        ...
 
     def run_of(self, session: "SessionView") -> "WorkflowRun | None":
         """Return the run of a session, or None. The caller that shows the run calls `resume`, and closes it."""
-        ...
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
         """Return the seconds that each step of a run has worked, as stored when it was last shown."""
-        ...
 
     def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
         """Store how long each step of a run has worked."""
-        ...
 
     async def text(self, topic: TextTopic, *, session: "SessionView", argument: str = "") -> str:
         """Return a text to show. `argument` is the text after the slash command."""
-        ...
 
     async def open_file(self, file: "FileRef") -> str:
         """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
-        ...
 
     async def trust_question(self) -> "TrustQuestion":
         """Return what the workspace brings now, read again."""
-        ...
 
     async def answer_trust(self, shown: "TrustQuestion", *, trusted: bool) -> Sequence[str]:
         """Trust exactly what was shown, or ignore it until it changes. Return a sentence for what has changed since.
 
         Raises ChatopsError if the answer cannot be stored or the folder was replaced.
         """
-        ...
 
     async def revoke_trust(self) -> bool:
         """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
-        ...
 
     @property
     def memories(self) -> "Memories":
         """The memories of the user and of this workspace."""
-        ...
 
     def skills(self) -> "Skills":
         """Return the skills of the user and of the trusted workspace, the user's read again."""
-        ...
 
     def skills_folder(self) -> str:
         """Return the folder of the user's own skills."""
-        ...
 
     async def rules(self, session: "SessionView") -> Sequence[RuleItem]:
         """Return the user's remembered rules that could answer in a session, oldest first."""
-        ...
 
     async def revoke(self, session: "SessionView", *, rule: str) -> str:
         """Revoke a remembered rule by its id in the ``permissions`` text. Return what was revoked."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,58 +122,45 @@ class TuiHost(HostSessions, HostTexts):
         return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
 
     def history(self) -> Sequence[str]:
-        """Return the messages that the user has sent from this workspace, oldest first."""
         return tuple(self._history)
 
     def remember(self, text: str) -> None:
-        """Add a message to the history of this workspace."""
         if self._history[-1:] != [text]:
             self._history = [*self._history, text][-HISTORY:]
             self._app.settings.set(self._history_key, json.dumps(self._history))
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
-        """Return the stored draft, as `tui.host.Host.draft` says."""
         return self._app.settings.fresh(self.draft_setting(session_id, followed=followed)) or ""
 
     def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
-        """Store a draft, as `tui.host.Host.save_draft` says."""
         self._app.settings.set(self.draft_setting(session_id, followed=followed), text)
 
     async def take_queued(self, session: SessionView) -> str:
-        """Take the queued messages, as `tui.host.Host.take_queued` says."""
         key = self.draft_setting(session.session_id, followed=False)
         return await session.owned("The queue was not changed").queue.take(into=key)
 
     async def save_theme(self, name: str) -> None:
-        """Store the theme for this user."""
         await asyncio.to_thread(store_theme, self._app.paths.settings, name)
 
     def roles(self) -> Sequence[RoleRow]:
-        """Return the roles that the user has here, in registry order."""
         return [self._role(name) for name in self._app.rights.roles()]
 
     def favourite_roles(self) -> Sequence[str]:
-        """Return the favourite roles of the settings file as it is now."""
         return load_settings(self._app.paths.settings).favourite_roles
 
     def shows_turn_cost(self) -> bool:
-        """Return the choice of the settings file at the start."""
         return self._shows_turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
-        """Return each role with its colour."""
         return self._app.rights.role_colours()
 
     def models(self) -> Sequence[ModelRow]:
-        """Return the configured models."""
         return [_model(spec) for spec in self._app.rights.models()]
 
     def personas(self) -> Sequence[str]:
-        """Return the names of the personas that can be used."""
         return self._app.rights.personas()
 
     def persona(self, session: SessionView) -> str:
-        """Return the name of the persona in use in a session, whether the user or the role chose it."""
         now = session.snapshot()
         try:
             return self._app.rights.persona(now.role, chosen=now.persona)
@@ -181,42 +168,34 @@ class TuiHost(HostSessions, HostTexts):
             return now.persona
 
     def workspace_problem(self) -> str:
-        """Return why no tool can work here now; empty if tools can."""
         return self._app.workspace_error
 
     async def reload_registry(self) -> bool:
-        """Put the registry in force as its file is now; return True if a file awaits the user's trust."""
         await asyncio.to_thread(self._app.reload_registry)
         return any(one.question.is_open for one in (self._app.own_tools_trust, self._app.trust))
 
     def sandbox(self) -> SandboxNote:
-        """Return how commands are confined here."""
         return self._sandbox
 
     async def open_session(self, session_id: SessionId) -> SessionView:
-        """Open a stored session, or follow it if another process owns it."""
         chat, _ = await self._resumed(session_id)
         return chat
 
     async def follow_session(self, session_id: SessionId) -> SessionView:
-        """Follow a session that another process owns, or is about to own."""
         return await self._app.follow_session(session_id)
 
     async def new_session(self, *, role: str, model: str | None) -> SessionView:
-        """Start a session in `role` (empty: the default one) with `model` pinned (None: the command line's)."""
         session = await self._app.open_session(None, attended=True, model=model)
         if role and role != session.snapshot().role:
             await session.switch_role(role)
         return session
 
     async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
-        """Copy a session, or what was said before a message, and open the copy."""
         here = str(self._app.workspace)
         info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before, workspace=here)
         return await self._app.open_session(info.id, attended=True)
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
-        """Write a session to a file that must not exist yet, and return its path."""
         from chatops.store.export import ExportFormat, export
 
         formats = [known.value for known in ExportFormat]
@@ -263,7 +242,6 @@ class TuiHost(HostSessions, HostTexts):
         return f"history:{self._app.workspace}"
 
     def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
-        """Return the key of a draft, as `tui.host.Host.draft_setting` says."""
         return f"{'read-along-' if followed else ''}draft:{self._app.workspace}:{session_id}"
 
     def _role(self, name: str) -> RoleRow:

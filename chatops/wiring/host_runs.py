@@ -23,7 +23,6 @@ class HostRuns:
         self._runs: dict[SessionId, WorkflowRun] = {}
 
     async def workflows(self) -> Sequence[WorkflowRow]:
-        """Return the user's workflows here; those that cannot be read, with the reason."""
         known = await asyncio.to_thread(lambda: self._app.workflows())
         rows = [
             WorkflowRow(
@@ -34,7 +33,6 @@ class HostRuns:
         return (*rows, *(WorkflowRow(name=one.name, problem=str(one.error)) for one in known.unusable))
 
     async def runs(self) -> Sequence[RunRow]:
-        """Return the runs of this workspace that have not ended."""
         return [
             RunRow(id=info.id, title=info.title, state=run_state(info), when=changed_at(info))
             for info in await asyncio.to_thread(self._unfinished)
@@ -43,7 +41,6 @@ class HostRuns:
     async def new_run(
         self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]
     ) -> SessionView:
-        """Create a run of a workflow after checking it. The run is not started."""
         from chatops.wiring.checks import check_here
 
         led = self.run_of(beside)
@@ -57,16 +54,13 @@ class HostRuns:
         return self.keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
 
     def run_of(self, session: SessionView) -> WorkflowRun | None:
-        """Return the run that a session belongs to, if any."""
         run = self._runs.get(session.session_id)
         return run if run is not None and run.session is session else None
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
-        """Return the seconds that each step of a run has worked, as of the last time it was shown."""
         return recalled(self._app.settings.get(f"step times:{session_id}") or "")
 
     def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
-        """Store how long each step of a run has worked."""
         self._app.settings.set(f"step times:{session_id}", kept(seconds))
 
     def keep(self, run: WorkflowRun) -> SessionView:

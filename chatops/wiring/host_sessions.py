@@ -26,14 +26,12 @@ class HostSessions(HostRuns):
     """Answers from the current store."""
 
     async def sessions(self) -> Sequence[SessionRow]:
-        """Return the stored sessions of this workspace, newest first."""
         return await asyncio.to_thread(self._rows)
 
     def _rows(self) -> list[SessionRow]:
         return self._described(self._app.store.sessions(workspace=str(self._app.workspace)))
 
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
-        """Return the last question and answer of a session."""
         messages = await asyncio.to_thread(self._app.store.history, session_id, last=_LAST)
         asked = next((one.text for one in reversed(messages) if isinstance(one, UserMessage)), "")
         answers = (one.text for one in reversed(messages) if isinstance(one, AssistantMessage) and one.text.strip())
@@ -41,11 +39,9 @@ class HostSessions(HostRuns):
         return [f"{author}: {one_line(text, most=_LONGEST)}" for author, text in said.items() if text.strip()]
 
     async def rename_session(self, session_id: SessionId, title: str) -> None:
-        """Give a session another title."""
         await asyncio.to_thread(self._app.store.update_session, session_id, title=title)
 
     async def delete_session(self, session_id: SessionId) -> None:
-        """Delete a session. Raises SessionBusyError if it is open in another process."""
         await asyncio.to_thread(self._delete, session_id)
 
     def _delete(self, session_id: SessionId) -> None:
@@ -59,14 +55,12 @@ class HostSessions(HostRuns):
         self._app.outputs.forget_others(session_id, ())
 
     async def other_folder(self, session_id: SessionId) -> str:
-        """Return the folder that a session was held in; empty if it is this workspace."""
         return self._elsewhere(await asyncio.to_thread(self._app.store.session, session_id))
 
     def _elsewhere(self, info: SessionInfo) -> str:
         return info.workspace if info.workspace != str(self._app.workspace) else ""
 
     async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
-        """Return where sessions of this workspace, or of all, contain `text`, newest first."""
         workspace = None if everywhere else str(self._app.workspace)
         hits = await asyncio.to_thread(self._app.store.search, text, workspace=workspace)
         return [
@@ -83,21 +77,15 @@ class HostSessions(HostRuns):
         ]
 
     def search_note(self) -> str:
-        """Return that SQLite has no full-text search here; empty if it has."""
         return "" if can_index() else f"{NO_INDEX}."
 
     async def next_pending(self) -> SessionId | None:
-        """Return the session of this workspace to continue with, or None.
-
-        That is the last used one with a pending call, else a run to review, else the one interrupted last.
-        """
         left = await asyncio.to_thread(self._unfinished_sessions)
         reviews = await asyncio.to_thread(self.to_review)
         wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
         return wanted[0].id if wanted else None
 
     async def pending(self) -> Sequence[SessionRow]:
-        """Return all sessions of this workspace with something to decide, the last used one first."""
         return await asyncio.to_thread(self._pending_rows)
 
     def _pending_rows(self) -> list[SessionRow]:

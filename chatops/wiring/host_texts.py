@@ -32,7 +32,6 @@ class HostTexts:
         self._app = app
 
     async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
-        """Return the text of a topic."""
         match topic:
             case "tools":
                 return tools_text(
@@ -58,18 +57,15 @@ class HostTexts:
                 return await login_text(self._app.servers, argument)
 
     async def open_file(self, file: FileRef) -> str:
-        """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
         from chatops.wiring.opener import open_file  # seldom needed
 
         return await asyncio.to_thread(open_file, self._app.files, file)
 
     async def trust_question(self) -> TrustQuestion:
-        """Return what the user's tools and the workspace bring, read again: the first that is open."""
         tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
         return tools if tools.is_open else await asyncio.to_thread(self._app.trust.reread)
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
-        """Store the user's answer and put it in force."""
         tools = self._app.own_tools_trust
         trust = tools if shown.path == tools.question.path else self._app.trust
         changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, shown)
@@ -77,31 +73,25 @@ class HostTexts:
         return changed
 
     async def revoke_trust(self) -> bool:
-        """Forget the user's answers about this workspace."""
         found = await asyncio.to_thread(self._app.trust.revoke)
         self._app.notify_rights_changed()
         return found
 
     @property
     def memories(self) -> Memories:
-        """The memories of the user and of this workspace."""
         return self._app.memories
 
     def skills(self) -> Skills:
-        """Return the skills of the user and of the trusted workspace, the user's read again."""
         return self._app.trusted.skills(fresh=True)
 
     def skills_folder(self) -> str:
-        """Return the folder of the user's own skills."""
         return str(self._app.paths.skills)
 
     async def rules(self, session: SessionView) -> Sequence[RuleItem]:
-        """Return the remembered rules as the picker shows them."""
         described = [(row.rule.id, *describe_rule(row)) for row in await self._rules(session)]
         return [RuleItem(id=id, rule=rule, about=f"{where}\n{made}") for id, rule, where, made in described]
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
-        """Revoke a remembered rule by its id, and return the notice."""
         found = next((row.rule for row in await self._rules(session) if row.rule.id == rule), None)
         if found is None or not await asyncio.to_thread(self._app.store.revoke_rule, rule):
             raise ConfigError(f"There is no rule {rule}.", advice="/permissions lists them.")
