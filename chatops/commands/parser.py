@@ -383,6 +383,7 @@ class _Group:
         parse.add_argument("--tools", metavar="FILE", help="the tools on offer, for lines without tools of their own")
         completions = self._plain("completions", "print a shell completion script")
         completions.add_argument("shell", metavar="SHELL", choices=SHELLS, help="%(choices)s")
+        completions.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
     def _workflow(self) -> None:
         actions = self._group("workflow", "multi-step workflows")

@@ -1,5 +1,6 @@
 """The command line itself: flags, help, usage errors, completion. Nothing heavy is loaded for it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chatops import __version__
-from chatops.commands.completions import nodes
 from chatops.commands.parser import HOST_TYPES, build_parser
+from chatops.config.paths import find_paths
 from chatops.policy.registry import HostType
 from tests.support.command_line import REPOSITORY, CommandLine, program_environment
 
@@ -165,115 +166,92 @@ def test_help_and_version_load_neither_screen_nor_models_nor_validation() -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_completion_knows_every_command_and_flag() -> None:
-    known = {node.path: node for node in nodes()}
-    assert {name for name, _ in known[()].commands} == COMMANDS
-    assert [name for name, _ in known[("approvals",)].commands] == ["list", "show", "approve", "deny"]
-    names = {name for flag in known[("resume",)].flags for name in flag.names}
-    assert {"--on-approval", "--output-format", "--workspace"} <= names
+def offered(chatops: CommandLine, *words: str) -> list[str]:
+    """The completions of the last word after ``chatops``."""
+    return chatops("completions", "bash", "chatops", *words).out.splitlines()
 
 
-def test_the_bash_completion_works_in_bash(chatops: CommandLine) -> None:
-    script = chatops("completions", "bash").out
-    questions = """
-ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _chatops; echo "${COMPREPLY[@]}"; }
-ask chatops appr
-ask chatops approvals de
-ask chatops --access o
-ask chatops sessions export --form
-ask chatops completions f
-ask chatops --output-format s
-ask chatops resume s --output-format s
-ask chatops sessions list --output-format s
-ask chatops connect URL --host-type lla
-ask chatops connect URL --name ""
-"""
-    done = subprocess.run(["bash", "-c", script + questions], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "approvals", "deny", "operator", "--format", "fish", "stream-json", "stream-json", "", "llamacpp", "",
-    ]  # fmt: skip
+def test_completion_knows_every_command_and_flag(chatops: CommandLine) -> None:
+    assert {*offered(chatops, "")} == COMMANDS
+    assert offered(chatops, "approvals", "") == ["list", "show", "approve", "deny"]
+    assert {"--on-approval", "--output-format", "--workspace"} <= {*offered(chatops, "resume", "--")}
 
 
-def test_the_bash_completion_offers_the_ids_and_names_that_there_are(chatops: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["appr"], ["approvals"]),
+        (["--access", "o"], ["operator"]),
+        (["sessions", "export", "--form"], ["--format"]),
+        (["completions", "f"], ["fish"]),
+        (["--output-format", "s"], ["stream-json"]),
+        (["resume", "s", "--output-format", "s"], ["stream-json"]),
+        (["sessions", "list", "--output-format", "s"], []),
+        (["connect", "URL", "--host-type", "lla"], ["llamacpp"]),
+        (["connect", "URL", "--name", ""], []),
+        (["--role", "coder", "approvals", "de"], ["deny"]),
+        (["--registry", ""], ["<files>"]),
+        (["--workspace", ""], ["<folders>"]),
+        (["-p", ""], []),
+        (["workflow", "run", "com"], ["components"]),
+        (["--model", "d"], ["demo"]),
+    ],
+)
+def test_completion_offers(words: list[str], found: list[str], chatops: CommandLine) -> None:
+    assert offered(chatops, *words) == found
+
+
+def test_completion_offers_ids_and_only_plain_names(chatops: CommandLine, tmp_path: Path) -> None:
     session, call = chatops.paused("run `touch one`")
-    lists = tmp_path / "lists"
-    lists.mkdir()
-    (lists / "models").write_text(chatops("models", "list", "--offline").out)
-    for name in ("approvals", "sessions", "roles", "workflow"):
-        (lists / name).write_text(chatops(name, "list").out + "$(touch$IFS.here)  a name of somebody else's\n")
-    program = lists / "chatops"
-    program.write_text(f'#!/bin/sh\n[ "$2" = list ] && cat "{lists}/$1"\n')
-    program.chmod(0o700)
-    questions = """
+    assert offered(chatops, "approvals", "approve", "") == [call]
+    assert offered(chatops, "resume", session[:4]) == offered(chatops, "-r", "") == [session]
+    registry = json.loads((REPOSITORY / "model_registry.json").read_text())
+    registry["roles"]["$(touch$IFS.here)"] = registry["roles"]["coder"]
+    find_paths(os.environ).registry.write_text(json.dumps(registry))
+    assert "$(touch$IFS.here)" in chatops("roles", "list").out
+    assert offered(chatops, "--role", "") == [*registry["roles"]][:-1]
+
+
+BEFORE = {"zsh": "compdef() { }\n"}
+SHELLS = {
+    "bash": """
 ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _chatops; echo "${COMPREPLY[@]}"; }
-ask chatops approvals approve 2
-ask chatops resume 2
-ask chatops -r ""
-ask chatops --role co
-ask chatops workflow run com
-ask chatops --model d
-"""
-    script = chatops("completions", "bash").out + questions
-    path = f"{lists}:{os.environ['PATH']}"
+ask chatops approvals de
+ask chatops --registry regis
+""",
+    # In the place of zsh's own functions, which only work while a key is being handled.
+    "zsh": """
+_describe() { local -a shown; shown=("${(@P)2}"); print -rl -- $shown }
+_files() { print registry.json }
+ask() { local -a words; words=("$@"); local CURRENT=$#; _chatops }
+ask chatops approvals de
+ask chatops --registry regis
+""",
+    "fish": "complete -C 'chatops approvals de'\ncomplete -C 'chatops --registry regis'\n",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_works_in_the_shell(shell: str, chatops: CommandLine, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "registry.json").touch()
+    program = tmp_path / "chatops"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m chatops "$@"\n')
+    program.chmod(0o700)
+    script = f"{BEFORE.get(shell, '')}{chatops('completions', shell).out}\n{SHELLS[shell]}"
+    bare = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
+    env = {**program_environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=lists, env={"PATH": path}, capture_output=True, text=True, check=False
+        [shell, *bare[shell], "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [call, session, session, "coder", "components", "demo"]
-    assert {one.name for one in lists.iterdir()} == {
-        "approvals", "sessions", "roles", "workflow", "models", "chatops",
-    }  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert first.split()[0].partition(":")[0] == "deny" and second.split()[0] == "registry.json"
 
 
 def test_the_command_line_knows_every_kind_of_server() -> None:
     assert set(HOST_TYPES) == {one.value for one in HostType} - {"gemini"}
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_the_zsh_completion_describes_commands_and_offers_models(chatops: CommandLine, tmp_path: Path) -> None:
-    program = tmp_path / "chatops"
-    program.write_text('#!/bin/sh\n[ "$*" = "models list --offline" ] && printf "NAME  TYPE\\ndemo  demo\\n"\n')
-    program.chmod(0o700)
-    # In the place of zsh's own functions, which only work while a key is being handled.
-    stubs = """
-compdef() { }
-_describe() { local -a shown; shown=("${(@P)4}"); print -rl -- $shown }
-compadd() { local -a shown; shown=("${(@P)2}"); print -rl -- $shown }
-ask() { local -a words; words=("$@"); local CURRENT=$#; local PREFIX=${words[-1]}; _chatops }
-"""
-    questions = """
-print -- 1; ask chatops approvals '' | grep deny
-print -- 2; ask chatops --model ''
-print -- 3; ask chatops approvals deny x --rea | grep reason
-print -- 4; ask chatops --access ''
-"""
-    script = stubs + chatops("completions", "zsh").out + questions
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["zsh", "-f", "-c", script], env=env, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "1", "deny:refuse a call, and tell the model", "2", "demo", "3", "--reason:reason that the model gets",
-        "4", "viewer", "user", "operator", "admin",
-    ]  # fmt: skip
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_the_fish_completion_offers_models(chatops: CommandLine, tmp_path: Path) -> None:
-    program = tmp_path / "chatops"
-    program.write_text('#!/bin/sh\n[ "$*" = "models list --offline" ] && printf "NAME  TYPE\\ndemo  demo\\n"\n')
-    program.chmod(0o700)
-    script = chatops("completions", "fish").out + "complete -C 'chatops --model '\n"
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    done = subprocess.run(["fish", "--no-config", "-c", script], env=env, capture_output=True, text=True, check=False)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["demo"], done.stderr
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_a_script_too(shell: str, chatops: CommandLine) -> None:
-    ran = chatops("completions", shell)
-    assert ran.code == 0
-    assert "approvals" in ran.out
 
 
 def test_a_prompt_that_does_not_follow_p_is_explained_as_such(chatops: CommandLine) -> None:
