@@ -92,7 +92,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "E": "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
             "d": "deny this call; the turn continues",
             "D": "deny and tell the model why",
-            "c": "contain the turn: this call and later ones run in a copy",
+            "c": "contain: go on in a copy of the folder, apply its changes at the end",
             "A": "approve the rest, once each has been on screen",
             "Tab, shift+Tab, Left, Right": "next or previous call",
             "Up, Down, PgUp, PgDn": "scroll the payload",

@@ -102,7 +102,7 @@ ASCII = Symbols(
     box="[ ]",
     ticked="[x]",
     wrapped="\\",
-    risky="!",
+    risky="^",
 )
 
 

@@ -109,14 +109,15 @@ class ApprovalScreen(GuardedDialog):
     def _refresh(self) -> None:
         shown = self._calls.current
         waited = shown is not None and shown.undecided
-        if self._calls.refresh(self._session.snapshot().pending):
-            edited = shown is not None and shown.pending.reason is AskReason.EDITED
+        if changed := self._calls.refresh(self._session.snapshot().pending):
             # The description of an edited call begins with that.
-            self._note = "" if edited else "This call has changed since it was shown. Look again."
+            others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
+            which = "This call" if shown in others else "Another call"
+            self._note = f"{which} has changed since it was shown. Look again." if others else ""
             # The next key would answer what was shown before.
             self._typing = False
             self.arm()
-        elif not self._guard.armed and self._calls.show_first_undecided():
+        elif not self._guard.armed and not (shown and shown.checked) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.arm()
         if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
@@ -152,7 +153,8 @@ class ApprovalScreen(GuardedDialog):
             self._close()
             return
         shown = self._calls.current
-        if (shown is None or not shown.undecided) and self._calls.show_next_undecided():
+        # An edited call stays on screen until it was checked.
+        if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
             self.arm()
         self._show()
 
@@ -276,15 +278,15 @@ class ApprovalScreen(GuardedDialog):
         if unseen:
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
-            others = f", and {plural(count - 1, 'other')} after it" if count > 1 else ""
-            self._note = f"Not read to its end yet: this call{others}. Read it, then press A again."
+            others = f", nor {plural(count - 1, 'other')} after it" if count > 1 else ""
+            self._note = f"This call was not on screen to its end yet{others}. Read it, then press A again."
             self._show()
             return
         for item in self._calls.approvable():
             self._send(item, Approved())
 
     def _send(self, item: ListedCall, decision: Decision) -> None:
-        item.mark = CallMark.SENDING
+        item.mark = CallMark.CHECKING if isinstance(decision, Edited) else CallMark.SENDING
         self._note = ""
         self.show_frame()
         # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the answer is
@@ -299,7 +301,7 @@ class ApprovalScreen(GuardedDialog):
                 item.mark = CallMark.UNDECIDED
             self.show_note_or_notice(sanitize(error.full))
             return
-        if item.pending.digest == asked.digest and item.mark is CallMark.SENDING:
+        if item.pending.digest == asked.digest and item.mark in (CallMark.SENDING, CallMark.CHECKING):
             item.mark = mark_of(decision) if taken else CallMark.UNDECIDED
             if not taken:
                 self._note = "The call no longer waits for this decision."

@@ -63,15 +63,17 @@ LegendRoom = Literal["usual", "narrow", "lowest"]
 def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, room: LegendRoom) -> str:
     """Return the key legend for this call, with `views` for how it is shown.
 
-    `left` is how many of its lines have not been on screen yet. In the lowest windows letters stand without words.
+    `left` is how many of its lines have not been on screen yet. In small windows F1 names the other keys.
     """
     if not item.undecided:
         return "Tab next call   Esc close"
     if room == "usual":
         return _long(approvals, item, left, f"{views}{'   Tab next call' if len(approvals.items) > 1 else ''}")
-    if room == "lowest" or item.pending.outcome_unknown or item.pending.denial is not None:
-        return _short(item, left)
-    return _narrow(item, left)
+    if item.pending.outcome_unknown or item.pending.denial is not None:
+        return _narrow_exception(item)
+    if room == "lowest":
+        return f"{_approve(item) if item.seen else 'a read on'}  d deny  F1 keys"
+    return _narrow(item, left, several=len(approvals.items) > 1)
 
 
 def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
@@ -84,12 +86,12 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
         again = "R run it again" if item.seen else f"R {more}"
         return unknown if pending.denial is not None else f"{again}   {unknown}"
     if pending.denial is not None:
-        rest = "   A approve the rest" if approvals.approvable() else ""
+        rest = f"   {_rest(approvals)}" if approvals.approvable() else ""
         return f"{edit}   {deny}   Esc later{rest}\n{view}"
     if not item.seen:
         return f"a {more}   {edit}\n{deny}   Esc later\n{view}"
-    rest = "   A approve the rest" if len(approvals.approvable()) > 1 else ""
-    contain = "   c contain the turn" if can_contain(pending) else ""
+    rest = f"   {_rest(approvals)}" if len(approvals.approvable()) > 1 else ""
+    contain = "   c contain on a copy" if can_contain(pending) else ""
     extra = ""
     if pending.facts.extra != NARROWEST:
         extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
@@ -100,31 +102,33 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
     return f"{first}\n{edit}   {deny}   Esc later\n{view}"
 
 
+def _rest(approvals: ApprovalList) -> str:
+    unseen = len(approvals.unseen())
+    return f"A approve the rest{f', after {unseen} to read' if unseen else ''}"
+
+
 def _extra(described: str) -> str:
     """Return what `+` adds. If it is long, name the line of the payload that holds all of it."""
     return described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
 
 
-def _narrow(item: ListedCall, left: int) -> str:
-    """Return the legend for a narrow window; F1 names the other keys."""
-    if not item.seen:
-        return f"a {read_on(left, short=True)}  d deny  e edit  F1 more keys  Esc later"
-    rule = "  s session  r rule" if takes_rule(item.pending) else ""
-    extra = "  + with more" if item.pending.facts.extra != NARROWEST else ""
-    if item.pending.facts.lacks and extra:
-        return f"{extra.strip()}  a approve  d deny  e edit{rule}  F1 more keys  Esc later"
-    return f"a approve  d deny  e edit{rule}{extra}  F1 more keys  Esc later"
+def _narrow(item: ListedCall, left: int, *, several: bool) -> str:
+    """Return the legend for a narrow window."""
+    first = _approve(item) if item.seen else f"a {read_on(left, short=True)}"
+    rule = "  s session  r rule" if item.seen and takes_rule(item.pending) else ""
+    return f"{first}  d deny  e edit{rule}{'  Tab next' if several else ''}  F1 more keys  Esc later"
 
 
-def _short(item: ListedCall, left: int) -> str:
-    if item.pending.outcome_unknown and item.pending.denial is not None:
-        return "m done\nu unknown  Esc"
-    if item.pending.denial is not None:
-        return "e d D Esc"
+def _approve(item: ListedCall) -> str:
+    """Return the keys that approve once. A call that will probably fail without more is to be approved with it."""
+    if item.pending.facts.extra == NARROWEST:
+        return "a approve"
+    return "+ with more  a approve" if item.pending.facts.lacks else "a approve  + with more"
+
+
+def _narrow_exception(item: ListedCall) -> str:
+    """Return the legend for a narrow window and a call that is not simply approved."""
     if item.pending.outcome_unknown:
-        return f"{'R again' if item.seen else f'R +{left}'}  m done\nu unknown  Esc"
-    with_extra = "+ " if item.pending.facts.extra != NARROWEST else ""
-    contain = "c " if can_contain(item.pending) else ""
-    rule = "s r " if takes_rule(item.pending) else ""
-    first = f"{with_extra}a " if item.pending.facts.lacks else f"a {with_extra}"
-    return f"{first}{rule}e {contain}d D v Esc" if item.seen else f"a +{left} lines  e d Esc"
+        again = "" if item.pending.denial is not None else f"R {'again' if item.seen else 'read on'}  "
+        return f"{again}m done\nu unknown  Esc"
+    return "e edit  d deny  F1 more keys  Esc later"

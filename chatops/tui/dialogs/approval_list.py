@@ -65,6 +65,11 @@ class ListedCall:
         """True while the call still needs an answer from this dialog."""
         return self.mark is CallMark.UNDECIDED
 
+    @property
+    def checked(self) -> bool:
+        """True while the call is checked after an edit."""
+        return self.mark is CallMark.CHECKING
+
 
 @dataclass(slots=True)
 class ApprovalList:
@@ -92,13 +97,13 @@ class ApprovalList:
         """Return the item of a call, or None."""
         return next((item for item in self.items if item.pending.call.id == call_id), None)
 
-    def refresh(self, pending: Sequence[PendingCall]) -> bool:
-        """Adopt the session's pending calls. Return True if a call that was shown or decided here has changed.
+    def refresh(self, pending: Sequence[PendingCall]) -> list[ListedCall]:
+        """Adopt the session's pending calls. Return those that have changed.
 
         A new digest is a new question: it counts as unseen and undecided. A call that is no longer pending and got no
         answer from here was decided elsewhere.
         """
-        changed = False
+        changed = []
         shown = self.current
         waiting = {call.call.id for call in pending}
         for call in pending:
@@ -107,7 +112,7 @@ class ApprovalList:
                 self.items.append(ListedCall(call))
             elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
                 item.pending, item.mark, item.seen = call, CallMark.UNDECIDED, False
-                changed = True
+                changed.append(item)
             else:
                 # The rights may have changed since; what would run has not.
                 item.pending = call

@@ -151,6 +151,8 @@ class ArgumentsForm(Modal[Decision | None]):
             elif kept is not None and isinstance(widget, Input):
                 widget.value = kept
                 widget.cursor_position = len(kept)
+            if isinstance(widget, TextArea) and widget.document.line_count == 1:
+                widget.move_cursor(widget.document.end)
         if self._problems:
             self._show_problems(self._problems)
 
@@ -164,8 +166,8 @@ class ArgumentsForm(Modal[Decision | None]):
         """Mark the label of the field that has the cursor, not by colour alone."""
         sign = symbols_for(getattr(self.app, "charset", "utf-8")).selected
         for number, field in enumerate(self._fields):
-            has_cursor = event.widget.id == f"field-{number}"
-            self.query_one(f"#label-{number}", Static).update(_label(field, f"{sign} " if has_cursor else ""))
+            mark = sign if event.widget.id == f"field-{number}" else " "
+            self.query_one(f"#label-{number}", Static).update(_label(field, mark))
 
     def on_key(self, event: events.Key) -> None:
         """Go back on Esc, check on ctrl+s."""
@@ -282,8 +284,8 @@ def arguments_form(
     )
 
 
-def _label(field: ArgumentField, mark: str = "") -> Content:
+def _label(field: ArgumentField, mark: str = " ") -> Content:
     kind = "" if field.kind in (FieldKind.LINE, FieldKind.LONG, FieldKind.CHOICE) else f"  {field.kind.value}"
     optional = "" if field.required else "  optional"
     described = f"  {line(field.description)}" if field.description else ""
-    return Content.assemble((f"{mark}{line(field.name)}", "bold"), (f"{kind}{optional}{described}", "$text-muted"))
+    return Content.assemble((f"{mark} {line(field.name)}", "bold"), (f"{kind}{optional}{described}", "$text-muted"))

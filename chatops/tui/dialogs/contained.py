@@ -22,7 +22,7 @@ from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
+from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line, read_on
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
@@ -299,7 +299,9 @@ class ContainedScreen(GuardedDialog):
         pending, found = self._pending, self._changes
         if pending is None:
             return None
-        asks = "Undo these changes?" if self._undoes else "Apply the changes of this turn?"
+        narrow = self.has_class("-narrow")
+        apply = "Apply these changes?" if narrow else "Apply the changes of this turn?"
+        asks = "Undo these changes?" if self._undoes else apply
         title = asks if pending.denial is None else "Not permitted now: these changes"
         return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
 
@@ -318,8 +320,11 @@ class ContainedScreen(GuardedDialog):
         able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
         apply = f"a {'undo' if self._undoes else 'apply'} {len(self._ticked)} of {able}"
         if self.has_class("-narrow"):
-            first = f"a {len(self._ticked)}/{able}" if self._seen else f"a +{skipped or below} lines"
-            return f"{first}  Space Tab d {'' if self._undoes else 'D '}Esc"
+            discard = "d leave" if self._undoes else "d discard"
+            if self.has_class("-lowest"):
+                return f"{apply if self._seen else 'a read on'}  {discard}  F1 keys"
+            first = apply if self._seen else f"a {read_on(skipped or below, short=True)}"
+            return f"{first}  {discard}  Space ticks  Tab next  F1 more keys  Esc later"
         first = apply if self._seen else f"a read on first: {left}"
         views = self.view_keys(sides=True, beside=self._side_by_side).strip()
         return "\n".join(filter(None, (f"{first}   Space ticks   Tab next file", rest, views)))

@@ -303,9 +303,14 @@ class PayloadView(ScrollView, can_focus=False):
         self.call_after_refresh(self._look)
 
     def page(self, by: int) -> None:
-        """Scroll by one page without animation: a line counted as seen must have been drawn."""
-        page = max(1, self.scrollable_content_region.height)
-        self.scroll_to(y=self.scroll_offset.y + by * page, animate=False, force=True)
+        """Scroll by one page without animation: a line counted as seen must have been drawn.
+
+        The next page begins with a row, not within one, if that costs at most half of it.
+        """
+        top, page = self.scroll_offset.y, max(1, self.scrollable_content_region.height)
+        y = top + by * page
+        start = self._starts[max(0, bisect_right(self._starts, y) - 1)]
+        self.scroll_to(y=start if by > 0 and start - top > page // 2 else y, animate=False, force=True)
 
     def on_resize(self, event: events.Resize) -> None:
         """Wrap again for a new width."""

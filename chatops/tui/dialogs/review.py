@@ -171,12 +171,12 @@ def _review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narro
     """Return the key legend. `left` is how many lines of the answer have not been on screen yet."""
     skips = _may_skip(run, wanted)
     if wanted.reason is ReviewReason.REVIEW:
+        accept = f"a {read_on(left, short=narrow)}" if left else "a accept"
         if narrow:
-            return f"a{f' +{left} lines ' if left else ''} r X Esc"
-        accept = f"a {read_on(left)}" if left else "a accept"
+            return f"{accept}  r again  X stop  F1 more keys  Esc later"
         return f"{accept}   r try again, with a reason\nX stop the run   Esc later"
     if narrow:
-        return f"r e {'s ' if skips else ''}X Esc"
+        return f"r again  {'s skip  ' if skips else ''}X stop  F1 more keys  Esc later"
     skip = "   s skip this step" if skips else ""
     return f"r try again   e try again with instructions{skip}\nX stop the run   Esc later"
 

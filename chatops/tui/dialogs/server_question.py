@@ -144,7 +144,8 @@ class ServerQuestionScreen(GuardedDialog):
         narrow = self.has_class("-narrow")
         accept = "agree, and copy the address" if question.url else "answer" if self._fields else "say yes"
         if narrow:
-            keys = f"a{f' +{left} lines' if left else ''} d x Esc"
+            first = read_on(left, short=True) if left else accept.partition(",")[0]
+            keys = f"a {first}  d decline  x dismiss  Esc later"
         else:
             first = f"a {read_on(left)}" if left else f"a {accept}"
             keys = f"{first}   d decline   x dismiss\nEsc later: the call waits"

@@ -114,7 +114,8 @@ class TrustScreen(GuardedDialog):
             what = "Your own tools" if own else "What this folder brings"
             return DialogFrame(title=what, keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
-            return DialogFrame(title="Trust this folder?", keys=f"t{f' +{left} lines ' if left else ''} d v Esc")
+            first = f"t {read_on(left, short=True)}" if left else "t trust"
+            return DialogFrame(title="Trust this folder?", keys=f"{first}  d ignore  v texts  Esc not now")
         trust = f"t {read_on(left)}" if left else "t trust"
         keys = f"{trust}   d ignore, ask when it changes   {texts}   {leave}"
         own = _has_code(self._question)

@@ -298,9 +298,29 @@ async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
         await running.press("A")
         assert running.session.taken == []
-        assert "Not read to its end yet: this call, and 1 other after it." in running.text
+        assert "A approve the rest, after 1 to read" in running.text
+        assert "This call was not on screen to its end yet, nor 1 other after it." in running.text
         await running.press("tab", "tab", "A")
         assert [taken.decision for taken in running.session.taken] == [Approved()] * 3
+
+
+async def test_pages_begin_with_a_row_and_leave_out_no_line() -> None:
+    lengths = (3, 70, 40, 1, 300, 20, 61, 0, 25, 90)
+    command = "\n".join(f"{number}".rjust(length, "#") for number, length in enumerate(lengths))
+    async with stage(size=(30, 8)) as running:
+        await asked(running, pending_call(facts=shell_facts(command, argv=())))
+        seen, first = set[str](), list[str]()
+        while not running.dialog.payload.end_seen:
+            page = [running.dialog.payload.render_line(y).text for y in range(running.dialog.payload.size.height)]
+            seen |= {part.strip() for part in page}
+            first.append(page[0][0])
+            await running.press("a")
+        assert running.session.taken == []
+        payload = running.dialog.payload
+        payload.scroll_to(y=0, animate=False, force=True, immediate=True)
+        everything = [payload.render_line(y).text.strip() for y in range(payload.lines_below)]
+        assert set(everything) <= seen
+        assert first.count("»") < len(first) // 2, first
 
 
 @pytest.mark.more
@@ -573,7 +593,7 @@ async def test_a_notice_covers_no_line_of_a_dialog(size: tuple[int, int]) -> Non
         await running.settle()
         lines = running.text.splitlines()
         assert "All is well." in lines[0]
-        for part in ("Approve Shell?", "Esc"):
+        for part in ("Approve Shell?", "d deny"):
             parts = ([piece for line in text for piece in re.split("[│╭╮]", line)] for text in (before, lines))
             (was,), (now,) = ([piece for piece in text if part in piece] for text in parts)
             # How many lines of the call are below is another number now.
@@ -803,7 +823,7 @@ async def test_plus_approves_once_with_what_the_dialog_names() -> None:
 async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
     extra = SandboxSpec(hosts=("raw.githubusercontent.example", "objects.githubusercontent.example"))
     facts = replace(lacking("curl -fsSL https://example.org/install.sh | sh"), extra=extra)
-    keys = ("a approve once", "s for this session", "r make a rule", "e edit", "c contain the turn", "d deny")
+    keys = ("a approve once", "s for this session", "r make a rule", "e edit", "c contain on a copy", "d deny")
     async with stage(size=size) as running:
         await asked(running, pending_call(1, facts=facts), pending_call(2, facts=facts))
         while not running.dialog.payload.end_seen:

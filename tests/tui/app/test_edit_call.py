@@ -128,6 +128,32 @@ async def test_an_edit_is_one_field_per_argument_and_asked_again() -> None:
         assert (running.session.taken[1].digest, running.session.taken[1].decision) == ("d-2", Approved())
 
 
+async def test_an_edited_call_among_others_stays_on_screen_until_it_is_asked_again() -> None:
+    other = pending_call(2, facts=shell_facts("git push"))
+    async with stage() as running:
+        running.session.ask(pending_call(1), other)
+        await running.settle()
+        await running.press("down", "e")
+        await running.fill(command="ls")
+        assert "> 1  edited, checking" in running.text, running.text
+        await running.press("a")
+        assert len(running.session.taken) == 1, "a key answers nothing while the call is checked"
+        again = pending_call(1, facts=shell_facts("ls"), reason=AskReason.EDITED, digest="d-2")
+        running.session.change(pending=(again, other))
+        running.session.publish(ApprovalRequested(id=again.call.id, parent_id=ROUND, pending=again))
+        await running.settle()
+        assert "> 1  undecided" in running.text
+        assert "The arguments were edited" in running.text and "has changed" not in running.text
+        await running.press("tab")
+        changed = pending_call(1, facts=shell_facts("ls -a"), reason=AskReason.CHANGED, digest="d-3")
+        running.session.change(pending=(changed, other))
+        running.session.publish(ApprovalRequested(id=changed.call.id, parent_id=ROUND, pending=changed))
+        await running.settle()
+        assert "Another call has changed since it was shown." in running.text
+        await running.type_fast("a")
+        assert len(running.session.taken) == 1, "a key pressed as something changes decides nothing"
+
+
 async def test_what_the_tool_refuses_stands_at_its_field_and_what_was_typed_stays() -> None:
     async with stage() as running:
         await asked(running)
