@@ -16,6 +16,7 @@ name of Textual, or by chance defines one.
 | ``App._context`` | `AppHooks.quit_context` | quitting from outside of a message handler |
 | ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away |
 | ``_compositor.Compositor``, its ``_dirty_regions``, ``_visible_widgets`` | `FrameHook` | cheaper frames |
+| ``_compositor.Compositor._get_renders`` | `FrameHook` | the same |
 | ``Screen._compositor`` | `FrameHook` | the same |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
 | ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
@@ -43,10 +44,12 @@ from textual.css.query import NoMatches
 from textual.document._edit import Edit as Edit
 from textual.dom import DOMNode
 from textual.expand_tabs import expand_tabs_inline
+from textual.geometry import Region
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.notifications import Notification
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 from textual.widgets._toast import ToastRack
@@ -185,6 +188,14 @@ class _FrameCompositor(Compositor):
             return super().render_partial_update()
         finally:
             self._visible_widgets = visible
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """Yield region, clip and lines of each widget, the lines only of the rows that `crop` covers."""
+        for widget, (region, clip) in self.visible_widgets.items():
+            if crop is not None:
+                clip = clip.intersection(Region(0, crop.y, self.size.width, crop.height))
+            if shown := region.intersection(clip):
+                yield region, clip, widget.render_lines(shown.translate(-region.offset))
 
 
 def toast_rows(screen: Screen[Any]) -> int:

@@ -7,17 +7,33 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import ChatTerminal, Installation, registry
-from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Wait, call, calls, delta, says, sse
+from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Step, Wait, call, calls, delta, says, sse
 
 LINES = "\n\n".join(f"Line {number} of the answer." for number in range(60))
+GROWING = (
+    "# First part",
+    " of it\n\nA paragraph ",
+    "that grows **and\nends**",
+    ".\n\n- one\n- two\n" + "".join(f"  - inner {number}\n" for number in range(8)),
+    "\n```python\nfor one in range(3):\n",
+    "    print(one)\n```\n\n",
+    "| a | b |\n|---|---|\n| 1 | 2 |\n",
+    "| 3 | 4 |\n\nWide: \u6f22\u5b57 \u2014 and",
+    " more.\n" * 3,
+    "\n\n\nThe last line",
+)
 HOME, END, CTRL_HOME, CTRL_END, CTRL_UP = "\x1b[H", "\x1b[F", "\x1b[1;5H", "\x1b[1;5F", "\x1b[1;5A"
 
 
 class Server:
-    """Answers `long` with many lines, `wait` when `goes_on` is set, `read` with a call, the rest by repeating it."""
+    """Answers `long` with many lines, `wait` when `goes_on` is set, `read` with a call, the rest by repeating it.
+
+    It answers `grow` with GROWING, and each part ends in its number and comes when the event of it is set.
+    """
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()
+        self.grows = [threading.Event() for _ in GROWING]
 
     def __call__(self, request: SeenRequest) -> Reply:
         match request.last_user.split()[0]:
@@ -26,6 +42,11 @@ class Server:
             case "wait":
                 begun = sse(delta("It has begun. "), done=False)
                 return Raw(steps=(begun, Wait(event=self.goes_on), sse(delta("It is over."), delta(finish="stop"))))
+            case "grow":
+                steps = list[Step]()
+                for number, part in enumerate(GROWING):
+                    steps += [Wait(event=self.grows[number]), sse(delta(f"{part} p{number}."), done=False)]
+                return Raw(steps=(*steps, sse(delta(finish="stop"))))
             case "read" if request.messages[-1]["role"] != "tool":
                 return calls(call("file_read", path="note.txt"))
             case _:
@@ -109,3 +130,24 @@ def test_selecting_starts_from_the_newest_block(installation: Installation) -> N
         terminal.send(CTRL_UP)
         near = ("❯ ✓ Read", "You said: read two.")
         terminal.wait_until(lambda text: all(part in text for part in near), what="the new card, not the old one above")
+
+
+def test_a_screen_painted_bit_by_bit_is_the_one_painted_at_once(installation: Installation) -> None:
+    server = Server()
+    with opened(installation, server) as terminal:
+        terminal.say("long answer")
+        terminal.wait_for("Line 59")
+        terminal.say("grow")
+        for number, event in enumerate(server.grows):
+            event.set()
+            terminal.wait_for(f"p{number}.")
+            terminal.send(str(number))
+        terminal.wait_gone("Esc stops")
+        terminal.wait_for("0123456789")
+        terminal.wait_quiet(0.3)
+        bit_by_bit, written = terminal.cells(), len(terminal.raw)
+        terminal.resize(cols=81, rows=24)
+        terminal.resize(cols=80, rows=24)
+        terminal.wait_until(lambda _: len(terminal.raw) > written + 2_000, what="the screen to be painted again")
+        terminal.wait_quiet(0.3)
+        assert bit_by_bit == terminal.cells()

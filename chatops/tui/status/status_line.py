@@ -188,7 +188,7 @@ class StatusLine(ErrorBoundary, Static):
     def _draw(self) -> None:
         parts = fitted(self._parts, width=self.content_size.width or 80)
         pieces = [((part.gap if at else "") + part.text, part.style) for at, part in enumerate(parts)]
-        self.update(Content.assemble(*pieces))
+        self.update(Content.assemble(*pieces), layout=False)
 
 
 def _width(parts: Sequence[_Part]) -> int:

@@ -9,8 +9,8 @@ from textual.strip import Strip
 
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import Block
+from chatops.tui.transcript.lines import marked
 from chatops.tui.transcript.texts import searched_text
-from chatops.tui.transcript.viewport import marked
 
 _CURRENT = Style(reverse=True, bold=True)
 

@@ -181,6 +181,19 @@ def padded(line: Text, *, width: int, style: Style) -> Text:
     return result
 
 
+def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+    """Return `strip` with the characters of `span` in the selection style."""
+    begin, end = span
+    length = len(strip.text)
+    end = length if end == -1 else min(end, length)
+    if begin >= end:
+        return strip
+    left, right = strip.index_to_cell_position(begin), strip.index_to_cell_position(end)
+    inside = strip.crop(left, right)
+    inner = Strip([segment._replace(style=(segment.style or Style()) + style) for segment in inside])
+    return Strip.join([strip.crop(0, left), inner, strip.crop(right)])
+
+
 @cache
 def _console() -> Console:
     """Return the console that Rich needs to render and wrap. It never writes."""

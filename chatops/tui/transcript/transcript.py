@@ -289,6 +289,11 @@ class Transcript(Viewport):
         if step > 0:
             self.follow()
 
+    @property
+    def is_marked(self) -> bool:
+        """True if a block is selected, or places of a search or selected text are shown."""
+        return bool(self.selected_block) or self._places is not None or super().is_marked
+
     def decorated(self, strip: Strip, y: int) -> Strip:
         """Return line `y` with the places of a search, and a mark in the gutter if its block is selected."""
         layout = self._blocks_layout

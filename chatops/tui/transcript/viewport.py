@@ -34,7 +34,7 @@ the position, so that its own correction is not mistaken for scrolling by the us
 Invariants:
 
 - Every change goes through `_show_changes`: measure, draw what is in view, set the virtual size, set the scroll
-  position, drop far lines, refresh.
+  position, drop far lines, refresh the rows that have changed.
 - Every strip is drawn for `BlockLayout.width` and the current theme. A change of width, theme, background or renderer
   discards all of them (`restyle`).
 - A block that cannot be drawn is shown as its source text. The error is passed to the app's error boundary and does not
@@ -55,6 +55,7 @@ from textual.css.styles import StylesBase
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.selection import Selection
 from textual.strip import Strip
 
@@ -63,7 +64,7 @@ from chatops.tui.textual_internals import report_error
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
-from chatops.tui.transcript.lines import GUTTER
+from chatops.tui.transcript.lines import GUTTER, marked
 
 _SLICE_SECONDS = 0.006
 """Longest time that one slice of background drawing may delay keys."""
@@ -102,7 +103,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._unseen: set[str] = set()
         self._placing = False
         self._slicing = False
-        self._painting = False
+        self._rows: list[Strip | None] = []
+        """The lines of the layout that were in view after the last change."""
 
     @property
     def following(self) -> bool:
@@ -151,25 +153,47 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         place = self._place() if keep and place is None else place
         layout = self._blocks_layout
         self._draw_view(place)
-        height = max(layout.height, 0)
         self._placing = True
         try:
-            size = Size(layout.width, height)
-            if size != self.virtual_size:
-                self.virtual_size = size
+            # A layout of the screen, which setting the attribute would cause, would change nothing but the scroll bar.
+            self.set_reactive(Viewport.virtual_size, Size(layout.width, layout.height))
             if self._following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
             elif place is not None and place[0] in layout.index:
                 index = layout.index[place[0]]
                 top = layout.start(index) + min(place[1], max(0, layout.entries[index].height - 1))
                 self.scroll_to(y=top, animate=False, immediate=True, force=True)
+            else:
+                self.scroll_y = self.validate_scroll_y(self.scroll_y)
         finally:
             self._placing = False
         top = self.scroll_offset.y
         layout.drop_far_lines(top=top, bottom=top + self.size.height)
-        self.refresh()
+        self._move_scroll_bar()
+        self._refresh_rows()
         for error in layout.take_errors():
             report_error(self.app, error)
+
+    def _move_scroll_bar(self) -> None:
+        """Set size and position of the scroll bar. Repaint it only if it looks different, to an eighth of a row."""
+        bar, height = self.vertical_scrollbar, self.size.height
+        before = _thumb(bar.window_virtual_size, bar.position, height)
+        bar.set_reactive(ScrollBar.window_virtual_size, self.virtual_size.height)
+        bar.set_reactive(ScrollBar.position, self.scroll_y)
+        if _thumb(bar.window_virtual_size, bar.position, height) != before:
+            bar.refresh()
+
+    def _refresh_rows(self) -> None:
+        """Repaint the rows whose line is not the one that was there before."""
+        top, (width, height) = self.scroll_offset.y, self.size
+        before, self._rows = self._rows, [self._blocks_layout.line(top + y) for y in range(height)]
+        if len(before) != height or self.is_marked:
+            self.refresh()
+            return
+        lines = enumerate(zip(before, self._rows, strict=True))
+        changed = [Region(0, y, width, 1) for y, (old, new) in lines if new is not old and new != old]
+        if changed:
+            self.refresh(*changed)
 
     def _draw_view(self, place: tuple[str, int] | None) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
@@ -223,17 +247,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Return line `y` of the view."""
-        top, width = self.scroll_offset.y, self.size.width
-        strip = self._blocks_layout.line(top + y)
-        if strip is None or strip.cell_length != width:
-            style = self._base_style
-            strip = self._blank(width, style) if strip is None else strip.crop_extend(0, width, style)
-        strip = self.decorated(strip, top + y)
-        selection = self.text_selection
-        if selection is not None and (span := selection.get_span(top + y)) is not None:
-            styles = self.screen.get_component_styles("screen--selection")
-            strip = marked(strip, span, _selection_style(styles, behind=self.background_colors[1]))
-        return strip if self._painting else strip.apply_offsets(0, top + y)
+        return self._drawn([y])[0].apply_offsets(0, self.scroll_offset.y + y)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return lines to paint, in less time than the method of Widget.
@@ -242,28 +256,42 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         lookup of a mouse position needs offsets, which take a style for each segment.
         """
         background = self.background_colors[1]
-        self._painting = True
-        try:
-            strips = [self.render_line(y) for y in crop.line_range]
-        finally:
-            self._painting = False
+        strips = self._drawn(crop.line_range)
         for line_filter in self.get_line_filters():
             strips = [strip.apply_filter(line_filter, background) for strip in strips]
         if crop.column_span == (0, self.size.width):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
 
+    def _drawn(self, rows: Iterable[int]) -> list[Strip]:
+        """Return rows of the view with what is drawn over them."""
+        top, width, base = self.scroll_offset.y, self.size.width, self._base_style
+        blank = Strip([Segment(" " * width, base)], width)
+        strips = [blank if strip is None else strip for strip in (self._blocks_layout.line(top + y) for y in rows)]
+        strips = [one if one.cell_length == width else one.crop_extend(0, width, base) for one in strips]
+        if not self.is_marked:
+            return strips
+        strips = [self.decorated(strip, top + y) for y, strip in zip(rows, strips, strict=True)]
+        if (selection := self.text_selection) is None:
+            return strips
+        styles = self.screen.get_component_styles("screen--selection")
+        style = _selection_style(styles, behind=self.background_colors[1])
+        spans = [selection.get_span(top + y) for y in rows]
+        return [one if span is None else marked(one, span, style) for one, span in zip(strips, spans, strict=True)]
+
+    @property
+    def is_marked(self) -> bool:
+        """True if something is drawn over lines, such as a selection."""
+        return self.text_selection is not None
+
     def decorated(self, strip: Strip, y: int) -> Strip:
-        """Return line `y` of the layout with what is drawn over it, such as marks."""
+        """Return line `y` of the layout with what is drawn over it, such as marks. Called only while `is_marked`."""
         return strip
 
     @property
     def _base_style(self) -> Style:
         theme = self._blocks_layout.theme
         return self.rich_style if theme is None or theme.base is None else theme.base
-
-    def _blank(self, width: int, style: Style) -> Strip:
-        return Strip([Segment(" " * width, style)], width)
 
     def notify_style_update(self) -> None:
         """Redraw every line when the background has changed, because each strip contains it."""
@@ -302,8 +330,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow the end exactly when the user has scrolled to it."""
-        super().watch_scroll_y(old_value, new_value)
         if not self._placing:
+            self._rows = []
+            super().watch_scroll_y(old_value, new_value)
             self._following = round(new_value) >= self.max_scroll_y
             if self._following:
                 self._note_unseen(set())
@@ -380,6 +409,14 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self.app.call_from_thread(self.restyle)
 
 
+def _thumb(lines: int, top: float, rows: int) -> tuple[int, int]:
+    """Return size and position of the thumb of a scroll bar in eighths of a row, in which Textual draws it."""
+    if lines <= rows:
+        return 0, 0
+    size = max(1, rows * rows / lines)
+    return math.ceil(8 * size), int(8 * (rows - size) * top / (lines - rows))
+
+
 def selected_text(layout: BlockLayout, selection: Selection) -> str:
     """Return the selected text of the drawn lines, without the gutter and trailing padding."""
     first = selection.start.y if selection.start is not None else 0
@@ -404,16 +441,3 @@ def _selection_style(styles: StylesBase, *, behind: Color) -> Style:
     background = behind + styles.background
     foreground = background + (styles.color if styles.color.a else background.get_contrast_text(1.0))
     return Style(color=foreground.rich_color, bgcolor=background.rich_color, dim=False)
-
-
-def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """Return `strip` with the characters of `span` in the selection style."""
-    begin, end = span
-    length = len(strip.text)
-    end = length if end == -1 else min(end, length)
-    if begin >= end:
-        return strip
-    left, right = strip.index_to_cell_position(begin), strip.index_to_cell_position(end)
-    inside = strip.crop(left, right)
-    marked = Strip([segment._replace(style=(segment.style or Style()) + style) for segment in inside])
-    return Strip.join([strip.crop(0, left), marked, strip.crop(right)])
