@@ -4,38 +4,40 @@ The components are made up: a deployed flow runs nowhere. This module has only v
 in `demo.tools`.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chatops.domain.tools import Problem
+from chatops.tools.schema import problems_in_process
 
 MAX_NODES = 20
-MAX_VALUE = 2_000
-"""Most characters of a property's value."""
 _WORD = re.compile(r"[a-z0-9]+")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 
 
-class ComponentKind(StrEnum):
-    """Role of a component in a flow."""
+class FlowNode(BaseModel):
+    """A node as a model writes it."""
 
-    TRIGGER = "trigger"
-    """Starts the flow; no connection leads to it."""
-    ACTION = "action"
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[str, Field(max_length=60, description="A name for this node within the flow.")]
+    component: Annotated[str, Field(max_length=60, description="Name of a component.")]
+    properties: Annotated[dict[str, Any], Field(description="Values by the names of the component's properties.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
-    """One setting of a component; its value is always text."""
+class FlowConnection(BaseModel):
+    """A connection between two nodes, as the model gives it."""
 
-    name: str
-    about: str
-    example: str
-    required: bool = True
-    pattern: str = ""
-    """Regular expression that the entire value has to match; empty: any value."""
-    allowed: tuple[str, ...] = ()
+    model_config = ConfigDict(extra="forbid")
+
+    source: Annotated[str, Field(max_length=60, description="Id of the node that comes first.")]
+    target: Annotated[str, Field(max_length=60, description="Id of the node that follows it.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,123 +45,115 @@ class Component:
     """One building block of flows."""
 
     name: str
-    kind: ComponentKind
     about: str
-    properties: tuple[Property, ...] = ()
+    is_trigger: bool = False
+    """True if it starts the flow; no connection leads to it."""
+    properties: Mapping[str, Mapping[str, Any]]
+    """JSON Schemas of its settings, each a text with an example."""
+    optional: tuple[str, ...] = ()
     words: str = ""
     """Further search words."""
 
+    @property
+    def required(self) -> list[str]:
+        """Names of the properties that have to be set."""
+        return [name for name in self.properties if name not in self.optional]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One error in a flow. `property` names its place in the model's own spelling."""
-
-    property: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One node of a flow."""
-
-    id: str
-    component: str
-    properties: Mapping[str, object]
+    @property
+    def schema(self) -> str:
+        """The JSON Schema of all properties together."""
+        return json.dumps(
+            {"properties": self.properties, "required": self.required, "additionalProperties": False},
+        )
 
 
-Link = tuple[str, str]
-"""Ids of two connected nodes: source, target."""
+def _text(about: str, example: str, **limits: object) -> dict[str, Any]:
+    return {"type": "string", "maxLength": 2_000, "description": about, "examples": [example], **limits}
 
-_TEXT = Property(name="text", about="What it says; {{body}} stands for what came in.", example="New: {{body}}")
+
+_SAID = _text("What it says; {{body}} stands for what came in.", "New: {{body}}")
+_METHOD = ["GET", "POST", "PUT"]
 CATALOGUE = (
     Component(
         name="webhook_in",
-        kind=ComponentKind.TRIGGER,
+        is_trigger=True,
         about="Starts the flow when an HTTP request comes in.",
         words="web hook listen receive incoming http call form",
-        properties=(
-            Property(name="path", about="Where it listens.", example="/incoming", pattern=r"/[a-z0-9/_-]*"),
-            Property(name="method", about="HTTP method.", example="POST", allowed=("GET", "POST", "PUT")),
-            Property(name="secret", about="Name of the secret that callers sign with.", example="hook", required=False),
-        ),
+        properties={
+            "path": _text("Where it listens.", "/incoming", pattern=r"^/[a-z0-9/_-]*\Z"),
+            "method": _text("HTTP method.", "POST", enum=_METHOD),
+            "secret": _text("Name of the secret that callers sign with.", "hook"),
+        },
+        optional=("secret",),
     ),
     Component(
         name="schedule",
-        kind=ComponentKind.TRIGGER,
+        is_trigger=True,
         about="Starts the flow again and again.",
         words="timer cron every daily hourly weekly morning report",
-        properties=(Property(name="every", about="How often.", example="1d", pattern=r"[1-9][0-9]*[mhd]"),),
+        properties={"every": _text("How often.", "1d", pattern=r"^[1-9][0-9]*[mhd]\Z")},
     ),
     Component(
         name="manual_start",
-        kind=ComponentKind.TRIGGER,
+        is_trigger=True,
         about="Starts the flow when a button is pressed.",
         words="button hand click",
+        properties={},
     ),
     Component(
         name="chat_post",
-        kind=ComponentKind.ACTION,
         about="Posts a message to a chat channel.",
         words="message notify team room",
-        properties=(
-            Property(name="channel", about="The channel, with its #.", example="#general", pattern=r"#[a-z0-9_-]+"),
-            _TEXT,
-        ),
+        properties={
+            "channel": _text("The channel, with its #.", "#general", pattern=r"^#[a-z0-9_-]+\Z"),
+            "text": _SAID,
+        },
     ),
     Component(
         name="mail_send",
-        kind=ComponentKind.ACTION,
         about="Sends an e-mail.",
         words="email notify message",
-        properties=(
-            Property(name="to", about="Address.", example="team@example.org", pattern=r"[^@\s]+@[^@\s]+\.[^@\s]+"),
-            Property(name="subject", about="Subject line.", example="News"),
-            _TEXT,
-        ),
+        properties={
+            "to": _text("Address.", "team@example.org", pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+\Z"),
+            "subject": _text("Subject line.", "News"),
+            "text": _SAID,
+        },
     ),
     Component(
         name="http_request",
-        kind=ComponentKind.ACTION,
         about="Sends a request to a URL.",
         words="api fetch web url get put",
-        properties=(
-            Property(name="url", about="Where to.", example="https://example.org/api", pattern=r"https://\S+"),
-            Property(name="method", about="HTTP method.", example="GET", allowed=("GET", "POST", "PUT")),
-        ),
+        properties={
+            "url": _text("Where to.", "https://example.org/api", pattern=r"^https://\S+\Z"),
+            "method": _text("HTTP method.", "GET", enum=_METHOD),
+        },
     ),
     Component(
         name="filter_rows",
-        kind=ComponentKind.ACTION,
         about="Goes on only with what has a given value in a field.",
         words="condition only where if when select",
-        properties=(
-            Property(name="field", about="Field to look at.", example="status"),
-            Property(name="equals", about="Value that it has to have.", example="open"),
-        ),
+        properties={
+            "field": _text("Field to look at.", "status"),
+            "equals": _text("Value that it has to have.", "open"),
+        },
     ),
     Component(
         name="table_append",
-        kind=ComponentKind.ACTION,
         about="Appends a row to a table.",
         words="sheet spreadsheet save store log database record",
-        properties=(
-            Property(name="table", about="Name of the table.", example="log", pattern=r"[a-z0-9_]+"),
-            Property(name="row", about="The row; {{body}} stands for what came in.", example="{{body}}"),
-        ),
+        properties={
+            "table": _text("Name of the table.", "log", pattern=r"^[a-z0-9_]+\Z"),
+            "row": _text("The row; {{body}} stands for what came in.", "{{body}}"),
+        },
     ),
 )
-_BY_NAME: Mapping[str, Component] = {one.name: one for one in CATALOGUE}
-
-
-def component(name: str) -> Component | None:
-    """Return the component of that name, or None."""
-    return _BY_NAME.get(name)
+COMPONENTS: Mapping[str, Component] = {one.name: one for one in CATALOGUE}
 
 
 def nearest(name: str) -> str:
     """Return a hint with the most similar component name, or with all names."""
-    near = get_close_matches(name, _BY_NAME, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
+    near = get_close_matches(name, COMPONENTS, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(COMPONENTS)}"
 
 
 def search(query: str) -> list[Component]:
@@ -169,15 +163,15 @@ def search(query: str) -> list[Component]:
     return [one for score, one in sorted(scored, key=lambda pair: -pair[0]) if score]
 
 
-def minimal_faults(name: str, properties: Mapping[str, object]) -> list[Fault]:
+def minimal_faults(name: str, properties: Mapping[str, object]) -> list[Problem]:
     """Return the errors of a partial configuration: unknown component, required properties not set."""
-    known = component(name)
+    known = COMPONENTS.get(name)
     if known is None:
-        return [Fault(property="component", message=f"there is no component {name}; {nearest(name)}")]
+        return [Problem(path="component", message=f"there is no component {name}; {nearest(name)}")]
     return [
-        Fault(property=one.name, message=f"is required and not set ({one.about} Example: {one.example})")
-        for one in known.properties
-        if one.required and properties.get(one.name) in (None, "")
+        Problem(path=one, message=f"is required and not set, for example: {known.properties[one]['examples'][0]}")
+        for one in known.required
+        if properties.get(one) in (None, "")
     ]
 
 
@@ -186,83 +180,54 @@ def name_fault(name: str) -> str:
     return "" if _NAME.fullmatch(name) else "has to be small letters, digits and hyphens, at most 48"
 
 
-def flow_faults(name: str, parts: Sequence[Part], links: Sequence[Link]) -> list[Fault]:
+def flow_faults(name: str, nodes: Sequence[FlowNode], links: Sequence[FlowConnection]) -> list[Problem]:
     """Return all errors of a flow."""
-    return [
-        *([Fault(property="name", message=fault)] if (fault := name_fault(name)) else ()),
-        *_node_faults(parts),
-        *_link_faults(parts, links),
-    ]
+    named = [Problem(path="name", message=fault)] if (fault := name_fault(name)) else []
+    return [*named, *_node_faults(nodes), *_link_faults(nodes, links)]
 
 
-def _node_faults(parts: Sequence[Part]) -> Iterator[Fault]:
-    if not 2 <= len(parts) <= MAX_NODES:
-        yield Fault(property="nodes", message=f"a flow has 2 to {MAX_NODES} nodes, this one has {len(parts)}")
+def _node_faults(nodes: Sequence[FlowNode]) -> Iterator[Problem]:
+    if not 2 <= len(nodes) <= MAX_NODES:
+        yield Problem(path="nodes", message=f"a flow has 2 to {MAX_NODES} nodes, this one has {len(nodes)}")
         return
-    triggers = [part.id for part in parts if _is_trigger(part)]
-    if len(triggers) != 1:
-        yield Fault(property="nodes", message=f"a flow has one trigger, this one has {len(triggers)}")
-    ids = [part.id for part in parts]
-    for place, part in enumerate(parts):
-        where = f"nodes[{place}]"
-        if part.id in ids[:place]:
-            yield Fault(property=f"{where}.id", message="a node before has this id too")
-        known = component(part.component)
-        for fault in minimal_faults(part.component, part.properties):
-            at = "component" if known is None else f"properties.{fault.property}"
-            yield Fault(property=f"{where}.{at}", message=fault.message)
-        for name, message in _value_faults(known, part.properties) if known is not None else ():
-            yield Fault(property=f"{where}.properties.{name}", message=message)
-
-
-def _value_faults(known: Component, given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    by_name = {one.name: one for one in known.properties}
-    for name, value in given.items():
-        wanted = by_name.get(name)
-        if wanted is None:
-            yield name, f"{known.name} has no such property; it has {', '.join(by_name) or 'none'}"
-        elif value in (None, ""):
+    if (triggers := len(_triggers(nodes))) != 1:
+        yield Problem(path="nodes", message=f"a flow has one trigger, this one has {triggers}")
+    ids = [node.id for node in nodes]
+    for place, node in enumerate(nodes):
+        if node.id in ids[:place]:
+            yield Problem(path=f"nodes[{place}].id", message="a node before has this id too")
+        known = COMPONENTS.get(node.component)
+        if known is None:
+            yield Problem(path=f"nodes[{place}].component", message=minimal_faults(node.component, {})[0].message)
             continue
-        elif not isinstance(value, str):
-            yield name, "has to be text"
-        elif len(value) > MAX_VALUE:
-            yield name, f"has {len(value):,} characters, at most {MAX_VALUE:,} are taken"
-        elif wanted.allowed and value not in wanted.allowed:
-            yield name, f"has to be one of {', '.join(wanted.allowed)}"
-        elif wanted.pattern and not re.fullmatch(wanted.pattern, value):
-            yield name, f"is not as it has to be, which is like {wanted.example}"
+        values: dict[str, Any] = {key: value for key, value in node.properties.items() if value not in (None, "")}
+        for fault in problems_in_process(values, schema=known.schema, noun=f"property of {known.name}"):
+            yield Problem(path=f"nodes[{place}].properties.{fault.path}", message=fault.message)
 
 
-def _link_faults(parts: Sequence[Part], links: Sequence[Link]) -> Iterator[Fault]:
-    ids = {part.id for part in parts}
+def _link_faults(nodes: Sequence[FlowNode], links: Sequence[FlowConnection]) -> Iterator[Problem]:
+    ids, triggers = {node.id for node in nodes}, _triggers(nodes)
     for place, link in enumerate(links):
-        for end, node in zip(("source", "target"), link, strict=True):
+        for end, node in (("source", link.source), ("target", link.target)):
             if node not in ids:
-                yield Fault(property=f"connections[{place}].{end}", message=f"there is no node {node}")
-    triggers = [part.id for part in parts if _is_trigger(part)]
-    for place, (_, target) in enumerate(links):
-        if target in triggers:
-            yield Fault(property=f"connections[{place}].target", message="nothing leads to a trigger")
+                yield Problem(path=f"connections[{place}].{end}", message=f"there is no node {node}")
+        if link.target in triggers:
+            yield Problem(path=f"connections[{place}].target", message="nothing leads to a trigger")
     reached = _reached(triggers, links)
-    for place, part in enumerate(parts):
-        if part.id not in reached and not _is_trigger(part):
-            yield Fault(property=f"nodes[{place}].id", message="nothing leads from the trigger to this node")
+    for place, one in enumerate(nodes):
+        if one.id not in reached:
+            yield Problem(path=f"nodes[{place}].id", message="nothing leads from the trigger to this node")
 
 
-def _reached(starts: Sequence[str], links: Sequence[Link]) -> set[str]:
-    reached: set[str] = set()
-    waiting = list(starts)
-    while waiting:
-        node = waiting.pop()
-        if node not in reached:
-            reached.add(node)
-            waiting += [target for source, target in links if source == node]
+def _reached(starts: Iterable[str], links: Sequence[FlowConnection]) -> set[str]:
+    reached = set(starts)
+    while more := {link.target for link in links if link.source in reached} - reached:
+        reached |= more
     return reached
 
 
-def _is_trigger(part: Part) -> bool:
-    known = component(part.component)
-    return known is not None and known.kind is ComponentKind.TRIGGER
+def _triggers(nodes: Sequence[FlowNode]) -> list[str]:
+    return [one.id for one in nodes if one.component in COMPONENTS and COMPONENTS[one.component].is_trigger]
 
 
 def _words(text: str) -> set[str]:

@@ -11,16 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from chatops.demo.catalogue import (
     CATALOGUE,
+    COMPONENTS,
     Component,
-    ComponentKind,
-    Fault,
-    Link,
-    Part,
-    component,
+    FlowConnection,
+    FlowNode,
     flow_faults,
     minimal_faults,
     name_fault,
@@ -44,25 +42,6 @@ _DISCOVER, _CONFIGURE, _ASSEMBLE = "components.discover", "components.configure"
 _SHOWN = 300
 
 
-class FlowNode(BaseModel):
-    """A node as a model writes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    id: Annotated[str, Field(max_length=60, description="A name for this node within the flow.")]
-    component: Annotated[str, Field(max_length=60, description="Name of a component.")]
-    properties: Annotated[dict[str, Any], Field(description="Values by the names of the component's properties.")]
-
-
-class FlowConnection(BaseModel):
-    """A connection between two nodes, as the model gives it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    source: Annotated[str, Field(max_length=60, description="Id of the node that comes first.")]
-    target: Annotated[str, Field(max_length=60, description="Id of the node that follows it.")]
-
-
 ComponentName = Annotated[str, Field(max_length=60, description="Name of a component, as component_search gives it.")]
 FlowName = Annotated[str, Field(max_length=60, description="Name of the flow: small letters, digits, hyphens.")]
 Nodes = Annotated[list[FlowNode], Field(max_length=100, description="The nodes; the first one is the trigger.")]
@@ -83,24 +62,27 @@ def component_search(
     found = search(query)
     if found:
         return {"found": [_listed(one) for one in found]}
-    return {"found": [], "triggers": _names(ComponentKind.TRIGGER), "actions": _names(ComponentKind.ACTION)}
+    triggers = [one.name for one in CATALOGUE if one.is_trigger]
+    return {"found": [], "triggers": triggers, "actions": [name for name in COMPONENTS if name not in triggers]}
 
 
 @_reader(steps=(_DISCOVER, _CONFIGURE))
 def component_details(component: ComponentName) -> dict[str, Any]:
     """Look up a component: what it does, and its properties with examples."""
-    known = _known(component)
+    known = COMPONENTS.get(component)
+    if known is None:
+        raise ToolFailedError(f"There is no component {visible(component)}; {nearest(component)}")
     return {
         **_listed(known),
         "properties": [
             {
-                "name": one.name,
-                "required": one.required,
-                "about": one.about,
-                "example": one.example,
-                **({"allowed": list(one.allowed)} if one.allowed else {}),
+                "name": name,
+                "required": name in known.required,
+                "about": schema["description"],
+                "example": schema["examples"][0],
+                **({"allowed": schema["enum"]} if "enum" in schema else {}),
             }
-            for one in known.properties
+            for name, schema in known.properties.items()
         ],
     }
 
@@ -117,15 +99,15 @@ def validate_minimal(
 @_reader(steps=(_ASSEMBLE,))
 def validate_full(name: FlowName, nodes: Nodes, connections: Connections) -> dict[str, Any]:
     """Check a whole flow: its name, every property of every node, and that its connections lead somewhere."""
-    return _said(flow_faults(name, *_flow(nodes, connections)))
+    return _said(flow_faults(name, nodes, connections))
 
 
 def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     """Report a flow with faults as problems of the call, so that no one is asked to approve it."""
     name, nodes, connections = arguments["name"], arguments["nodes"], arguments["connections"]
-    found = flow_faults(name, *_flow(nodes, connections))
+    found = flow_faults(name, nodes, connections)
     if found:
-        problems = tuple(Problem(path=visible(one.property), message=visible(one.message)) for one in found[:20])
+        problems = tuple(Problem(path=visible(one.path), message=visible(one.message)) for one in found[:20])
         return replace(facts, problems=problems)
     place = locate(_path(name), context=context, write=True, field="name")
     if not place.usable:
@@ -177,9 +159,9 @@ def validate_deployed(name: FlowName, context: ToolContext, facts: CallFacts) ->
     """Check that a flow has been deployed: is its file there, and is it a flow?"""
     version = _version(Path(facts.paths[0]), context=context)
     if version is None:
-        return _said([Fault(property="name", message=f"{_path(name)} holds no flow")])
+        return _said([Problem(path="name", message=f"{_path(name)} holds no flow")])
     if not version:
-        return _said([Fault(property="name", message=f"{_path(name)} is not there; call component_deploy")])
+        return _said([Problem(path="name", message=f"{_path(name)} is not there; call component_deploy")])
     return {**_said([]), "file": _path(name), "version": version}
 
 
@@ -195,31 +177,15 @@ def component_tools() -> tuple[FunctionTool, ...]:
     )
 
 
-def _known(name: str) -> Component:
-    known = component(name)
-    if known is None:
-        raise ToolFailedError(f"There is no component {visible(name)}; {nearest(name)}")
-    return known
-
-
 def _listed(one: Component) -> dict[str, str]:
-    return {"component": one.name, "kind": one.kind.value, "about": one.about}
+    return {"component": one.name, "kind": "trigger" if one.is_trigger else "action", "about": one.about}
 
 
-def _names(kind: ComponentKind) -> list[str]:
-    return [one.name for one in CATALOGUE if one.kind is kind]
-
-
-def _flow(nodes: Sequence[FlowNode], connections: Sequence[FlowConnection]) -> tuple[list[Part], list[Link]]:
-    parts = [Part(id=one.id, component=one.component, properties=one.properties) for one in nodes]
-    return parts, [(one.source, one.target) for one in connections]
-
-
-def _said(found: Sequence[Fault]) -> dict[str, Any]:
+def _said(found: Sequence[Problem]) -> dict[str, Any]:
     """Return the result of a validation in the form that workflows expect of a validator."""
     return {
         "valid": not found,
-        "errors": [{"property": visible(one.property), "message": visible(one.message, limit=_SHOWN)} for one in found],
+        "errors": [{"property": visible(one.path), "message": visible(one.message, limit=_SHOWN)} for one in found],
     }
 
 

@@ -107,6 +107,9 @@ def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
         case "type":
             words = [wanted] if isinstance(wanted, str) else list(wanted)
             yield wrong(path, f"must be {' or '.join(words)}", instance)
+        case "maxLength":
+            # The validator's own message begins with the whole text.
+            yield wrong(path, f"must have at most {wanted:,} characters, not {len(instance):,}", instance)
         case "anyOf" | "oneOf" if error.context:
             yield from _of_branches(error, noun)
         case _:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatops.demo.catalogue import CATALOGUE, ComponentKind, Part, flow_faults, search
+from chatops.demo.catalogue import CATALOGUE, FlowConnection, FlowNode, flow_faults, search
 from chatops.demo.tools import component_tools
 from chatops.domain.errors import ToolFailedError
 from chatops.policy.workflow import StepPlace, belongs
@@ -33,10 +33,10 @@ def faults_of(**changes: Any) -> dict[str, str]:
     flow = {**FLOW, **changes}
     found = flow_faults(
         flow["name"],
-        [Part(id=one["id"], component=one["component"], properties=one["properties"]) for one in flow["nodes"]],
-        [(one["source"], one["target"]) for one in flow["connections"]],
+        [FlowNode(**one) for one in flow["nodes"]],
+        [FlowConnection(**one) for one in flow["connections"]],
     )
-    return {one.property: one.message for one in found}
+    return {one.path: one.message for one in found}
 
 
 def test_each_belongs_to_steps_of_its_workflow_and_to_no_chat() -> None:
@@ -75,10 +75,9 @@ def test_every_component_passes_with_its_own_examples() -> None:
         mine = {
             "id": "it",
             "component": one.name,
-            "properties": {each.name: each.example for each in one.properties},
+            "properties": {name: schema["examples"][0] for name, schema in one.properties.items()},
         }
-        trigger = one.kind is ComponentKind.TRIGGER
-        nodes, way = ([mine, POST], ("it", "out")) if trigger else ([HOOK, mine], ("in", "it"))
+        nodes, way = ([mine, POST], ("it", "out")) if one.is_trigger else ([HOOK, mine], ("in", "it"))
         assert faults_of(nodes=nodes, connections=[{"source": way[0], "target": way[1]}]) == {}, one.name
 
 
@@ -97,7 +96,7 @@ async def test_the_small_validation_looks_only_for_what_is_missing(tmp_path: Pat
     result = await said("validate_minimal", tmp_path, component="chat_post", properties={"channel": "", "extra": 1})
     assert result["valid"] is False
     assert [one["property"] for one in result["errors"]] == ["channel", "text"]
-    assert "Example: #general" in result["errors"][0]["message"]
+    assert "for example: #general" in result["errors"][0]["message"]
     passed = await said("validate_minimal", tmp_path, component="chat_post", properties={"channel": "x", "text": 1})
     assert passed == {"valid": True, "errors": []}
     unknown = await said("validate_minimal", tmp_path, component="\x1b[2J", properties={})
@@ -119,17 +118,17 @@ async def test_the_small_validation_looks_only_for_what_is_missing(tmp_path: Pat
         (
             {"nodes": [HOOK, {**POST, "properties": {"channel": "#a"}}]},
             "nodes[1].properties.text",
-            "is required and not set",
+            "is required but missing",
         ),
         (
             {"nodes": [HOOK, {**POST, "properties": {"channel": "a", "text": "x"}}]},
             "nodes[1].properties.channel",
-            "like #general",
+            "does not match",
         ),
         (
             {"nodes": [HOOK, {**POST, "properties": {"channel": "#a", "text": 1}}]},
             "nodes[1].properties.text",
-            "has to be text",
+            "must be string",
         ),
         (
             {"nodes": [HOOK, {**POST, "properties": {"channel": "#a", "text": "x" * 2_001}}]},
@@ -139,12 +138,12 @@ async def test_the_small_validation_looks_only_for_what_is_missing(tmp_path: Pat
         (
             {"nodes": [HOOK, {**POST, "properties": {"channel": "#a", "text": "x", "colour": "red"}}]},
             "nodes[1].properties.colour",
-            "no such property; it has channel, text",
+            "is not a property of chat_post; valid names: channel, text",
         ),
         (
             {"nodes": [{**HOOK, "properties": {"path": "/in", "method": "BREW"}}, POST]},
             "nodes[0].properties.method",
-            "one of GET, POST, PUT",
+            "must be one of GET, POST, PUT",
         ),
         ({"connections": []}, "nodes[1].id", "nothing leads"),
         ({"connections": [{"source": "in", "target": "gone"}]}, "connections[0].target", "no node gone"),
