@@ -28,6 +28,7 @@ from chatops.tui.clipboard import copy, plain
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
+from chatops.tui.key_order import KeyOrder
 from chatops.tui.keymap import Keymap, use
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.chat import ChatScreen
@@ -119,8 +120,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._clock = clock
         self._on_painted = on_painted
         self._interrupted_at: float | None = None
-        self._held: list[events.Key | events.Paste] | None = [] if chooses else None
-        """Keys typed before the session picker is open, which get there; None once it is."""
+        self.key_order = KeyOrder(self, held=chooses)
+        """Keys that wait for what an earlier one opens, and at first for the session picker."""
         self._leaving = False
         self._attention = Attention(self._write, enabled=notifications)
         self.failure: ChatopsError | None = None
@@ -181,9 +182,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         try:
             await self._open()
         finally:
-            held, self._held = self._held or (), None
-            for event in held:
-                self.post_message(event)
+            self.key_order.release()
 
     async def _open(self) -> None:
         await self._chat.opening.prepare(at_once=self.is_headless)
@@ -288,10 +287,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return len(old) == len(notices)
 
     async def on_event(self, event: events.Event) -> None:
-        """Translate keys that the user has changed into the default ones."""
-        if self._held is not None and isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            if not isinstance(event, events.Key) or event.key not in _ALWAYS:
-                self._held.append(event)
+        """Deliver keys in their order, and translate those that the user has changed into the default ones."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            always = isinstance(event, events.Key) and event.key in _ALWAYS
+            if not always and self.key_order.must_wait(event):
                 return
         if isinstance(event, events.Key) and not event.is_forwarded:
             meant = self._user_keys.translated(event.key, in_dialog=len(self.screen_stack) > 1)
@@ -299,10 +298,6 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 return
             if meant != event.key:
                 event = events.Key(meant, None)
-            if isinstance(dialog := self.screen, Modal) and not event.is_printable:
-                await super().on_event(event)
-                await dialog.key_handled()
-                return
         await super().on_event(event)
 
     # A user who is elsewhere

@@ -64,6 +64,7 @@ from textual.driver import Driver
 from textual.geometry import Size
 
 from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
+from chatops.tui.keymap import alt_acts
 from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji
 from chatops.tui.style_codes import with_short_styles
 from chatops.tui.textual_internals import KeyParser
@@ -331,7 +332,7 @@ class TerminalDriver(Driver):
     def _read_until(self, wake: int) -> None:
         key_parser = KeyParser()
         # tmux marks pastes, but does not answer the query for it.
-        input_parser = InputParser(marks_pastes="TMUX" in os.environ)
+        input_parser = InputParser(marks_pastes="TMUX" in os.environ, alt_acts=alt_acts)
         decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
         while True:
             ready, _, _ = select.select([self._in, wake], [], [], _POLL_S if input_parser.waits else None)

@@ -24,13 +24,15 @@ loops and key tables, and none recognises a paste that has no marks. The meaning
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 ESCAPE = "\x1b"
 ESCAPE_S = 0.1
 """Seconds after which a lone escape is the Esc key."""
+APART_S = 0.02
+"""Seconds after an escape from which on what follows it is another key. The two of an Alt key are sent at once."""
 HELD_S = 2.0
 """Seconds that the start of a longer sequence waits for its rest."""
 FLOOD_LENGTH = 512
@@ -41,13 +43,18 @@ _FLOOD_LINES_MARKED = 4
 FLOOD_PAUSE_S = 0.1
 """Seconds of silence that end such a paste."""
 _INTERRUPT = "\x03"
+_STRING = r"(?:\]|P[\d>!$+@|]|_G)"
+"""Starts of the answers that end with a string terminator. Other letters after an escape were typed after Esc."""
 _SEQUENCE = re.compile(
     r"\x1b\[M[\s\S]{3}"
     r"|\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1bO[ -~]"
-    r"|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)"
+    rf"|\x1b{_STRING}[^\x07\x1b]*(?:\x07|\x1b\\)"
 )
-_CUT_SHORT = re.compile(r"\x1b(?:|\[M[\s\S]{0,2}|\[[0-?]*[ -/]*|O|[\]P_^X][^\x07\x1b]{0,4096}\x1b?)\Z")
+_CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRING}[^\x07\x1b]{{0,4096}}\x1b?)\Z")
+_GOES_ON = re.compile(r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)")
+"""Characters after an escape that may be the rest of a sequence which a slow line has cut."""
+_AFTER_ESCAPE = re.compile(r"\x1b([^\x1b])?([^\x1b]*)")
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """An unfinished sequence followed by another one. It is dropped."""
 _PASTE_MARKS_ON = re.compile(r"\x1b\[\?2004;[13]\$y")
@@ -83,12 +90,16 @@ InputToken = Typed | EscapeSequence | Pasted
 class InputParser:
     """The input parser. `now` is monotonic seconds and must never decrease."""
 
-    def __init__(self, *, marks_pastes: bool = False) -> None:
-        """Create the parser. `marks_pastes`: the terminal is known to mark pastes.
+    def __init__(self, *, marks_pastes: bool = False, alt_acts: Callable[[str], bool] = lambda key: False) -> None:
+        """Create the parser.
+
+        `marks_pastes`: the terminal is known to mark pastes. `alt_acts` returns True if Alt and a character are a key
+        that acts.
 
         The parser also learns this, from a marked paste or from the answer to ``CSI ? 2004 $ p``.
         """
         self._max_lines = _FLOOD_LINES_MARKED if marks_pastes else _FLOOD_LINES
+        self._alt_acts = alt_acts
         self._held = ""
         self._held_since = 0.0
         self._paste: list[str] | None = None
@@ -132,6 +143,9 @@ class InputParser:
                 self._flood_after_paste = False
                 text = begin + text
         self._end_flood(found, now)
+        if self._held == ESCAPE and self._is_next_key(text, now - self._held_since):
+            found.append(Typed(ESCAPE))
+            self._held = ""
         text, self._held = self._held + text, ""
         while text:
             if self._paste is not None:
@@ -162,6 +176,12 @@ class InputParser:
             found.append(Typed(self._held))
             self._held = ""
         return found
+
+    def _is_next_key(self, text: str, gap: float) -> bool:
+        """Return True if `text`, read `gap` seconds after an escape, is not the rest of a sequence or of an Alt key."""
+        if gap >= APART_S:
+            return text in ("P", "_") or not _GOES_ON.match(text)
+        return not _GOES_ON.match(text) and not self._alt_acts(text[0])
 
     def _parse_paste(self, text: str, found: list[InputToken], now: float) -> str:
         """Consume the paste's part of `text` and return the rest."""
@@ -199,7 +219,7 @@ class InputParser:
         if cut := _CUT_SHORT.search(text):
             self._held, self._held_since = cut[0], now
             text = text[: cut.start()]
-        found += _tokens(text)
+        found += self._tokens(text)
 
     def _end_flood(self, found: list[InputToken], now: float) -> None:
         text, self._flood = "".join(self._flood), []
@@ -211,17 +231,22 @@ class InputParser:
         if text := _SEQUENCE.sub("", text):
             found.append(Pasted(text))
 
+    def _tokens(self, text: str) -> Iterator[Typed | EscapeSequence]:
+        at = 0
+        for sequence in _SEQUENCE.finditer(text):
+            yield from self._keys(text[at : sequence.start()])
+            yield EscapeSequence(sequence[0])
+            at = sequence.end()
+        yield from self._keys(text[at:])
 
-def _tokens(text: str) -> Iterator[Typed | EscapeSequence]:
-    at = 0
-    for sequence in _SEQUENCE.finditer(text):
-        if before := text[at : sequence.start()]:
+    def _keys(self, text: str) -> Iterator[Typed]:
+        """Yield typed text. An escape before it is the Esc key, unless it makes an Alt key with the first letter."""
+        before, _, _ = text.partition(ESCAPE)
+        if before:
             yield Typed(before)
-        yield EscapeSequence(sequence[0])
-        at = sequence.end()
-    if after := text[at:]:
-        if after.startswith("\x1b/"):
-            # Esc, and the start of a command at once. No key is alt+/.
-            yield Typed(ESCAPE)
-            after = after[1:]
-        yield Typed(after)
+        for found in _AFTER_ESCAPE.finditer(text, len(before)):
+            first, rest = found[1] or "", found[2]
+            alt = first and (not rest or self._alt_acts(first))
+            yield Typed(ESCAPE + first if alt else ESCAPE)
+            if after := rest if alt else first + rest:
+                yield Typed(after)

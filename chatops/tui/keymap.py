@@ -43,6 +43,9 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 """Key of each id. Keys that type text, and those of dialogs, have no id and cannot be changed."""
 _EVERYWHERE = frozenset({"help", "interrupt", "quit", "suspend"})
 """Ids whose keys also hold while a dialog is open. All others keep their place in the chat screen."""
+_EDITING = frozenset({"alt+b", "alt+f", "alt+d", "alt+backspace", "alt+enter"})
+"""Keys of the fields, as in shells."""
+_SENT_AS: Mapping[str, str] = MappingProxyType({"\r": "enter", "\x7f": "backspace"})
 _SPELLED: Mapping[str, str] = MappingProxyType(
     {"pgup": "pageup", "pgdn": "pagedown", "esc": "escape", "_": "underscore", "ins": "insert", "del": "delete"}
 )
@@ -107,6 +110,13 @@ class Keymap:
             return key
         return DEFAULTS[name] if key in self._meant else ""
 
+    def alt_acts(self, character: str) -> bool:
+        """Return True if Alt and this character are a key that acts."""
+        key = f"alt+{_SENT_AS.get(character, character)}"
+        return (
+            key in _EDITING or self._meant.get(key) is not None or (key in DEFAULTS.values() and key not in self._freed)
+        )
+
     def with_user_keys(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
         """Return a text of the app with the keys in force, the first of each or `every` one.
 
@@ -155,3 +165,8 @@ def use(keymap: Keymap) -> None:
 def with_user_keys(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
     """Return a text of the app, which names default keys, with the keys in force."""
     return _in_force[0].with_user_keys(text, every=every, in_dialog=in_dialog)
+
+
+def alt_acts(character: str) -> bool:
+    """Return True if Alt and this character are a key that acts."""
+    return _in_force[0].alt_acts(character)

@@ -55,6 +55,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "R": "alone, with no text: retry after an error",
             "ctrl+d": "with no text: quit",
             "ctrl+_": "undo; ctrl+y redoes",
+            "alt+b, alt+f": "a word left, right; ctrl+w, alt+d delete one",
         },
     ),
     *_group(

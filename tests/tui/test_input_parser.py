@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.tui.input_parser import (
+    APART_S,
     ESCAPE,
     ESCAPE_S,
     FLOOD_LENGTH,
@@ -69,8 +70,23 @@ def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
     assert not parser.waits
 
 
-def test_escape_and_the_start_of_a_command_at_once_are_two_keys() -> None:
-    assert InputParser().feed("\x1b/cost", 0.0) == [Typed(ESCAPE), Typed("/cost")]
+@pytest.mark.parametrize("text", ["/cost", "hello", "Please", "_x", "read"])
+def test_the_escape_key_and_a_text_right_after_it_are_two_things(text: str) -> None:
+    assert InputParser().feed(f"x\x1b{text}", 0.0) == [Typed("x"), Typed(ESCAPE), Typed(text)]
+    later = InputParser(alt_acts=lambda key: True)
+    assert later.feed(ESCAPE, 0.0) == []
+    assert later.feed(text, APART_S)[0] == Typed(ESCAPE)
+
+
+def test_a_letter_that_makes_a_key_with_alt_is_that_key() -> None:
+    def parser() -> InputParser:
+        return InputParser(alt_acts=lambda key: key == "r")
+
+    assert parser().feed("\x1brread", 0.0) == [Typed("\x1br"), Typed("read")]
+    assert parser().feed("\x1bx\x1bx", 0.0) == [Typed("\x1bx"), Typed("\x1bx")], "held down, and without a meaning"
+    cut = parser()
+    assert cut.feed(ESCAPE, 0.0) == []
+    assert cut.feed("r", APART_S / 2) == [Typed("\x1br")]
 
 
 def test_a_sequence_that_breaks_off_for_another_one_leaves_no_text() -> None:

@@ -144,7 +144,12 @@ class Composer(TextField):
     @property
     def idle(self) -> bool:
         """True if nothing is typed and no key came in the last 0.5 s."""
-        return not self.text and (self.typed_at is None or self.clock() - self.typed_at >= 0.5)
+        return not self.text and self.paused
+
+    @property
+    def paused(self) -> bool:
+        """True if no key came in the last 0.5 s, or none since a message was sent."""
+        return self.typed_at is None or self.clock() - self.typed_at >= 0.5
 
     @property
     def letter_alone(self) -> bool:

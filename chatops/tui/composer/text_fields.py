@@ -81,6 +81,7 @@ class TextField(_OrderedKeys, TextAreaHooks):
 
     BINDINGS: ClassVar = [
         Binding("ctrl+underscore", "undo", "undo", show=False),
+        Binding("alt+d", "delete_word_right", "delete word", show=False),
         Binding("ctrl+home", "to_start", "start of the text", show=False),
         Binding("ctrl+end", "to_end", "end of the text", show=False),
     ]

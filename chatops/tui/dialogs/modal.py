@@ -1,7 +1,5 @@
 """Base of the screens over the chat screen, which tolerates late clicks and late keys, and their line of keys."""
 
-import asyncio
-
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
@@ -12,8 +10,6 @@ from chatops.tui.textual_internals import LateClickHook
 
 TALL = 16
 """A window with at least this many lines has room for frames and empty lines."""
-_HANDLED_S = 0.5
-"""Seconds that the next key waits at most for the key before it."""
 
 
 class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
@@ -27,24 +23,6 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
         if not self.is_active:
             return AwaitComplete()
         return super().dismiss(result)
-
-    async def key_handled(self) -> None:
-        """Wait until a key that was passed to the focused field is handled, and with it what the field posts.
-
-        Enter closes a picker only after several messages. Without waiting, what was typed after it would go to the
-        field that is about to disappear.
-        """
-        field = self.focused or self
-        for node in field.ancestors_with_self:
-            handled = asyncio.Event()
-            if not self.is_active or not node.call_later(handled.set):
-                return
-            try:
-                await asyncio.wait_for(handled.wait(), _HANDLED_S)
-            except TimeoutError:
-                return
-            if node is self:
-                return
 
 
 class Legend(Static):

@@ -6,6 +6,7 @@ from typing import Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.tui.key_order import WAITED_FOR
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed
 
@@ -18,8 +19,8 @@ class BackgroundWork:
     def __init__(self, screen: Screen[Any]) -> None:
         self._screen = screen
 
-    def start(self, work: Work, *, group: str, exclusive: bool = False) -> None:
-        """Start `work`. `exclusive`: cancel what runs in its group."""
+    def start(self, work: Work, *, group: str, exclusive: bool = False, keys_wait: bool = True) -> None:
+        """Start `work`. `exclusive`: cancel what runs in its group. `keys_wait`: deliver later keys after it."""
 
         async def guarded() -> None:
             try:
@@ -29,4 +30,5 @@ class BackgroundWork:
             self._screen.post_message(Changed())
 
         # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
-        self._screen.run_worker(guarded, group=group, exclusive=exclusive)  # type: ignore[arg-type]
+        name = WAITED_FOR if keys_wait else ""
+        self._screen.run_worker(guarded, name=name, group=group, exclusive=exclusive)  # type: ignore[arg-type]

@@ -15,12 +15,12 @@ from textual.binding import Binding
 from textual.notifications import Notification
 from textual.widgets import Static
 
+from chatops.tui.commands.dispatch import is_command
 from chatops.tui.commands.replies import Context, ScreenAction
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
-from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.commands import CommandPresenter
 from chatops.tui.screens.completing import CompletionPresenter
@@ -216,7 +216,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def action_take_over(self) -> None:
         """Take over a session that is open elsewhere (F2). A second time, seize it."""
         if self.opened:
-            self._background.start(self._switcher.take_over, group="take over", exclusive=True)
+            self._background.start(self._switcher.take_over, group="take over", exclusive=True, keys_wait=False)
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
@@ -278,7 +278,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         """Send a message, or run a slash command. Before a session is open, keep it until then."""
         message.stop()
         if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
-            self._background.start(work, group="submit")
+            self._background.start(work, group="submit", keys_wait=is_command(message.text))
 
     @on(Composer.QueueKey)
     def queue_key(self, message: Composer.QueueKey) -> None:
@@ -317,7 +317,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def action_command(self, text: str) -> None:
         """Run a slash command by its key, as `/role` (ctrl+r) and `/history` (alt+r)."""
-        if self.opened and self.is_active:
+        if self.is_active:
             self._background.start(partial(self._commands.run, text), group="picker", exclusive=True)
 
     def action_next_role(self) -> None:
@@ -413,10 +413,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def action_find(self) -> None:
         """Find a text in the transcript (ctrl+f)."""
-        if self.opened:
-            self._background.start(self._finding.open, group="find bar", exclusive=True)
-        else:
-            show_notice(self.app, "The session is still being opened. Try again in a moment.")
+        self._background.start(self._commands.find_text, group="find bar", exclusive=True)
 
     @on(TranscriptHint.Clicked)
     def show_end(self) -> None:

@@ -1,5 +1,6 @@
 """Runs slash commands and carries out their replies."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
@@ -71,18 +72,32 @@ class CommandPresenter:
         self._show_session = show_session
         self._find = find
         self._actions = actions
+        self._started = math.inf
+        """When the last command was started, on the clock of the message field."""
         self._notices: list[str] = []
         """The notices of the last command. They go when the next one has something to show."""
 
     async def run(self, text: str) -> None:
         """Run a command. Its text goes back into the message field if nothing was done."""
+        await self.opened()
+        self._started = self._sending.clock()
         if not await self.perform(await run_command(self._context(), text)):
             self._sending.give_back(text)
+
+    async def opened(self) -> None:
+        """Wait until a session is open, or opening one has failed, for a key that was pressed before."""
+        await self._sending.ready.wait()
+
+    async def find_text(self) -> None:
+        """Let the user find a text in the transcript."""
+        await self.opened()
+        await self._find("", "")
 
     async def switch_to_next_role(self) -> None:
         """Switch to the next favourite role."""
         from chatops.tui.commands.handlers import next_role
 
+        await self.opened()
         await self.perform(await next_role(self._context()))
 
     async def decide_next(self, *, here: bool) -> None:
@@ -117,6 +132,8 @@ class CommandPresenter:
         return True
 
     async def _perform_one(self, reply: Reply) -> None:
+        if isinstance(reply, ShowText | ShowStep | Choose | EditText):
+            await self._sending.typing_paused(since=self._started)
         match reply:
             case Notify():
                 self._notify(reply.text)
@@ -195,7 +212,7 @@ class CommandPresenter:
             for file in files:
                 self._notify(await self._context().host.open_file(file))
 
-        self._background.start(opened, group="picked")
+        self._background.start(opened, group="picked", keys_wait=False)
 
     def show_text(self, title: str, text: str) -> None:
         """Show a text to read."""

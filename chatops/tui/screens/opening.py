@@ -78,17 +78,20 @@ class OpeningPresenter:
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             show_notice(self._screen.app, notice)
         if self._sending.outbox.texts:
-            self._background.start(partial(self._sending.outbox.submit_all, self._sending.work), group="submit")
+            submit = partial(self._sending.outbox.submit_all, self._sending.work)
+            self._background.start(submit, group="submit", keys_wait=False)
             # The request of a message that waits comes first.
             self._screen.set_timer(WARM_UP_S, self._drawing.warm_up)
         else:
             self._drawing.warm_up()
         if not opened.session.snapshot().messages and not opened.choose_session:
-            self._background.start(partial(self._status.find_open_sessions, opened.host), group="first screen")
+            find = partial(self._status.find_open_sessions, opened.host)
+            self._background.start(find, group="first screen", keys_wait=False)
 
     def fail(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""
         self._sending.failed = True
+        self._sending.ready.set()
         self._screen.query_one(Banner).show(error.full, tone="error")
         self._screen.query_one(StatusLine).say("no session, ctrl+q quits")
         self._sending.return_all()

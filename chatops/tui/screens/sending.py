@@ -59,6 +59,8 @@ class SendingPresenter:
         """The text that ctrl+c has cleared from the message field."""
         self.failed = False
         """True if no session could be opened."""
+        self.ready = asyncio.Event()
+        """Set once a session is open, or could not be opened."""
         self.outbox = Outbox(keep_unsent)
         """The messages sent before a session was open."""
         self._announced = ""
@@ -70,12 +72,22 @@ class SendingPresenter:
     def show(self, shown: Shown) -> None:
         """Send to this session from now on."""
         self._shown = shown
+        self.ready.set()
         self.drafts.show(shown.host, shown.session, followed=shown.follows)
 
     @property
     def unsaved_text(self) -> str:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         return "\n\n".join(text for text in (*self.outbox.texts, self._composer.full_text) if text)
+
+    def clock(self) -> float:
+        """Return monotonic seconds, as for `typing_paused`."""
+        return self._composer.clock()
+
+    async def typing_paused(self, *, since: float) -> None:
+        """Wait for a pause in what has been typed after `since`, before a late screen takes the keyboard."""
+        while (self._composer.typed_at or 0.0) > since and not self._composer.paused:  # noqa: ASYNC110
+            await asyncio.sleep(HELD_S)
 
     def submit(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]] | None:
         """Return what sends a message or runs a slash command. Before a session is open, keep it and return None.

@@ -50,6 +50,8 @@ class Stage:
     async def settle(self) -> None:
         """Let everything that is under way be drawn; no time passes on the clock."""
         await self.pilot.pause()
+        while not self.app.key_order.settled:
+            await self.pilot.pause(0.001)
         while isinstance(screen := self.app.screen, GuardedDialog) and screen.key_held:
             await self.pilot.pause(0.01)
         while self.app.chat.composer.letter_alone:

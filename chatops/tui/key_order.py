@@ -1,0 +1,103 @@
+"""Delivers keys and pastes in their order: each one once what the keys before it have opened or closed is ready.
+
+Textual passes a key to the widget that has the focus when the key arrives. A key that opens a screen does so several
+messages later, or in a worker that first asks the store. What was typed after it, in the same write of a script or by
+fast fingers, would go to the widget that is about to lose the focus. So a key that may move the focus is followed by a
+wait for all that it has caused, and later keys are posted again after that, one by one.
+
+Letters typed into a text field cannot move the focus. They are delivered at once and cost nothing. A dialog that
+decides something compares the time of a key with the time at which it was shown, and a key that waited keeps its time.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.widgets import Input, TextArea
+
+from chatops.tui.textual_internals import wait_until_mounted
+
+WAITED_FOR = "keys wait for it"
+"""The name of workers that a key has started and that may open a screen or change where later keys go."""
+MOST_S = 2.0
+"""Seconds after which keys are delivered even if something is still being opened, so that the keyboard stays usable."""
+_POLL_S = 0.002
+
+
+class KeyOrder:
+    """The keys that wait. `app` asks `must_wait` about each one that arrives."""
+
+    def __init__(self, app: App[Any], *, held: bool = False) -> None:
+        """Create it. `held`: no key is delivered until `release`."""
+        self._app = app
+        self._may_deliver = asyncio.Event()
+        if not held:
+            self._may_deliver.set()
+        self._waiting: deque[events.Key | events.Paste] = deque()
+        self._posted: events.Event | None = None
+        """The key that was posted again: it has waited."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        """True if no key waits, and all that the last one has caused is done."""
+        return self._task is None
+
+    def release(self) -> None:
+        """Deliver the keys that were held from the start."""
+        self._may_deliver.set()
+
+    def must_wait(self, event: events.Key | events.Paste) -> bool:
+        """Return True if the key is delivered later. False: now."""
+        if event is self._posted:
+            return False
+        waits = self._task is not None or not self._may_deliver.is_set()
+        if waits:
+            self._waiting.append(event)
+        if self._task is None and (waits or not self._only_types(event)):
+            self._task = asyncio.create_task(self._deliver())
+        return waits
+
+    def _only_types(self, event: events.Key | events.Paste) -> bool:
+        """Return True for a letter or a paste into a field, after which the focus stays where it is."""
+        typed = isinstance(event, events.Paste) or (event.is_printable and not event.key.startswith("alt+"))
+        return typed and isinstance(self._app.focused, Input | TextArea)
+
+    async def _deliver(self) -> None:
+        try:
+            await self._settle()
+            while self._waiting and self._app.is_running:
+                self._posted = event = self._waiting.popleft()
+                typed = self._only_types(event)
+                self._app.post_message(event)
+                await (_handled(self._app) if typed else self._settle())
+        finally:
+            self._task = None
+
+    async def _settle(self) -> None:
+        """Wait until what was delivered has been handled, and what it opened can be typed into."""
+        await self._may_deliver.wait()
+        try:
+            async with asyncio.timeout(MOST_S):
+                before = None
+                while self._app.screen_stack and before != (self._app.screen, self._app.focused):
+                    before = self._app.screen, self._app.focused
+                    # A field posts to itself first, then to the widgets around it, and the app moves the focus.
+                    for node in 2 * (self._app.focused or self._app.screen).ancestors_with_self:
+                        await _handled(node)
+                    # Polled, because a worker that was cancelled sets no event.
+                    while any(one.name == WAITED_FOR and not one.is_finished for one in self._app.workers):  # noqa: ASYNC110
+                        await asyncio.sleep(_POLL_S)
+                    if self._app.screen_stack:
+                        await wait_until_mounted(self._app.screen)
+        except TimeoutError:
+            pass
+
+
+async def _handled(node: Any) -> None:
+    """Wait until a widget, or the app, has handled the messages that it has got so far."""
+    handled = asyncio.Event()
+    if node.is_running and node.call_later(handled.set):
+        await handled.wait()
