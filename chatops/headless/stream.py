@@ -65,6 +65,7 @@ class Tree:
                 self._open[event.id] = _Open(parent_id=str(line["parent_id"]), at=at, closes_as=_closing(event))
             if isinstance(event, TextDelta | ReasoningDelta):
                 line = {**line, "status": Status.STARTED.value} if not known else line
+                return [line] if event.text or not known else []
             return [] if known and "status" in line else [line]
         if event.id in self._cut_short:
             # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.

@@ -82,6 +82,9 @@ class ModelCall:
                 self.notices += 1
                 self.publish(Notice(id=f"{self.number}.remark{self.notices}", parent_id=self.number, text=text))
             case Replied(reply=reply):
+                if self.text:
+                    # The end of the answer is shown before the step is stored.
+                    self.publish(TextDelta(id=thought, parent_id=self.number, text=""))
                 return ModelReplyInput(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
             case Failed(failure=failure):
                 return ModelFailureInput(round_id=self.number, failure=failure, duration_ms=self._duration_ms())

@@ -40,6 +40,7 @@ BEGIN: tuple[Event, ...] = (
     RoundStarted(id=ROUND, parent_id=TURN, model="demo"),
     TextDelta(id=THOUGHT, parent_id=ROUND, text="I "),
     TextDelta(id=THOUGHT, parent_id=ROUND, text="read"),
+    TextDelta(id=THOUGHT, parent_id=ROUND, text=""),
 )
 SAID = ThoughtFinished(id=THOUGHT, parent_id=ROUND, status=Status.SUCCESS, text="I read", usage=USAGE, duration_ms=40)
 CALLED: tuple[Event, ...] = (

@@ -16,7 +16,7 @@ def is_delta(event: Event) -> bool:
 
 
 class FrameBuffer:
-    """Passes events on in batches. Deltas of text wait for the next frame; any other event sends them along at once.
+    """Passes events on in batches. Deltas wait for the next frame; the end of a text and any other event do not.
 
     A timer runs only while something waits, so an idle session costs nothing. Call it on the event loop.
     """
@@ -36,7 +36,8 @@ class FrameBuffer:
         self._waiting.append(published)
         if self._holds:
             return
-        patient = is_delta(published.event)
+        event = published.event
+        patient = is_delta(event) and not (isinstance(event, TextDelta) and not event.text)
         if self._timer is not None and (patient or self._at_once):
             return
         self._stop_timer()

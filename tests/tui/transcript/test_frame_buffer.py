@@ -65,6 +65,11 @@ async def test_other_events_do_not_wait_and_send_the_deltas_along() -> None:
     await asyncio.wait_for(arrived.wait(), 10)
     assert batches == [[notice], [delta("a"), notice]]
     assert not buffer.waits
+    arrived.clear()
+    buffer(delta("b"))
+    buffer(end_of_text := delta(""))
+    await asyncio.wait_for(arrived.wait(), 10)
+    assert batches[2:] == [[delta("b"), end_of_text]]
 
 
 async def test_dropped_events_are_not_shown() -> None:
