@@ -1,7 +1,7 @@
 """User actions on a session besides sending: correct or contain a turn, run a command, undo, compact."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -212,13 +212,16 @@ class UserActions:
             make = partial(start_undo, name=name, number=number, text="/contain undo")
             await turns.begin(turn_id, turns.settings, make)
 
-    async def summarise(self, focus: str) -> SummaryMessage:
-        """Ask the model for a summary of the session. Nothing is stored; see `compact`. Raises ChatopsError."""
+    def summary_request(self, focus: str) -> Callable[[], Awaitable[SummaryMessage]]:
+        """Return what asks the model for a summary of the session as it is now. Nothing is stored; see `compact`.
+
+        Raises ChatopsError if there is nothing to summarise or a turn is unfinished; so does the request if it fails.
+        """
         self._check_between_turns()
         if not self._messages:
             raise ChatopsError("There is nothing to summarise yet: this session is empty.")
         grant = self._turns.settings.grant(self._services.rights)
-        return await ask_for_summary(self._services.models, grant=grant, messages=self._messages, focus=focus)
+        return partial(ask_for_summary, self._services.models, grant=grant, messages=self._messages, focus=focus)
 
     async def compact(self, summary: SummaryMessage) -> None:
         """Send this summary instead of the messages before it from now on; one without text takes it back.

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +28,8 @@ MOST_BYTES = 64 * 1024
 """Bytes of one file that are attached."""
 MOST_IN_ALL = 256 * 1024
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
-_FILE_NAME = re.compile(r".*[^\s/.]\.[A-Za-z]\w{0,7}")
-"""A name with an extension. Without one, ``@scope/package`` and ``@ana`` are no files that are missing."""
+_FILE_NAME = re.compile(r"(?:/|~/|\.\.?/).*|.*[^\s/.]\.[A-Za-z]\w{0,7}")
+"""A path, or a name with an extension. Otherwise ``@scope/package`` and ``@ana`` are no files that are missing."""
 _AFTER_A_PATH = ".,;:!?)]}'"
 
 
@@ -51,6 +52,18 @@ def attached_files(text: str, *, context: ToolContext) -> tuple[AttachedFile, ..
         found[place.path] = one = _attached(name, place, room=min(room, MOST_BYTES), context=context)
         room -= len(one.text.encode())
     return tuple(found.values())
+
+
+def estimated_size(text: str, workspace: Path) -> int:
+    """Return about how many bytes of files `text` attaches. It asks the disk for sizes only."""
+    found: dict[str, int] = {}
+    for quoted, bare in _REFERENCE.findall(text)[:MOST_FILES]:
+        path = os.path.normpath(workspace / (quoted or bare.rstrip(_AFTER_A_PATH)))
+        if path.startswith(f"{workspace}/"):
+            with suppress(OSError):
+                info = os.lstat(path)
+                found[path] = min(info.st_size, MOST_BYTES) if stat.S_ISREG(info.st_mode) else 0
+    return min(sum(found.values()), MOST_IN_ALL)
 
 
 def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:

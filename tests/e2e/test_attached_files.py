@@ -52,6 +52,7 @@ def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> No
             terminal.wait_for("not attached: .netrc: ")
             terminal.wait_for("not attached: binary: neither text nor an image")
             terminal.wait_for("not attached: gone.txt: no such file in this workspace")
+            terminal.wait_for("not attached: /etc/passwd: no such file in this workspace")
             terminal.wait_for("Nothing.")
     (request,) = server.requests
     assert request.last_user == ("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana")

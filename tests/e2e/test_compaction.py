@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.installation import Installation, registry
-from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, error, says
+from tests.support.fake_openai import Completion, FakeOpenAI, Hang, Raw, SeenRequest, error, says
 
 
 def answer(request: SeenRequest) -> Completion:
@@ -26,7 +26,7 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
             terminal.say("/compact the amounts")
             terminal.wait_for("Compact the session")
             terminal.wait_for("We talked about invoices.")
-            terminal.send("42 euros. ")
+            terminal.send(" 42 euros.")
             terminal.press("ctrl+s")
             terminal.wait_for("The model gets the summary instead of everything above.")
             # The answer and the summary.
@@ -40,7 +40,7 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
             terminal.say("two")
             terminal.wait_for("Answer to two.")
             summary, taken, last = contents(server.requests[-1])
-            assert summary.endswith("42 euros. We talked about invoices. Open: pay.")
+            assert summary.endswith("We talked about invoices. Open: pay. 42 euros.")
             assert (taken, last) == ("I continue from this summary.", "two")
             terminal.say("/compact undo")
             terminal.wait_for("The model gets all messages above again.")
@@ -52,7 +52,8 @@ def test_a_summary_is_shown_edited_and_sent_instead_of_what_was_said(installatio
 
 @pytest.mark.more
 def test_nothing_changes_if_the_user_goes_back_or_there_is_no_summary(installation: Installation) -> None:
-    with FakeOpenAI([says("Hello."), says("A summary."), error(400, "no"), says("Again.")]) as server:
+    never = Raw(steps=(Hang(),))
+    with FakeOpenAI([says("Hello."), says("A summary."), error(400, "no"), never, says("Again.")]) as server:
         installation.use(registry(server.url))
         with installation.open() as terminal:
             terminal.ready("assistant")
@@ -67,7 +68,12 @@ def test_nothing_changes_if_the_user_goes_back_or_there_is_no_summary(installati
             terminal.wait_gone("A summary.")
             terminal.say("/compact")
             terminal.wait_for("There is no summary:")
-            terminal.press("ctrl+c")
+            terminal.press("escape")
+            terminal.wait_gone("There is no summary:")
+            terminal.say("/compact")
+            terminal.wait_for("The model writes a summary.")
+            terminal.press("escape")
+            terminal.wait_gone("The model writes a summary.")
             terminal.say("/compact undo")
             terminal.wait_for("The session is not compacted.")
             terminal.say("two")

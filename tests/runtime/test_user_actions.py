@@ -96,7 +96,7 @@ async def test_what_cannot_be_read_at_a_glance_asks(tmp_path: Path, command: str
 async def test_a_summary_counts_the_messages_that_a_user_sees(tmp_path: Path) -> None:
     async with demo_session(tmp_path) as (_, session, _events):
         await run(session, "true")
-        assert (await session.actions.summarise("")).replaces == 1, (
+        assert (await session.actions.summary_request("")()).replaces == 1, (
             "the command, not the reply without text that holds its call"
         )
 

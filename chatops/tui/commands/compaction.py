@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import SummaryMessage
-from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Then
+from chatops.tui.commands.replies import Choose, Context, Notify, Replies
 from chatops.tui.dialogs.question import Question
 
 _EXPLAIN = (
@@ -27,18 +27,26 @@ async def compact(context: Context, argument: str) -> Replies:
             return (Notify("The session is not compacted."),)
         await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
         return ()
-    return (Notify("Asking the model for a summary. It is shown before it counts."), Then(_ask, argument))
+    asked = session.actions.summary_request(argument)
+    summaries: list[SummaryMessage] = []
 
-
-async def _ask(context: Context, focus: str) -> Replies:
-    summary = await context.session.owned(_REFUSED).actions.summarise(focus)
+    async def load() -> str:
+        summaries.append(await asked())
+        return summaries[-1].text
 
     async def taken(then: Context, text: str) -> Replies:
-        await then.session.owned(_REFUSED).actions.compact(replace(summary, text=text))
+        await then.session.owned(_REFUSED).actions.compact(replace(summaries[-1], text=text))
         return ()
 
     question = Question(
-        "Compact the session", explain=_EXPLAIN, text=summary.text, check=_not_empty, done="compacts", lines=True
+        "Compact the session",
+        explain=_EXPLAIN,
+        text="",
+        check=_not_empty,
+        done="compacts",
+        lines=True,
+        load=load,
+        waiting="The model writes a summary. You see it before it counts.",
     )
     return (Choose(question, taken),)
 

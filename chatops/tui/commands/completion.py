@@ -75,7 +75,7 @@ def complete_file(word: str, files: Sequence[str]) -> list[Completion]:
     if not word:
         return [_file(path) for path in files[:MAX_SHOWN]]
     wanted = word.casefold()
-    named = [path for path in files if wanted in path.rpartition("/")[2].casefold()]
+    named = [path for path in files if wanted in path.rstrip("/").rpartition("/")[2].casefold()]
     inside = [path for path in files if wanted in path.casefold()] if len(named) < MAX_SHOWN else []
     loose = [path for path in files if _in_order(wanted, path.casefold())] if not named and not inside else []
     candidates = list(dict.fromkeys((*named, *inside, *loose)))[:_SCORED]
@@ -187,7 +187,7 @@ class Completer:
         return False
 
     def _enter(self) -> None:
-        """Run a command that is complete; otherwise only take the highlighted completion, whatever it is."""
+        """Run a command or send a message that is complete; otherwise only take the highlighted completion."""
         current = self._list.current
         query = self._query()
         if current is None or query is None:
@@ -196,6 +196,7 @@ class Completer:
         written = self._composer.text.strip() if query.kind == "command" else query.word
         ends = query.kind == "argument" and (not query.word or current.insert.strip() == query.word)
         complete = query.kind == "command" and (current.insert.strip() == written or written[1:] in ALIASES)
+        complete = complete or (query.kind == "file" and current.text == query.word)
         if ends or complete:
             self._offer([])
             self._composer.send()

@@ -1,9 +1,10 @@
 """The text of /context: what fills the context, in estimated tokens, and the parts of the prompt with their source."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chatops.domain.messages import SummaryMessage, UserMessage
-from chatops.domain.wording import plural
+from chatops.domain.messages import Message, SummaryMessage, UserMessage
+from chatops.domain.wording import one_line, plural
 from chatops.engine.transcript import from_summary, shared, tokens, tools_size
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
@@ -12,22 +13,34 @@ if TYPE_CHECKING:
 
 _WIDTH = 40
 """Cells of the longest bar."""
+_TITLE = 40
 
 
 def context_text(session: "SessionView") -> str:
     """Return the meter, then the layers of the system prompt in order, each with its source and size."""
     lines = [*_meter(session), ""]
-    summary = next((one for one in reversed(session.snapshot().messages) if isinstance(one, SummaryMessage)), None)
-    if summary is not None and summary.text:
-        lines += [f"--- summary (sent instead of the {summary.replaces} messages before it)", summary.text, ""]
+    lines += _summary(session.snapshot().messages)
     for layer in session.prompt_layers():
         text = layer.text.strip()
         size = f", {plural(len(text), 'character')}" if text else ""
         lines.append(f"--- {layer.name} ({layer.source}{size})")
         # A persona file has line breaks for an editor; the screen wraps for its own width.
-        lines.append((with_joined_paragraphs(text) if layer.name == "persona" else text) or "(empty)")
+        lines += [with_joined_paragraphs(text) if layer.name == "persona" else text] if text else []
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def _summary(messages: Sequence[Message]) -> list[str]:
+    """Return the summary in force and how far the messages go that it stands for; nothing if there is none."""
+    asked, last, summary = "", "", None
+    for message in messages:
+        if isinstance(message, SummaryMessage):
+            last, summary = asked, message
+        elif isinstance(message, UserMessage):
+            asked = one_line(message.text, most=_TITLE)
+    if summary is None or not summary.text:
+        return []
+    return [f'--- summary (sent instead of all up to "{last}" and its answer)', summary.text, ""]
 
 
 def _meter(session: "SessionView") -> list[str]:

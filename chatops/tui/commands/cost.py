@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, UserMessage
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import money, one_line, plural
 from chatops.tui.commands.replies import Context, Replies, ShowText
@@ -21,16 +21,36 @@ async def cost(context: Context, argument: str) -> Replies:
 def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: str = "") -> str:
     """Return the usage as text, also if the server does not report any.
 
-    In a copy, `usage` is what the session with this id has used: its first turns were counted in the original.
+    In a copy, `usage` is what the session with this id has used. What its first turns have used was counted in the
+    session that it was made from; it stands below in one line.
     """
+    earlier = [one for one in messages if session_id and not one.id.startswith(f"{session_id}.")]
+    own = messages[len(earlier) :]
+    lines = _in_all(usage, own)
+    turns = [(title, spent) for title, spent in per_turn(own) if spent is not None]
+    if turns:
+        lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
+    for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST:]:
+        price = "" if spent.cost is None else money(spent.cost, cents_from=1)
+        lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
+    if (left := len(turns) - _MOST) > 0:
+        lines.append(f"{plural(left, 'earlier turn')} not listed")
+    if (before := total(*(spent for _, spent in per_turn(earlier)))) is not None:
+        lines += ["", f"Before this copy, not counted above: {_tokens_and_price(before)}"]
+    return "\n".join(lines)
+
+
+def _in_all(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
+    if usage is None and not any(isinstance(one, UserMessage) and one.by is Speaker.USER for one in messages):
+        return ["Nothing was sent to a model in this session yet."]
     if usage is None:
-        return "The server has not reported token usage."
+        return ["The server has not reported token usage."]
     price = (
         "no price known: `chatops models prices` lists what is"
         if usage.cost is None
         else money(usage.cost, cents_from=1)
     )
-    lines = [
+    return [
         "In this session",
         f"  input      {usage.input_tokens:>10,} tokens",
         *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
@@ -38,26 +58,16 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
         f"  cost       {price}",
     ]
-    earlier = [one for one in messages if session_id and not one.id.startswith(f"{session_id}.")]
-    before = total(*(spent for _, spent in per_turn(earlier)))
-    if before is not None:
-        lines.append(f"  before this copy, not counted above: {before.input_tokens:,} in, {before.output_tokens:,} out")
-    turns = [(title, spent) for title, spent in per_turn(messages) if spent is not None]
-    if not turns:
-        return "\n".join(lines)
-    lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
-    for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST:]:
-        price = "" if spent.cost is None else money(spent.cost, cents_from=1)
-        lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
-    if (left := len(turns) - _MOST) > 0:
-        lines.append(f"{plural(left, 'earlier turn')} not listed")
-    return "\n".join(lines)
 
 
 def turn_cost(usage: Usage) -> str:
     """Return tokens and cost of one turn in a line."""
+    return f"This turn: {_tokens_and_price(usage)}"
+
+
+def _tokens_and_price(usage: Usage) -> str:
     price = "" if usage.cost is None else f", cost {money(usage.cost, cents_from=1)}"
-    return f"This turn: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
+    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
 
 
 def per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:

@@ -1,4 +1,4 @@
-"""The workspace's files for @ completion: one bounded walk that leaves out hidden and ignored files."""
+"""The workspace's files and folders for @ completion: one bounded walk that leaves out hidden and ignored files."""
 
 import os
 import time
@@ -16,6 +16,8 @@ _NEVER = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build
 def workspace_files(root: Path, *, seconds: float = MAX_SECONDS) -> tuple[str, ...]:
     """Return paths relative to `root`, nearest first: at most `MAX_FILES`, found in at most `seconds`.
 
+    Those of folders end with a slash.
+
     Links are not followed, unreadable folders are skipped, and names that cannot be shown on one line are left out.
     """
     ignored = GitIgnore(root)
@@ -30,8 +32,10 @@ def workspace_files(root: Path, *, seconds: float = MAX_SECONDS) -> tuple[str, .
                 continue
             if not is_folder:
                 found.append(path)
-            elif depth < MAX_DEPTH and name not in _NEVER:
-                waiting.append((f"{path}/", depth + 1))
+            elif name not in _NEVER:
+                found.append(f"{path}/")
+                if depth < MAX_DEPTH:
+                    waiting.append((f"{path}/", depth + 1))
     return tuple(found[:MAX_FILES])
 
 

@@ -14,12 +14,10 @@ from chatops.tui.commands.replies import Choose, Context, Notify, Replies, Scree
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
-_COPY = (
-    "This copy ends before {message}. What was approved for the session asks again. "
-    "The original stays as it was: /sessions."
-)
-_TYPED_AGAIN = _COPY.format(message="the message in the field")
-_ASKED_AGAIN = _COPY.format(message="the message that is asked again")
+_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
+_EDITED = f"Edit the message and send it: you continue from there, in a copy. {_KEPT}"
+_UNDONE = f"You continue before the message in the field, in a copy. {_KEPT}"
+_ASKED_AGAIN = f"Your message is asked again, in a copy. {_KEPT}"
 _WIDTH = 70
 _NARROW, _FILES = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has written."""
@@ -50,7 +48,7 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    return (*_before(context, message), Write(message.text), Notify(_TYPED_AGAIN))
+    return (*_before(context, message), Write(message.text), Notify(_EDITED))
 
 
 async def retry(context: Context, argument: str) -> Replies:
@@ -81,6 +79,17 @@ async def retry(context: Context, argument: str) -> Replies:
     return (*_before(context, messages[0]), Then(choose, argument), Notify(_ASKED_AGAIN))
 
 
+async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the models and roles that may be asked again."""
+    if before[1:]:
+        return []
+    roles = [
+        Completion(insert=row.name, text=row.name, note="role") for row in await asyncio.to_thread(context.host.roles)
+    ]
+    models = [Completion(insert=row.name, text=row.name, note="model") for row in context.host.models()]
+    return [*roles, *models]
+
+
 async def undo(context: Context, argument: str) -> Replies:
     """Take back the last turn, or all from a chosen message on: continue in a copy, and ask about files to put back."""
     if any(
@@ -100,9 +109,10 @@ async def undo(context: Context, argument: str) -> Replies:
     message, host = turns[int(argument or 0)], context.host
     done = await context.session.owned("Nothing was undone").actions.undo(message.id)
     opened = ShowSession(lambda: host.open_session(done.session_id))
-    texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot else []
+    # With a question about files, its dialog names them.
+    texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
-    return (opened, write, *map(Notify, texts), Notify(_TYPED_AGAIN))
+    return (opened, write, *map(Notify, texts), Notify(_UNDONE))
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:

@@ -99,6 +99,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[MODEL|ROLE]",
         help="retry after an error; ask again with another model or role, in a copy",
         run=revision.retry,
+        offers=revision.retry_offers,
     ),
     SlashCommand(name="edit", help="edit a message and send it again, in a copy of the session", run=revision.edit),
     SlashCommand(

@@ -1,6 +1,7 @@
 """A small dialog that asks for a text: arguments to edit, a rule, a reason, a title."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from textual import events, on
@@ -11,6 +12,7 @@ from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import spent
 from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import Legend, Modal
 
@@ -22,6 +24,8 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
 
     `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
     `enter_answers` is set, for answers that are harmless if given by accident.
+
+    With `load`, the text to edit comes from there, and `waiting` says what it is waited for. Esc cancels that.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -37,6 +41,8 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         done: str,
         lines: bool = False,
         enter_answers: bool = False,
+        load: Callable[[], Awaitable[str]] | None = None,
+        waiting: str = "",
     ) -> None:
         super().__init__()
         self._title = title
@@ -47,6 +53,8 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         self._enter = enter_answers and not lines
         keys = f"Enter {done}" if self._enter else f"ctrl+s {done}"
         self._keys = f"{keys}   Esc back"
+        self._load = load
+        self._waiting = waiting
 
     def compose(self) -> ComposeResult:
         """Yield title, explanation, text field, error and keys."""
@@ -66,12 +74,50 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             self.query_one("#answer", TextArea).cursor_blink = False
         else:
             self.query_one("#answer", Input).cursor_blink = False
+        if self._load is not None:
+            self.query_one("#answer").display = False
+            self.run_worker(self._show_loaded(self._load), group="load")
+        elif self._lines:
+            self.call_after_refresh(self._start_at_end)
+
+    async def _show_loaded(self, load: Callable[[], Awaitable[str]]) -> None:
+        explain, keys, since = self.query_one("#question-explain", Static), self.query_one(Legend), time.monotonic()
+
+        def show_time() -> None:
+            explain.update(Content(f"{self._waiting} {spent(int(time.monotonic() - since))}".rstrip()))
+
+        show_time()
+        keys.show("Esc stops")
+        timer = self.set_interval(1.0, show_time)
+        try:
+            text = await load()
+        except ChatopsError as error:
+            explain.update("")
+            self.query_one("#question-problem", Static).update(Content(sanitize(error.full)))
+            keys.show("Esc back")
+            return
+        finally:
+            timer.stop()
+        explain.update(Content(self._explain))
+        keys.show(self._keys)
+        field = self.query_one("#answer", TextArea)
+        field.text, field.display = text, True
+        field.focus()
+        self._load = None
+        self.call_after_refresh(self._start_at_end)
+
+    def _start_at_end(self) -> None:
+        """Put the cursor after a text that is in view as a whole. A longer one is read from its start."""
+        field = self.query_one("#answer", TextArea)
+        if field.wrapped_document.height <= field.content_size.height:
+            field.move_cursor(field.document.end)
 
     @on(TextArea.Changed)
     @on(Input.Changed)
     def forget_problem(self) -> None:
         """Clear the error, because the text is being corrected."""
-        self.query_one("#question-problem", Static).update("")
+        if self._load is None:
+            self.query_one("#question-problem", Static).update("")
 
     @on(Input.Submitted)
     def answer_by_enter(self, event: Input.Submitted) -> None:
@@ -85,7 +131,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         if event.key == "escape":
             event.stop()
             self.dismiss(None)
-        elif event.key == "ctrl+s":
+        elif event.key == "ctrl+s" and self._load is None:
             event.stop()
             self._answer()
 

@@ -47,7 +47,7 @@ class TextScreen(Modal[None]):
             yield LineField(placeholder="search", id="text-search", compact=True)
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Legend("Esc back   / search   c copy   j k g G PgUp PgDn scroll", id="text-keys")
+            yield Legend("Esc back   / search   y copy   j k g G PgUp PgDn scroll", id="text-keys")
 
     def on_mount(self) -> None:
         """Hide the search until it is opened, and say how much is out of view."""
@@ -103,7 +103,7 @@ class TextScreen(Modal[None]):
                 body.styles.max_height = body.styles.min_height = max(1, body.size.height - 1)
                 search.display = True
                 search.focus()
-            case "c":
+            case "y":
                 copy(self.app, self._text, "this text")
             case key if key in _SCROLLS:
                 _SCROLLS[key](body)

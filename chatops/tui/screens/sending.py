@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -31,7 +32,7 @@ _MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:
 _NEARLY_FULL, _LARGE = 0.8, 0.1
 """Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
 _SHORT = 1000
-"""Characters. No shorter message is announced: it is less than a tenth of a context of 4,096 tokens."""
+"""Characters. No shorter message without files is announced: it is less than a tenth of a context of 4,096 tokens."""
 _CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
 
 
@@ -107,21 +108,28 @@ class SendingPresenter:
     def _may_send(self, text: str) -> bool:
         """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
         announced, self._announced = self._announced, ""
-        if len(text) < _SHORT or self._shown is None or text == announced:
+        attaches = "@" in text
+        if (len(text) < _SHORT and not attaches) or self._shown is None or text == announced:
             return True
         if text.startswith("!") or is_command(text):
             return True
         from chatops.engine.transcript import tokens
 
-        now, size = self._shown.session.snapshot(), tokens(len(text))
+        now, length = self._shown.session.snapshot(), len(text)
+        if attaches:
+            from chatops.tools.attach import estimated_size
+
+            length += estimated_size(text, Path(now.workspace))
+        size = tokens(length)
         window, full = now.context_window, now.context_used + size
         if size < window * _LARGE or full < window * _NEARLY_FULL:
             return True
         self._announced = text
-        room = f"{100 * full // window} % of the context of {now.model_label or now.model} ({window:,} tokens)"
-        show_notice(
-            self._screen.app, f"Not sent yet: with these {size:,} tokens or so, {room} is used. Enter sends it."
-        )
+        model = now.model_label or now.model
+        fills = f"with its {size:,} tokens or so, {100 * full // window} % of the context of {model} is used"
+        if full > window:
+            fills = f"about {full:,} tokens would be sent, and {model} takes {window:,}"
+        show_notice(self._screen.app, f"Not sent yet: {fills}. Enter sends it.")
         return False
 
     def typed(self) -> None:

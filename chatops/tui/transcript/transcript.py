@@ -248,7 +248,15 @@ class Transcript(Viewport):
         """Copy the selected block."""
         if self.selected_block in self._blocks_layout.index:
             block = self._blocks_layout.entries[self._blocks_layout.index[self.selected_block]].block
-            what = {"user": "the message", "answer": "the answer", "tool": "the call"}.get(block.kind, "the block")
+            what = {
+                "user": "the message",
+                "answer": "the answer",
+                "reasoning": "the model's reasoning",
+                "tool": "the call with its result",
+                "role": "the change of role",
+                "notice": "the notice",
+                "step": "the step",
+            }[block.kind]
             copy(self.app, copied_text(block), what)
 
     def open_files(self) -> None:

@@ -252,6 +252,8 @@ def test_completion_knows_commands_and_files() -> None:
     assert found[0].insert == "@src/app.py "
     assert all("zebra" not in completion.text for completion in found)
     assert complete_file("", ["a b"])[0].insert == '@"a b" '
+    assert [one.text for one in complete_file("src", ["src/", "src/app.py"])] == ["src/", "src/app.py"]
+    assert complete_file("src/", ["src/app.py", "src/"])[0].text == "src/"
 
 
 def test_files_leaves_out_hidden_ignored_and_linked_ones(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_files_leaves_out_hidden_ignored_and_linked_ones(tmp_path: Path) -> None
         (tmp_path / name).write_text("")
     (tmp_path / ".gitignore").write_text("*.log\n# comment\n!keep.txt\n")
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert workspace_files(tmp_path) == ("keep.txt", "src/app.py")
+    assert workspace_files(tmp_path) == ("keep.txt", "src/", "src/app.py")
     assert workspace_files(tmp_path / "missing") == ()
 
 

@@ -316,7 +316,13 @@ def test_the_cost_is_told_by_turn() -> None:
     assert ["2", "12,000", "500", "second"] in rows
     assert "cost       <$0.0001" in cost_text(replace(small, cost=0.00001), messages)
     copied = [*messages[:3], UserMessage(id=MessageId("s.1.m1"), text="third")]
-    assert "before this copy, not counted above: 1,800 in, 20 out" in cost_text(large, copied, session_id="s")
+    before = "Before this copy, not counted above: 1,800 tokens in, 20 out, cost $0.0020"
+    lines = cost_text(None, copied[:3], session_id="s").splitlines()
+    assert lines == ["Nothing was sent to a model in this session yet.", "", before]
+    copied.append(AssistantMessage(id=MessageId("s.1.m2"), text="", usage=large))
+    text = cost_text(large, copied, session_id="s")
+    assert before in text and "first question" not in text, "the rows add up to what this session has used"
+    assert ["1", "12,000", "500", "third"] in [line.split() for line in text.splitlines()]
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
