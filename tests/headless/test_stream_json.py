@@ -40,7 +40,6 @@ BEGIN: tuple[Event, ...] = (
     RoundStarted(id=ROUND, parent_id=TURN, model="demo"),
     TextDelta(id=THOUGHT, parent_id=ROUND, text="I "),
     TextDelta(id=THOUGHT, parent_id=ROUND, text="read"),
-    TextDelta(id=THOUGHT, parent_id=ROUND, text=""),
 )
 SAID = ThoughtFinished(id=THOUGHT, parent_id=ROUND, status=Status.SUCCESS, text="I read", usage=USAGE, duration_ms=40)
 CALLED: tuple[Event, ...] = (
@@ -99,7 +98,7 @@ def assert_closed_tree(lines: list[dict[str, Any]]) -> None:
 
 def test_a_whole_turn_is_a_closed_tree_of_events_named_in_snake_case() -> None:
     stream = Recorder()
-    stream.play(*BEGIN, SAID, *CALLED, DONE, *END)
+    stream.play(*BEGIN, TextDelta(id=THOUGHT, parent_id=ROUND, text=""), SAID, *CALLED, DONE, *END)
     stream.reporter.finished(report(finished()))
     assert_closed_tree(stream.lines)
     assert [line["type"] for line in stream.lines] == [
