@@ -60,7 +60,8 @@ def denial_sentence(denial: Denial) -> str:
     roles = denial.could_run[:_MOST_ROLES]
     if not roles:
         return reason
-    return f"{reason} Role{'s' if len(roles) > 1 else ''} {' or '.join(roles)} could run it."
+    named = " or ".join(filter(None, (", ".join(roles[:-1]), roles[-1])))
+    return f"{reason} Role{'s' if len(roles) > 1 else ''} {named} could run it."
 
 
 def _runs(pending: PendingCall, grant: Grant) -> bool:

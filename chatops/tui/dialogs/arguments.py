@@ -19,7 +19,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.argument_fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
-from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.payload import line
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import wrapped_legend
@@ -157,17 +157,28 @@ class ArgumentsForm(Modal[Decision | None]):
             self._show_problems(self._problems)
 
     def on_resize(self) -> None:
-        """Limit the height of the fields, which scroll, so that problem and keys stay on screen."""
-        width = max(1, min(self.size.width, _MAX_WIDTH) - _SIDES)
+        """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
+        low = self.size.height < TALL
+        width = max(1, self.size.width if low else min(self.size.width, _MAX_WIDTH) - _SIDES)
         self.query_one("#arguments-keys", Static).update(wrapped_legend(self.KEYS, width))
-        self.query_one("#arguments-body").styles.max_height = max(3, self.size.height - _AROUND)
+        self.query_one("#arguments-body").styles.max_height = None if low else self.size.height - _AROUND
+        self.call_after_refresh(self._show_focused)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Mark the label of the field that has the cursor, not by colour alone."""
         sign = symbols_for(getattr(self.app, "charset", "utf-8")).selected
         for number, field in enumerate(self._fields):
-            mark = sign if event.widget.id == f"field-{number}" else " "
-            self.query_one(f"#label-{number}", Static).update(_label(field, mark))
+            has_cursor = event.widget.id == f"field-{number}"
+            self.query_one(f"#label-{number}", Static).update(_label(field, sign if has_cursor else " "))
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        """Scroll so that the field with the cursor is on screen together with its label."""
+        field = self.focused
+        if field is not None and field.id is not None:
+            label = self.query_one(f"#label-{field.id.removeprefix('field-')}")
+            region = label.virtual_region.union(field.virtual_region)
+            self.query_one("#arguments-body").scroll_to_region(region, animate=False)
 
     def on_key(self, event: events.Key) -> None:
         """Go back on Esc, check on ctrl+s."""

@@ -169,6 +169,20 @@ async def test_what_the_tool_refuses_stands_at_its_field_and_what_was_typed_stay
 
 
 @pytest.mark.more
+async def test_the_field_with_the_cursor_and_the_keys_are_on_a_small_screen() -> None:
+    names = ["path", "mode", "content", "times", "ratio", "force", "tags", "extra"]
+    async with stage(WithSchema(), size=(30, 8)) as running:
+        await asked(running, facts=CallFacts(arguments=json.dumps({**ARGUMENTS, "content": "one\n" * 30})))
+        await running.press("e")
+        for name in [*names, names[0]]:
+            lines = running.text.splitlines()
+            marked = next((at for at, row in enumerate(lines) if row.startswith("❯")), 0)
+            assert lines[marked].startswith(f"❯ {name}") and "ctrl+s" not in lines[marked + 1], running.text
+            assert "Esc back" in lines[-1], running.text
+            await running.press("tab")
+
+
+@pytest.mark.more
 async def test_an_unchanged_form_sends_nothing() -> None:
     content = "a\r\nb\nc\x00\u202e"
     async with stage() as running:
