@@ -151,20 +151,16 @@ class StatusLine(ErrorBoundary, Static):
         self._draw()
 
     def _tick(self) -> None:
-        """Show how long the turn has taken."""
+        """Show how long the turn has taken, and how much of the reply has arrived."""
         self._ticking = False
-        self._show_progress()
-
-    def _show_progress(self) -> None:
         if self._in_progress is not None:
             snapshot, sandbox, colour = self._in_progress
             self.show(snapshot, sandbox=sandbox, running=True, colour=colour)
 
     def follow(self, batch: "Iterable[Published]") -> None:
-        """Count the characters of the reply as they arrive."""
+        """Count the characters of the reply as they arrive. They are shown with the time, once a second."""
         from chatops.domain.events import ReasoningDelta, RoundStarted, TextDelta
 
-        before = count(self._written)
         for published in batch:
             match published.event:
                 case RoundStarted():
@@ -173,8 +169,6 @@ class StatusLine(ErrorBoundary, Static):
                     self._written += len(text)
                 case _:
                     pass
-        if count(self._written) != before and self._written >= _WORTH_COUNTING:
-            self._show_progress()
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""

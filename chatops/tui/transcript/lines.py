@@ -152,7 +152,9 @@ def strips_of(lines: Iterable[Text], *, width: int, base: Style | None) -> list[
 def _strip_of(line: Text, *, width: int, base: Style | None) -> Strip:
     line.end = ""
     cells = cell_len(line.plain)
-    segments = [part for segment in line.render(_console()) for part in _joined_apart(segment)]
+    segments = list(line.render(_console()))
+    if "\u200d" in line.plain:
+        segments = [part for segment in segments for part in _joined_apart(segment)]
     if base is None:
         return Strip(segments, cells)
     under = [Segment(text, base + style if style else base) for text, style, _ in segments]
@@ -167,8 +169,6 @@ def _joined_apart(segment: Segment) -> Iterable[Segment]:
     Rich measures a joined emoji alone correctly, but cuts a text that contains one wrongly.
     """
     text, style, control = segment
-    if "\u200d" not in text:
-        return [segment]
     parts = JOINED_EMOJI.split(text)
     return [Segment(part, style, control) for part in parts if part]
 
