@@ -185,7 +185,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _refresh_rows(self) -> None:
         """Repaint the rows whose line is not the one that was there before."""
-        top, (width, height) = self.scroll_offset.y, self.size
+        top, width, height = self.scroll_offset.y, self._blocks_layout.width, self.size.height
         before, self._rows = self._rows, [self._blocks_layout.line(top + y) for y in range(height)]
         if len(before) != height or self.is_marked:
             self.refresh()
