@@ -117,12 +117,18 @@ def update(
 
 
 def delete(rows: Connection, session_id: SessionId) -> None:
-    """Delete a session. Messages that a fork shares, and the decision log, stay."""
+    """Delete a session. Messages that a fork shares, and the decision log, stay.
+
+    Forks of a fork are then forks of what that was made of.
+    """
     from chatops.store import messages
 
-    head = info(rows, session_id).head
+    gone = info(rows, session_id)
     rows.run("DELETE FROM sessions WHERE id = ?", session_id)
-    messages.delete_unshared(rows, head)
+    rows.run(
+        "UPDATE sessions SET forked_from = coalesce(?, forked_from) WHERE forked_from = ?", gone.forked_from, gone.id
+    )
+    messages.delete_unshared(rows, gone.head)
 
 
 def fork(
@@ -136,7 +142,7 @@ def fork(
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
     from chatops.store import messages
-    from chatops.store.titles import title_from
+    from chatops.store.titles import copy_title
 
     source = info(rows, session_id)
     path = messages.chain_ids(rows, source.head)
@@ -144,9 +150,9 @@ def fork(
         raise StoreError(f"There is no message {before!r} in session {session_id}.", advice="Name one of its own.")
     left_out = path[: 0 if before is None else path.index(before) + 1]
     shared = path[len(left_out) :]
-    dropped = title_from(messages.bodies(rows, [before])) if before is not None else ""
-    # Several copies of one session are told apart by the message that each ends before.
-    title = f"before: {dropped}" if dropped else source.title
+    title = source.title
+    if before is not None:
+        title = copy_title(messages.bodies(rows, [before]), _first_original(rows, source).title)
     made = create(
         rows,
         new_id(),
@@ -166,6 +172,15 @@ def fork(
         made.id,
     )
     return info(rows, made.id)
+
+
+def _first_original(rows: Connection, copy: SessionInfo) -> SessionInfo:
+    """Return the session that a copy, or the copy that it was made of, comes from in the end; an original itself."""
+    seen = {copy.id}
+    while copy.forked_from is not None and copy.forked_from not in seen and exists(rows, copy.forked_from):
+        copy = info(rows, copy.forked_from)
+        seen.add(copy.id)
+    return copy
 
 
 def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:

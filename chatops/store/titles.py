@@ -47,6 +47,15 @@ def title_from(messages: Iterable[Message]) -> str:
     return ""
 
 
+def copy_title(before: Iterable[Message], origin: str) -> str:
+    """Return the title of a copy that ends before the first of these messages, made from a session titled `origin`.
+
+    What tells copies apart comes first: lists cut the end.
+    """
+    left_out = title_from(before)
+    return " · ".join(filter(None, (f"before: {left_out}" if left_out else "", origin)))
+
+
 def _title(text: str) -> str:
     """Return the first sentence without greeting, list signs and long paths, cut between words."""
     lines = [" ".join(line.split()) for line in _prose_first(text[:_READ].splitlines())]

@@ -209,6 +209,10 @@ class Host(Protocol):
         Raises SessionBusyError if it is open in another process.
         """
 
+    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
+        """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
+        ...
+
     async def other_folder(self, session_id: SessionId) -> str:
         """Return the folder that a session was held in; empty if it is this workspace.
 

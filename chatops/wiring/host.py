@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from chatops.config.paths import write_new_private
@@ -194,6 +195,16 @@ class TuiHost(HostSessions, HostTexts):
         here = str(self._app.workspace)
         info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before, workspace=here)
         return await self._app.open_session(info.id, attended=True)
+
+    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
+        """Delete copies in which nothing was said, as `tui.host.Host.delete_replaced` says."""
+        from chatops.wiring.unused_copies import replaced_copies
+
+        draft = partial(self.draft, followed=False)
+        store = self._app.store
+        for unused in await asyncio.to_thread(replaced_copies, store, left=left, made=made, draft=draft):
+            await self.delete_session(unused)
+            self.save_draft(unused, followed=False, text="")
 
     async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
         from chatops.store.export import ExportFormat, export

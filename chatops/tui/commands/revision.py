@@ -5,14 +5,21 @@ it, so that both versions stay.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId, turn_of
 from chatops.domain.messages import Message, Speaker, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.domain.wording import plural
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
 
 _KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it: you continue from there, in a copy. {_KEPT}"
@@ -20,7 +27,7 @@ _UNDONE = f"You continue before the message in the field, in a copy. {_KEPT}"
 _ASKED_AGAIN = f"Your message is asked again, in a copy. {_KEPT}"
 _WIDTH = 70
 _NARROW, _FILES = 40, 30
-"""Columns of the list of turns: the message, and the files that its turn has written."""
+"""Columns of the list of turns: the message, and the files that its turn has changed."""
 _MOST_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 
@@ -48,7 +55,8 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    return (*_before(context, message), Write(message.text), Notify(_EDITED))
+    shown, deleted = _before(context, message)
+    return (shown, Write(message.text), Notify(_EDITED), deleted)
 
 
 async def retry(context: Context, argument: str) -> Replies:
@@ -76,7 +84,8 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(messages[0].text),)
 
-    return (*_before(context, messages[0]), Then(choose, argument), Notify(_ASKED_AGAIN))
+    shown, deleted = _before(context, messages[0])
+    return (shown, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
 
 
 async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
@@ -103,16 +112,17 @@ async def undo(context: Context, argument: str) -> Replies:
     if not turns:
         return (Notify("There is no turn to undo yet."),)
     if argument == "list":
-        return (Choose(_undo_picker(turns, context.session.snapshot().messages), undo),)
+        messages = context.session.snapshot().messages
+        return (Choose(await asyncio.to_thread(_undo_picker, turns, messages, context.session), undo),)
     if argument and not (argument.isdigit() and int(argument) < len(turns)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     message, host = turns[int(argument or 0)], context.host
     done = await context.session.owned("Nothing was undone").actions.undo(message.id)
-    opened = ShowSession(lambda: host.open_session(done.session_id))
+    shown, deleted = _instead(context, lambda: host.open_session(done.session_id))
     # With a question about files, its dialog names them.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
-    return (opened, write, *map(Notify, texts), Notify(_UNDONE))
+    return (shown, write, *map(Notify, texts), Notify(_UNDONE), deleted)
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:
@@ -144,23 +154,45 @@ def _asked(context: Context) -> list[UserMessage]:
     return [message for message in reversed(shown) if isinstance(message, UserMessage)]
 
 
-def _before(context: Context, message: UserMessage) -> Replies:
+def _before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
     session_id, host = SessionId(context.session.session_id), context.host
-    return (ShowSession(lambda: host.fork_session(session_id, before=message.id)),)
+    return _instead(context, lambda: host.fork_session(session_id, before=message.id))
 
 
-def _undo_picker(openers: Sequence[UserMessage], messages: Sequence[Message]) -> Picker:
-    """Return the picker for a message to go back to. It names the files that each turn has written."""
-    wrote: dict[str, dict[str, None]] = {}
+def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
+    """Show a copy instead of the session, and delete that if it is a copy too in which nothing was said."""
+
+    async def delete(copy: Context, left: str) -> Replies:
+        # Where that fails, there is a copy more.
+        with suppress(ChatopsError):
+            await copy.host.delete_replaced(SessionId(left), made=copy.session.session_id)
+        return ()
+
+    return ShowSession(open_copy), Then(delete, context.session.session_id)
+
+
+def _undo_picker(turns: Sequence[UserMessage], messages: Sequence[Message], session: "SessionView") -> Picker:
+    """Return the picker for a message to go back to. It names the files that each turn has changed. Reads files."""
+    said: dict[str, list[Message]] = {}
     for one in messages:
-        if isinstance(one, ToolMessage) and one.facts.wrote:
-            wrote.setdefault(turn_of(one.id), {})[one.facts.wrote] = None
+        said.setdefault(turn_of(one.id), []).append(one)
     choices = []
-    for index, message in enumerate(openers):
-        files = ", ".join(wrote.get(turn_of(message.id), ()))
-        text = columns((" ".join(message.text.split()), _NARROW), (f"wrote {files}" if files else "", _FILES))
+    for index, message in enumerate(turns):
+        changed = _changed(said[turn_of(message.id)], session)
+        files = f"{plural(len(changed), 'file')}: {', '.join(changed)}" if changed else ""
+        text = columns((" ".join(message.text.split()), _NARROW), (files, _FILES))
         choices.append(Choice(key=str(index), text=text, find=f"{message.text} {files}", preview=message.text))
     return Picker("Undo back to a message", choices=choices, empty="No text matches.")
+
+
+def _changed(turn: Sequence[Message], session: "SessionView") -> list[str]:
+    """Return the files that a turn has changed. Of a contained turn, those that differ from before it."""
+    results = [one for one in turn if isinstance(one, ToolMessage)]
+    if any(one.tool == CONTAINED_APPLY for one in results):
+        with suppress(ChatopsError):
+            return [one.path for one in session.changed_files(turn)]
+        return []
+    return list(dict.fromkeys(one.facts.wrote for one in results if one.facts.wrote))
 
 
 def _texts_picker(title: str, texts: Sequence[str]) -> Picker:

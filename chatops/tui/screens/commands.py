@@ -149,7 +149,9 @@ class CommandPresenter:
             case Send():
                 await self._sending.work(reply.text)()
             case Then():
-                await self.perform(await reply.handler(self._context(), reply.argument))
+                # Not `perform`, which removes the notices of an earlier command.
+                for further in await reply.handler(self._context(), reply.argument):
+                    await self._perform_one(further)
             case Choose() | EditText():
                 await self._ask(reply)
             case ScreenAction():

@@ -8,7 +8,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, countable
 from chatops.store.base import SessionInfo
 from chatops.store.rules import ambiguous
-from chatops.store.titles import title_from
+from chatops.store.titles import copy_title, title_from
 from chatops.store.turn_rules import mark_of
 from tests.store.memory.tables import Memory, StoredMessage
 
@@ -106,7 +106,11 @@ def delete(memory: Memory, session_id: SessionId) -> None:
     memory.runs.pop(session_id, None)
     memory.words = [row for row in memory.words if row[0] != session_id]
     memory.leases.pop(session_id, None)
+    gone = memory.sessions[session_id]
     del memory.sessions[session_id], memory.activity[session_id]
+    for one in list(memory.sessions.values()):
+        if one.forked_from == session_id and gone.forked_from is not None:
+            memory.sessions[one.id] = replace(one, forked_from=gone.forked_from)
     memory.turn_numbers.pop(session_id, None)
     kept = {id_ for one in memory.sessions.values() for id_ in path(memory, one.head)}
     memory.messages = {id_: row for id_, row in memory.messages.items() if id_ in kept}
@@ -127,8 +131,12 @@ def fork(
     if before is not None and before not in whole:
         raise StoreError(f"There is no message {before!r} in session {source.id}.", advice="Name one of its own.")
     point = source.head if before is None else memory.messages[before].parent
-    dropped = title_from([memory.messages[before].message]) if before is not None else ""
-    title = f"before: {dropped}" if dropped else source.title
+    title = source.title
+    if before is not None:
+        origin = source
+        while origin.forked_from is not None and origin.forked_from in memory.sessions:
+            origin = memory.sessions[origin.forked_from]
+        title = copy_title([memory.messages[before].message], origin.title)
     made = create(
         memory,
         new_id(),

@@ -541,6 +541,9 @@ class FakeHost:
     def search_note(self) -> str:
         return ""
 
+    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
+        self.deleted.append(f"{left}, replaced by {made}")
+
     async def other_folder(self, session_id: SessionId) -> str:
         return next((hit.folder for hit in self.hits if hit.session_id == session_id), "")
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -13,16 +13,30 @@ from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Notice
+from chatops.domain.messages import UserMessage
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session
 from chatops.tui.commands.dispatch import run_command
-from chatops.tui.commands.replies import Choose, Context, EditText, Notify, ScreenAction, ShowText
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    EditText,
+    Notify,
+    Replies,
+    ScreenAction,
+    ShowChanges,
+    ShowSession,
+    ShowText,
+    Then,
+)
 from chatops.tui.dialogs.choices import model_choices
+from chatops.tui.dialogs.picker import Picker
 from chatops.wiring import background
 from chatops.wiring.app import App
 from chatops.wiring.host import TuiHost
 from chatops.wiring.options import Options
 from tests.support.waiting import PATIENCE
+from tests.tools.running import needs_sandbox
 
 
 @dataclass
@@ -34,26 +48,46 @@ class CommandLine:
     said: str = ""
     shown: str = ""
     asked: EditText | Choose | None = None
+    changes: list[ShowChanges] = field(default_factory=list)
 
     async def type(self, text: str) -> bool:
         """Run a slash command. False if it was refused."""
-        replies = await run_command(Context(opened=(self.session, self.host)), text)
+        replies = await run_command(self._context, text)
+        await self._perform(replies)
+        return ScreenAction.GIVE_BACK not in replies
+
+    @property
+    def _context(self) -> Context:
+        return Context(opened=(self.session, self.host))
+
+    async def _perform(self, replies: Replies) -> None:
         for reply in replies:
             match reply:
+                case ShowSession():
+                    before, opened = self.session, await reply.open()
+                    self.session = opened.owned("It was not opened")
+                    await before.aclose()
+                case Then():
+                    await self._perform(await reply.handler(self._context, reply.argument))
                 case Notify():
                     self.said = reply.text
                 case ShowText():
                     self.shown = reply.text
+                case ShowChanges():
+                    self.changes.append(reply)
                 case EditText() | Choose():
                     self.asked = reply
                 case _:
                     pass
-        return ScreenAction.GIVE_BACK not in replies
 
     async def send(self, text: str) -> None:
         """Send a message and wait for the answer."""
         await self.session.submit(text)
         await self.session.settle()
+
+    async def titles(self) -> list[str]:
+        """The titles of all sessions, newest first."""
+        return [row.title for row in await self.host.sessions()]
 
 
 @pytest.fixture
@@ -315,3 +349,84 @@ async def test_own_tools_are_asked_about_first_and_are_there_once_they_are_trust
     third = await host.trust_question()
     assert [one.item.path for one in third.listed] == ["AGENTS.md"]
     await app.aclose()
+
+
+async def test_an_undo_in_a_copy_without_a_word_of_its_own_replaces_it(commands: CommandLine) -> None:
+    for text in ("first thing", "second thing", "third thing"):
+        await commands.send(text)
+    await commands.type("/undo")
+    await commands.type("/undo")
+    assert await commands.titles() == ["before: second thing · first thing", "first thing"]
+    # Something was said in it: it stays.
+    await commands.send("another thing")
+    await commands.type("/undo")
+    used = ["before: second thing · first thing", "first thing"]
+    assert await commands.titles() == ["before: another thing · first thing", *used]
+    # Nothing is left of this one, and a session without messages is not listed.
+    await commands.type("/undo")
+    assert await commands.titles() == used
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("what", ["its title", "a draft", "a queued message", "a summary"])
+async def test_a_copy_with_anything_of_the_user_stays(commands: CommandLine, what: str) -> None:
+    for text in ("first thing", "second thing", "third thing"):
+        await commands.send(text)
+    await commands.type("/undo")
+    copy = commands.session
+    match what:
+        case "its title":
+            await commands.type("/rename Mine")
+        case "a draft":
+            commands.host.save_draft(copy.session_id, followed=False, text="half a thought")
+        case "a queued message":
+            commands.host._app.store.queue_message(copy.session_id, "later")
+        case _:
+            await copy.actions.compact(await copy.actions.summary_request("")())
+    await commands.type("/undo")
+    assert len(await commands.titles()) == 3
+
+
+@pytest.mark.more
+async def test_the_same_undo_twice_leaves_one_copy_and_a_fork_stays(commands: CommandLine) -> None:
+    for text in ("first thing", "second thing"):
+        await commands.send(text)
+    original = commands.session.session_id
+    await commands.type("/fork")
+    for _ in range(2):
+        await commands.type(f"/resume {original}")
+        await commands.type("/undo")
+    assert await commands.titles() == ["before: second thing · first thing", "first thing", "first thing"]
+    await commands.type(f"/resume {original}")
+    assert [m.text for m in commands.session.snapshot().messages if isinstance(m, UserMessage)] == [
+        "first thing",
+        "second thing",
+    ]
+
+
+@pytest.mark.more
+@needs_sandbox
+async def test_the_list_of_turns_to_undo_counts_the_files_of_each_and_diff_shows_them(commands: CommandLine) -> None:
+    await commands.type("/diff")
+    assert "have changed no file" in commands.said
+    await commands.send("list .")
+    await approved(commands, "write one to note.txt")
+    await commands.type("/contain")
+    await approved(commands, "write two to note.txt")
+    await commands.type("/undo list")
+    assert isinstance(commands.asked, Choose) and isinstance(commands.asked.picker, Picker)
+    newest, middle, first = (choice.text for choice in commands.asked.picker.choices)
+    assert newest.endswith("1 file: note.txt") and middle.endswith("1 file: note.txt") and first == "list ."
+    await commands.type("/diff")
+    await commands.type("/diff last")
+    whole, last = ("".join(one.diff for one in shown.changes) for shown in commands.changes)
+    assert "-due on Friday" in whole and "+two" in whole and "-one" in last and "+two" in last
+    await commands.type("/diff nowhere")
+    assert "has changed nowhere" in commands.said
+
+
+async def approved(commands: CommandLine, text: str) -> None:
+    await commands.send(text)
+    while waiting := commands.session.snapshot().pending:
+        await commands.session.decide(waiting[0].call.id, digest=waiting[0].digest, decision=Approved())
+        await commands.session.settle()

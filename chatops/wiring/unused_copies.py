@@ -1,0 +1,70 @@
+"""Copies of sessions in which nothing was said: an undo that makes another copy in their place deletes them."""
+
+from collections.abc import Callable
+
+from chatops.domain.errors import NoSuchSessionError
+from chatops.domain.ids import SessionId
+from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, ToolMessage, UserMessage
+from chatops.domain.tools import CONTAINED_APPLY
+from chatops.store.base import SessionInfo, Store
+from chatops.store.titles import copy_title
+
+
+def replaced_copies(
+    store: Store, *, left: SessionId, made: SessionId, draft: Callable[[SessionId], str]
+) -> list[SessionId]:
+    """Return the copies in whose place the copy `made` stands: `left`, and others that end where it ends.
+
+    A copy that is open, or holds anything that the user wrote, is not among them. `draft` returns what was typed and
+    not sent. Raises StoreError.
+    """
+    new, old = store.session(made), store.session(left)
+    ends_alike = [
+        info
+        for info in store.sessions(workspace=new.workspace)
+        if info.id not in (made, left)
+        and info.title == new.title
+        and info.forked_from in (new.forked_from, old.forked_from)
+    ]
+    return [
+        info.id
+        for info in (old, *ends_alike)
+        if store.lease(info.id) is None and _is_unused(store, info, draft(info.id))
+    ]
+
+
+def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
+    """Return True if nothing was said, queued, typed or named in a copy; the question about files is no such thing."""
+    if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
+        return False
+    try:
+        source, origin = store.history(info.forked_from), _first_original(store, info)
+    except NoSuchSessionError:
+        return False
+    history = store.history(info.id)
+    own = [one for one in history if one.id.startswith(f"{info.id}.")]
+    left_out = source[len(history) - len(own) :][:1]
+    # The text of the message that was taken back stands in the field, and in the original.
+    known_drafts = ("", *(one.text for one in left_out if isinstance(one, UserMessage)))
+    named = info.title not in ("", origin.title, copy_title(left_out, origin.title))
+    return not named and draft in known_drafts and not any(map(_says_something, own))
+
+
+def _first_original(store: Store, copy: SessionInfo) -> SessionInfo:
+    seen = set[SessionId]()
+    while copy.forked_from is not None and copy.id not in seen:
+        seen.add(copy.id)
+        copy = store.session(copy.forked_from)
+    return copy
+
+
+def _says_something(message: Message) -> bool:
+    match message:
+        case UserMessage() | SummaryMessage():
+            return True
+        case AssistantMessage():
+            return bool(message.text.strip())
+        case ToolMessage():
+            return message.tool != CONTAINED_APPLY
+        case _:
+            return False
