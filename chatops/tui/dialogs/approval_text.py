@@ -42,6 +42,7 @@ from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span
 from chatops.tui.dialogs.question import Question
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
+from chatops.tui.transcript.card import verb
 
 
 def describe(
@@ -67,8 +68,9 @@ def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
 def title(pending: PendingCall) -> str:
     """Return one line for the list: the tool and the call's subject."""
     facts = pending.facts
-    about = facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments
-    return f"{line(pending.call.name)}  {line(about)}"
+    paths = " ".join(show_path(_inside(path, facts.workspace)) for path in facts.paths)
+    about = line(facts.command) or paths or line(" ".join(facts.hosts) or facts.arguments)
+    return f"{verb(pending.call.name)}  {about}"
 
 
 def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
