@@ -24,7 +24,7 @@ class Assembled:
     tools: tuple[Tool, ...]
     """The program's own tools, each bound to the steps that name it."""
     classes: Mapping[str, type[BaseModel]]
-    """From the name of a step to the class of its result."""
+    """Class of each step's result, by step name."""
 
 
 def assemble(name: str, steps: Sequence[Step], *, description: str, registry: ToolRegistry | None) -> Assembled:
@@ -44,7 +44,7 @@ def assemble(name: str, steps: Sequence[Step], *, description: str, registry: To
 
 
 class _Tools:
-    """The program's tools by name, and the steps that name each."""
+    """The program's tools by name, each with the steps that use it."""
 
     def __init__(self, workflow: str) -> None:
         self.workflow = workflow

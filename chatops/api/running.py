@@ -194,7 +194,7 @@ def _report(state: WorkflowState, index: int, assembled: Assembled) -> StepRepor
 
 
 def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
-    """Return a step's answer as a value, and why it is not an instance of the class that was asked for.
+    """Return a step's answer as a value, and why it is not an instance of the requested class.
 
     Without a schema only an object or a list is taken for JSON: any other text is the answer itself.
     """

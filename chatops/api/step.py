@@ -63,7 +63,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowResult:
-    """End of a run, or its state if the user is needed."""
+    """Result of a run, or its state if it needs the user."""
 
     success: bool
     """True if the run ended and every step gave a result."""

@@ -1,7 +1,7 @@
 """Tools of a program: functions by their signature (`tool`), and a collection with explicit schemas (`ToolRegistry`).
 
-The programmer's declarations are trusted; a registry can still narrow them. `register`, `get_schemas` and `execute` do
-what they do in other frameworks, but a tool registered twice is an error, and arguments are checked against the schema.
+The programmer's declarations are trusted; a registry can still narrow them. `register`, `get_schemas` and `execute`
+work as in other frameworks, but a tool registered twice is an error, and arguments are checked against the schema.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SOURCE = PYTHON_PROGRAM
 OwnTool = FunctionTool | SchemaTool
 """A tool of the program, which can be bound to steps."""
 AnyTool = str | Callable[..., Any] | OwnTool
-"""A tool as steps take it: the name of an existing one, a function, or what `tool` made of one."""
+"""A tool as steps take it: a function, a result of `tool`, or the name of an existing tool."""
 
 
 @overload
@@ -131,7 +131,7 @@ def capabilities(*, command: str, code: str, url: str, path: str, writes: str, r
 
 
 def check_capabilities(name: str, known: Capabilities, parameters: Collection[str]) -> None:
-    """Raise ConfigError if a declared argument is no parameter of the tool, or if it declares a command and code."""
+    """Raise ConfigError if a declared argument is not a parameter of the tool, or if it declares a command and code."""
     for key in ("command", "code", "url", "path"):
         argument = getattr(known, key)
         if argument and argument not in parameters:
@@ -211,7 +211,7 @@ class ToolRegistry:
         if fault := tool_name_fault(name):
             raise ConfigError(f"{fault}.", advice="Register it under another one.")
         if name in self._tools:
-            raise ConfigError(f"There is a tool {name!r} already.", advice="Register it under another name.")
+            raise ConfigError(f"A tool named {name!r} already exists.", advice="Register it under another name.")
         if steps is not None and (isinstance(steps, str) or not steps):
             raise ConfigError(
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."

@@ -1,6 +1,6 @@
 """``chatops approvals``: the durable queue of gated calls, from any terminal.
 
-A decision is posted for the turn. A window that has the session open takes it at once; else ``chatops resume`` does.
+A decision is posted for the turn. A process that owns the session takes it at once, otherwise ``chatops resume`` does.
 The decision names the digest of the pending call. With ``--digest``, only what `show` has printed is approved, even if
 the call has changed since.
 

@@ -32,7 +32,7 @@ MAX_INPUT = 4_000_000
 COLLECT_AFTER_S = 1.0
 """Seconds from opening the session until garbage is collected."""
 PATIENCE_S = 3.0
-"""Seconds until the user is told that chatops waits for standard input."""
+"""Seconds before chatops tells the user that it waits for standard input."""
 
 
 def run(arguments: Namespace) -> int:

@@ -78,9 +78,9 @@ class Stored:
 
 @contextmanager
 def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Iterator[Stored]":
-    """Open the store for a command that needs nothing else, and close it. Its notices are printed last.
+    """Open the store for a command that needs nothing else, then close it. Its notices are printed last.
 
-    Raises ConfigError and StoreError, also for a registry with which the program must not start.
+    Raises ConfigError and StoreError, also for a registry that forbids the program to start.
     """
     chosen = options(arguments, via="headless")
     workspace = workspace_of(chosen.workspace)

@@ -85,7 +85,7 @@ def check_changes(pending: PendingCall, arguments: Namespace) -> None:
             advice=f"See them, and the digest at their end: chatops approvals show {call}",
         )
     if arguments.only and not contained:
-        raise ChatopsError(f"{call} is no contained turn, so --only means nothing; nothing was approved.")
+        raise ChatopsError(f"{call} is not a contained turn, so --only means nothing; nothing was approved.")
     if arguments.only:
         from chatops.tools.contained.turns import ContainedTurns
 
@@ -107,7 +107,7 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
     if pending.outcome_unknown and not option:
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
-            advice="\n".join(["Check what happened, then say which it is:", *(f"  {one}" for one in answers(pending))]),
+            advice="\n".join(["Check what happened, then report it:", *(f"  {one}" for one in answers(pending))]),
         )
     if option and not pending.outcome_unknown:
         raise ChatopsError(

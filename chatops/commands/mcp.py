@@ -68,7 +68,7 @@ def _add(arguments: Namespace) -> int:
         )
     if words[0].startswith("-"):
         raise ConfigError(
-            f"{words[0]} is no command. Options stand before the name of the server.",
+            f"{words[0]} is not a command. Options stand before the name of the server.",
             advice=f"chatops mcp add {words[0]} … {arguments.name} COMMAND",
         )
     entry = _entry(arguments, words)
@@ -76,7 +76,7 @@ def _add(arguments: Namespace) -> int:
     def edit(text: str, value: dict[str, Json]) -> str:
         if any(arguments.name in _servers(value, key) for key in _KEYS):
             raise ConfigError(
-                f"There is a server {arguments.name} already.",
+                f"A server named {arguments.name} already exists.",
                 advice=f"Remove it first: chatops mcp remove {arguments.name}",
             )
         return with_value(text, ("mcp_servers", arguments.name), entry)

@@ -86,7 +86,7 @@ def _prices(arguments: Namespace) -> int:
             for spec, price, source in found
         ]
         view.answer(table(("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows))
-        view.say("Per million tokens; known prices are in US dollars. A price in the registry always wins.")
+        view.say("Per million tokens; known prices are in US dollars. A price in the registry takes precedence.")
         if not prices.available():
             view.say(f"Prices of public providers are known with the package genai-prices. {_INSTALL}")
     return 0

@@ -78,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         return ["list", *args] if lists else args
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and where help is. An unknown command gets the nearest known one."""
+        """Print the error and where to find help. For an unknown command, suggest the nearest one."""
         found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
         if found:
             from difflib import get_close_matches
@@ -217,7 +217,7 @@ def _moment(text: str) -> float:
 def _attempt(text: str) -> tuple[int, int]:
     step, dot, attempt = text.partition(".")
     if not dot:
-        raise argparse.ArgumentTypeError(f"it has to be a step and an attempt at it, such as 2.1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"it has to be a step and its attempt, such as 2.1, not {text!r}")
     return _positive(step), _positive(attempt)
 
 
@@ -321,7 +321,7 @@ class _Group:
         known.add_argument("--refresh", action="store_true", help="load the newest known prices first")
         connect = self._plain("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
-        connect.add_argument("--model", metavar="ID", help="the endpoint's name of the model, instead of picking")
+        connect.add_argument("--model", metavar="ID", help="the model's name at the endpoint, instead of picking one")
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
         connect.add_argument("--key-env", metavar="VARIABLE", help="the environment variable that holds the key")
         connect.add_argument("--host-type", metavar="TYPE", choices=HOST_TYPES, help="%(choices)s")

@@ -26,7 +26,7 @@ AROUND = 40
 
 MOST_HITS = 1_000
 READING = ("list", "show", "search", "export")
-"""Actions that work on whatever can still be read of a store, and change nothing in it."""
+"""Actions that only read the store, as far as it can still be read."""
 
 
 def run(arguments: Namespace) -> int:

@@ -1,6 +1,6 @@
 """The folders of chatops' own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them.
 
-Without a usable home folder they are below the system's temporary folder, in one for this user alone. A notice says so.
+Without a usable home folder they are in a private folder below the system's temporary folder, and a notice says so.
 """
 
 import os

@@ -73,13 +73,13 @@ class Loaded:
     broken: ConfigError | None = None
     """Error of that file if it cannot be used; headless commands end with exit code 2."""
     broken_note: str = ""
-    """`broken` for the user, with what is in force instead. It is one of the notices."""
+    """Text of `broken` for the user, naming the registry in force instead. It is one of the notices."""
     access_cap: AccessLevel | None = None
     """Set if only the packaged registry could replace a broken file."""
     notices: tuple[str, ...] = ()
     """Notices for the user: warnings with their positions."""
     stamp: tuple[str, ...] = ()
-    """State of the files on disk; differs if one of them changes."""
+    """State of the files on disk, to notice when one of them changes."""
     lookup: _Lookup
 
     @property

@@ -43,7 +43,7 @@ Tokens = Annotated[int, Field(ge=1)]
 
 
 FREE_IN_SCHEMA: JsonDict = {"patternProperties": {r"^(\$schema$|x-)": True}}
-"""JSON Schema for the keys that are free."""
+"""JSON Schema of objects with free keys."""
 
 
 def free_key(key: str) -> bool:
@@ -110,7 +110,7 @@ class TimeoutEntry(Lenient):
 def _known_type(word: str) -> str:
     if word in BUILT_IN_TYPES or any(entry.name == word for entry in installed(ENGINES)):
         return word
-    raise ValueError(f"is no type of models: expected {', '.join(BUILT_IN_TYPES)}, or an engine of a package")
+    raise ValueError(f"is not a model type: expected {', '.join(BUILT_IN_TYPES)}, or an engine of a package")
 
 
 BUILT_IN_TYPES = ("openai", "gemini", "cli", "demo")
@@ -158,7 +158,7 @@ class ModelEntry(Lenient):
     context_window: Tokens = 32_768
     """Tokens that the server takes in all."""
     max_output_tokens: Tokens | None = None
-    """Most tokens of a reply; left out: the server's own limit."""
+    """Maximum number of tokens of a reply; left out: the server's own limit."""
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
     """Left out: the server's own."""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -168,9 +168,9 @@ class ModelEntry(Lenient):
     reasoning_effort: str = ""
     """Sent as it is, to servers that know it."""
     max_rounds: Rounds | None = None
-    """Most model calls of a turn. The strictest of registry, model and role counts."""
+    """Maximum number of model calls of a turn. The strictest of registry, model and role counts."""
     price: PriceEntry | None = None
-    """Price of tokens; left out: as known for public providers."""
+    """Price of tokens; if left out, the known price of public providers."""
     timeout_s: TimeoutEntry = Field(default_factory=TimeoutEntry)
     """Time limits in seconds."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
@@ -184,7 +184,7 @@ class ModelEntry(Lenient):
     ca_file: str = ""
     """File with the certificates to trust instead of the usual ones."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None
-    """Most requests at the same time."""
+    """Maximum number of requests at the same time."""
     images: bool | None = None
     """True if the model takes images; left out: known for common families."""
 
@@ -213,7 +213,7 @@ class RoleSandboxEntry(Strict):
 
 def _colour(text: str) -> str:
     if text and text not in ROLE_COLOURS and not _HEX.fullmatch(text):
-        raise ValueError(f"is no colour: expected {', '.join(ROLE_COLOURS)} or #rrggbb")
+        raise ValueError(f"is not a colour: expected {', '.join(ROLE_COLOURS)} or #rrggbb")
     return text
 
 
@@ -232,7 +232,7 @@ class RoleEntry(Lenient):
     primary: Name = "default"
     """The model that answers; ``default`` is the user's own choice."""
     backup_1: Name | None = None
-    """Tried when the models before it cannot be reached, and only before the first token."""
+    """Tried only before the first token, when the models before it cannot be reached."""
     backup_2: Name | None = None
     backup_3: Name | None = None
     backup_4: Name | None = None
@@ -247,7 +247,7 @@ class RoleEntry(Lenient):
     tools of an MCP server.
     """
     max_rounds: Rounds | None = None
-    """Most model calls of a turn."""
+    """Maximum number of model calls of a turn."""
     rules: list[RuleEntry] = Field(default_factory=list)
     """Verdicts on calls by their arguments."""
     responder: str = ""
@@ -277,7 +277,7 @@ class ToolEntry(Strict):
     min_access: LevelWord | None = None
     """The lowest access level that has the tool. Only the site registry can lower it."""
     timeout_s: Seconds | None = None
-    """Most seconds of a call."""
+    """Maximum number of seconds of a call."""
     ports: list[Annotated[int, Field(ge=1, le=65_535)]] | None = None
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 
@@ -353,7 +353,7 @@ class RegistryFile(Lenient):
     workflows: dict[str, JsonValue] = Field(default_factory=dict)
     """Workflows by name. `config.workflow_read` reads them."""
     max_rounds: Rounds | None = None
-    """Most model calls of any turn; left out: 10."""
+    """Maximum number of model calls of any turn; left out: 10."""
     respond_with_final: bool = True
     """False: a short result without the persona, as `--summary`."""
     approve_any_shell: bool = False

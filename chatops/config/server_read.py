@@ -55,7 +55,7 @@ class ServerEntry(Strict):
 
     command: str | Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
     args: list[str] = Field(default_factory=list)
-    """Further words of the command."""
+    """Further arguments of the command."""
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str = ""
     sandbox: ServerSandboxEntry = Field(default_factory=ServerSandboxEntry)
@@ -137,7 +137,7 @@ def _spec(document: Document, name: str, entry: ServerEntry, path: Path) -> McpS
     if len(name) > _MOST_NAME or not _NAME.fullmatch(name):
         raise document.error(
             path,
-            f"this is no name for a server: use at most {_MOST_NAME} letters, digits, - and single _",
+            f"this is not a valid server name: use at most {_MOST_NAME} letters, digits, - and single _",
             advice=f"Its tools are called NAME{SERVER_MARK}TOOL.",
         )
     wanted = entry.transport or entry.type or ("http" if entry.url else "stdio")
@@ -146,7 +146,7 @@ def _spec(document: Document, name: str, entry: ServerEntry, path: Path) -> McpS
     words = [entry.command] if isinstance(entry.command, str) and entry.command else list(entry.command)
     for variable in entry.env:
         if not _VARIABLE.fullmatch(variable):
-            raise document.error((*path, "env", variable), "this is no name of a variable")
+            raise document.error((*path, "env", variable), "this is not a valid variable name")
     if any("\0" in word for word in (*words, *entry.args, *entry.env.values())):
         raise document.error(path, "a NUL character cannot be part of a command")
     if entry.cwd and not os.path.isabs(os.path.expanduser(entry.cwd)):

@@ -14,7 +14,7 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError
 
 _MOST = 1024 * 1024
-"""Most bytes of the file that are read."""
+"""Maximum number of bytes of the file that are read."""
 _THEME = re.compile(r"^theme[ \t]*:[^\r\n]*", re.MULTILINE)
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}")
 """Names that need no quotes in YAML."""

@@ -102,7 +102,7 @@ class TrustQuestion:
 
     @property
     def usable(self) -> tuple[Listed, ...]:
-        """The items that can be trusted."""
+        """Items that the user can trust."""
         return tuple(one for one in self.listed if one.state is not ItemState.UNUSABLE)
 
     @property

@@ -20,10 +20,10 @@ HELP = (
 )
 OVER = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
-"""Lines with text that are quoted of a result."""
+"""Number of non-blank lines quoted from a result."""
 _ASKED = 200
 _EDITED = "(The user changed the arguments"
-"""How the result of a call begins whose arguments the user has edited."""
+"""Beginning of a result whose call the user has edited."""
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
 _NO_REASON = "Denied"
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)

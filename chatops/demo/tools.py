@@ -37,7 +37,7 @@ from chatops.tools.output import visible
 FOLDER = "flows"
 SOURCE = "workflow components"
 MAX_FLOW = 200_000
-"""Most bytes of a deployed flow that are read back."""
+"""Maximum number of bytes of a deployed flow that are read back."""
 _DISCOVER, _CONFIGURE, _ASSEMBLE = "components.discover", "components.configure", "components.assemble"
 _SHOWN = 300
 
@@ -114,7 +114,7 @@ def _inspect_deploy(arguments: Mapping[str, Any], facts: CallFacts, context: Too
         return with_place(facts, place)
     version = _version(place.path, context=context)
     if version is None:
-        message = f"{_path(name)} is there and is no flow; give yours another name"
+        message = f"{_path(name)} exists and is not a flow; give yours another name"
         return world_problem(facts, message, field="name", given=name)
     return inspect_content(_path(name), _content(name, nodes, connections, version=version + 1), facts, context)
 

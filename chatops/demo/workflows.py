@@ -20,7 +20,7 @@ _FORM = 'I understand one kind of change only, written like: replace "this" with
 _TESTS = "the tests do not pass"
 _NOT_MADE = "the edit was not made"
 _NO_WORD = "there is no word in the request that I could search for"
-_NO_CITY = "I plan one kind of trip only, asked for like: A weekend in Lisbon"
+_NO_CITY = "I plan only one kind of trip, requested like this: A weekend in Lisbon"
 _NOT_BOOKED = "the trip was not booked"
 _DAYS = (4, 2)
 """The days of a trip that the demo tries, in order; the first exceeds the README's budget."""

@@ -157,7 +157,7 @@ def end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
 def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a turn: remove it if it is the model's own.
 
-    The model made up any other turn, so nothing in that runs.
+    The model invented any other turn, so nothing in it runs.
     """
     text, start = state.text, found.start()
     hidden = in_code_span(state, start)

@@ -375,7 +375,7 @@ class LiteralReader:
         found = _PREFIXED.match(self.text, start)
         prefix = found["prefix"].lower() if found else ""
         if prefix not in ("", "r", "u"):
-            raise UnreadableValueError(f"text that begins with {prefix} is no plain text", start)
+            raise UnreadableValueError(f"text that begins with {prefix} is not plain text", start)
         quote = start + len(prefix)
         raw, self.at = read_quoted(self.text, quote, context, self._note)
         if _RAW_NEWLINE.search(raw) and not self.text.startswith(self.text[quote] * 3, quote):
@@ -433,7 +433,7 @@ class LiteralReader:
         known = (*self.spelling.words, *self.spelling.foreign_words)
         if found.end() == len(self.text) and any(each.startswith(word) for each in known):
             self.at = found.end()
-        raise self._fail(f"{word:.80} is no value")
+        raise self._fail(f"{word:.80} is not a value")
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:

@@ -305,7 +305,7 @@ class ParserState:
         """True once a call was announced as an example; the user then decides on it and all later calls."""
         self.wrapper = ""
         self.hold = -1
-        """Index from which the end of `text` may be the beginning of a construct; -1 if not known."""
+        """Index in `text` at which an unfinished construct may begin; -1 if not known."""
         self._base = -_LOOK_BEHIND
         self._arrived: list[str] = []
         self._length = 0
@@ -364,7 +364,7 @@ class ParserState:
             self.result.add_reasoning(self._advance(end))
 
     def skip(self, end: int) -> None:
-        """Move to `end`; the text passed is removed."""
+        """Move to `end` and drop the text before it."""
         self._advance(end)
         self.result.removed = True
 

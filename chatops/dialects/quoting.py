@@ -162,7 +162,7 @@ class HeldFence:
         return True
 
     def _release(self, state: ParserState, fence: Fence) -> bool:
-        """Pass everything up to the last fence: only words are between the others."""
+        """Pass everything up to the last fence, because only prose stands between the others."""
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends, self._then)
         return True

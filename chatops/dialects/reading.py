@@ -53,7 +53,7 @@ class Diagnostic:
 
     kind: DiagnosticKind
     message: str
-    """One clause, to be put after the name of the tool."""
+    """A clause to put after the tool's name."""
     name: str = ""
     """The written name, as far as it could be read."""
     format: str = ""

@@ -154,7 +154,7 @@ def from_python_escapes(raw: str, start: int, note: Note) -> str:
         two, four, eight, octal, char = found.groups()
         if code := two or four or eight:
             if int(code, 16) > 0x10FFFF:
-                raise UnreadableValueError("an escape in the text is no character", start)
+                raise UnreadableValueError("an escape sequence is not a valid character", start)
             return chr(int(code, 16))
         if octal:
             return chr(int(octal, 8))

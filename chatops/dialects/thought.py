@@ -61,7 +61,7 @@ class ThoughtMarks:
     """One way to mark thought."""
 
     ends: re.Pattern[str]
-    """Its closing tag. Group `opens` matches another opening tag instead."""
+    """The closing tag of a thought. Group `opens` matches a nested opening tag instead."""
     longest: int = 48
     """Maximum length of the tags in characters: no more than that is held back."""
 

@@ -82,7 +82,7 @@ _BEGINNINGS = (
 
 
 def with_ending(output: str, ending: Ending) -> str:
-    """Return the output with lines for the model about its end, which are always the last ones.
+    """Return the output, followed by lines that tell the model how the program ended.
 
     A normal end adds nothing, unless the output itself ends with a line that a model could take for one of these.
     """
@@ -106,7 +106,7 @@ def _how(ending: Ending) -> str:
         case EndedBy.TIME_LIMIT:
             return f"[stopped after {ending.seconds:g} s: the time limit; above is the output so far]"
         case EndedBy.UNKNOWN:
-            return "[the command killed the process that watched over it, so its exit code is not known]"
+            return "[the command killed its supervisor process, so its exit code is not known]"
         case _ if ending.succeeded:
             return ""
         case _ if ending.signal == "SIGKILL":

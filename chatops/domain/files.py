@@ -58,7 +58,7 @@ def shown_name(path: str) -> str:
 
 
 def media_type(data: bytes) -> str:
-    """Return the media type that the bytes show, whatever a name or a server says."""
+    """Return the media type found in the bytes; names and servers' claims are ignored."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

@@ -17,7 +17,7 @@ class Speaker(StrEnum):
 
     USER = "person"
     MACHINE = "machine"
-    """chatops, in a workflow run: the message that opens an attempt, and the feedback to an answer that is not
+    """chatops, in a workflow run: the message that opens an attempt, and the feedback on an answer that is not
     accepted."""
     COMMAND = "command"
     """The user, who ran a command: the text is the command after its sign, and its call follows."""

@@ -31,7 +31,7 @@ class SandboxNote:
     """How commands are confined, for display."""
 
     off: bool
-    """True if they run unsandboxed, or not at all because a sandbox is required."""
+    """True if commands run unsandboxed, or do not run at all because a sandbox is required."""
     text: str = ""
     """The level and its limits, or why it is off, in a few words."""
 

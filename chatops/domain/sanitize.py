@@ -39,7 +39,7 @@ HIDDEN = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]
 _BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
 _TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
 _FEW = 24
-"""Up to this many different characters are replaced one after the other, which is the fastest way."""
+"""Up to this many different characters are replaced one by one, which is fastest."""
 
 _PICTURE = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
 _JOINING = "\u0600-\u08ff\u0900-\u0dff"
@@ -50,7 +50,7 @@ _JOINED = re.compile(
 )
 """Joiners that occur in normal prose: in an emoji made of several, and where they shape a letter."""
 JOINED_EMOJI = re.compile(rf"({_PICTURE}(?:\u200d{_PICTURE})+)")
-"""An emoji made of several, as its only group."""
+"""An emoji sequence, as the only group."""
 
 _ODD_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]")
 _TRAILING_SPACES = re.compile(r" +(?=\n|\Z)")

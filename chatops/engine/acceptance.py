@@ -47,7 +47,7 @@ _ONLY_JSON = (
 )
 _UNREADABLE = "Your response could not be parsed as valid JSON."
 _AS_TEXT = (
-    "If what you wrote is the result, give it again as the text of `result`: "
+    "If what you wrote is the result, send it again as the text of `result`: "
     '{"success": true, "result": "what you wrote", "reasoning": "one sentence"}.'
 )
 _UNFIT = "Your response is valid JSON and does not match the required schema."
@@ -104,7 +104,7 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
     except ValueError:
         read = None
     if not isinstance(read, Mapping) or not read:
-        problems = facts.problems or (Problem(path="", message="an empty object is no answer"),)
+        problems = facts.problems or (Problem(path="", message="an empty object is not an answer"),)
         error = _problem(problems[0])
         message = _message(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
         return Refused(message=message, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)

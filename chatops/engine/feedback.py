@@ -58,7 +58,7 @@ RESPOND = (
     "[chatops] The tools have been used, and the message above is the conclusion of the model that used them. Write "
     "the final answer to the user's last message from it and from the results, in your own words."
 )
-"""Instruction for the responder: the conclusion is material, the answer is its own."""
+"""Instruction for the responder: use the conclusion as material, but write your own answer."""
 
 
 def discarded(reason: str) -> str:
@@ -122,7 +122,7 @@ def broken(call: ToolCall, spec: ToolSpec) -> str:
 
 
 def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
-    """Return the short error for a call that repeats a mistake that the model was told about."""
+    """Return the short error for a call that repeats a mistake already reported to the model."""
     where = ", ".join(dict.fromkeys(problem.path or "arguments" for problem in problems))
     wrong = f" (wrong: {where})" if where else ""
     return (

@@ -74,7 +74,7 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 def after_no_reply(messages: Sequence[Message]) -> Mapping[int, str]:
     """Map the index of each user message that needs words of the model before it to these words.
 
-    A message with calls alone is no reply. A turn that failed or was stopped leaves such a gap, and so does one that
+    A message with calls alone is not a reply. A turn that failed or was stopped leaves such a gap, and so does one that
     is asked to close.
     """
     places: dict[int, str] = {}

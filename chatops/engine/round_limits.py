@@ -55,7 +55,7 @@ def repeated_call(draft: Draft) -> ToolMessage | None:
 
 
 def _made_again(counters: Counters) -> bool:
-    """Return True if the round that ends repeats a mistake that the model was told about. That is no repair."""
+    """Return True if the ending round repeats a mistake already reported to the model, so it is not a repair."""
     return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
 
 

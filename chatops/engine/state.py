@@ -177,7 +177,7 @@ class AwaitingModel:
     """The grant that the request was made under. The calls of its reply are judged by it too."""
     purpose: Purpose = Purpose.GATHER
     gathered: AssistantMessage | None = None
-    """For a responder: the conclusion of the model that gathered. It becomes the answer if the responder gives none."""
+    """For a responder: the gathering model's conclusion, which is the answer if the responder gives none."""
     kind: Literal["awaiting_model"] = "awaiting_model"
 
 
@@ -217,7 +217,7 @@ class InRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """A message of the user that interrupted the turn, which goes on with it once the running calls have stopped."""
+    """A message from the user that interrupted the turn. The turn continues with it once running calls have stopped."""
 
     text: str
     files: tuple[AttachedFile, ...] = ()

@@ -81,7 +81,7 @@ def budget(model: ModelTarget) -> int:
 
 
 def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return `messages` with the last summary in the place of those before it, if there is one in force."""
+    """Return `messages` with the summary in force, if any, in place of the messages before it."""
     if not _has(SummaryMessage, messages):
         return messages
     places = (place for place in range(len(messages) - 1, -1, -1) if isinstance(messages[place], SummaryMessage))

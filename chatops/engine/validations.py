@@ -283,7 +283,7 @@ _NO_WORDS = frozenset({"", "false", "no", "0", "none", "null"})
 
 
 def reported(content: str) -> tuple[Problem, ...]:
-    """Return the reasons why the result of a validator is no pass; empty if it is one.
+    """Return the reasons why the result of a validator is not a pass; empty if it is one.
 
     Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
     that cannot be parsed or has no ``valid`` are not.
@@ -293,7 +293,7 @@ def reported(content: str) -> tuple[Problem, ...]:
         read = parsed(text)
     except ValueError:
         if text.startswith("{"):
-            return (_error("result", f"it cannot be read, so it is no pass: {text}"),)
+            return (_error("result", f"it cannot be read, so it does not count as a pass: {text}"),)
         read = text
     if not isinstance(read, Mapping):
         return (_error("result", f"{_NO_VERDICT} {text}"),)

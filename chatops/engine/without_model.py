@@ -31,7 +31,7 @@ from chatops.policy.workflow import SHELL_TOOL, CommandGate
 PLAIN = 400
 """Characters of the longest command whose text in the message field can be read at a glance."""
 _GAP = re.compile(r"\s{4}")
-"""Blanks that may hide what follows them."""
+"""A run of blanks that may push the rest of a command out of view."""
 
 
 def start_undo(turn: TurnState, *, name: str, number: int = 1, text: str) -> TurnStep:

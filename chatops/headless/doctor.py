@@ -196,7 +196,7 @@ def sandbox_checks(*, require: SandboxLevel, fault: str) -> list[Check]:
         return [Check(name="sandbox", grade=Grade.FAIL, text=f"{text}.", advice=advice)]
     if fault:
         text = f"{text}, but it cannot be set up in this folder: {fault.rstrip('.')}."
-        advice = "Commands fail until this is mended, or ask to run unsandboxed."
+        advice = "Until this is fixed, commands fail or ask to run unsandboxed."
         return [Check(name="sandbox", grade=Grade.FAIL, text=text, advice=advice)]
     if level is SandboxLevel.HARD:
         return [Check(name="sandbox", grade=Grade.OK, text=text)]

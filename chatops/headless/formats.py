@@ -43,7 +43,7 @@ from chatops.headless.screen import Screen
 from chatops.headless.stream import EventLine, Tree
 
 SHOWN = 200
-"""Most characters of a call's arguments, or of a reason, in a progress line."""
+"""Maximum number of characters of a call's arguments, or of a reason, in a progress line."""
 
 
 class OutputFormat(StrEnum):
@@ -174,7 +174,7 @@ def reporter(
 class ProgressPrinter:
     """Prints tools, decisions and notices as they happen, one line each.
 
-    For a run also where it is: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``.
+    For a run, its progress too: ``step 2/3 configure: iteration 4/10, validations 1 passed, 1 failing, 1,234 tokens``.
     """
 
     def __init__(self, screen: Screen, *, turn: Callable[[], TurnState | None]) -> None:

@@ -1,4 +1,4 @@
-"""Describe a pending call as text: all facts of the approval dialog, with nothing able to hide."""
+"""Describe a pending call as text: all facts of the approval dialog, with invisible characters shown."""
 
 import json
 import time
@@ -27,7 +27,7 @@ from chatops.runtime.descriptions import (
 )
 
 SHOWN_IN_LISTS = 100
-"""Most characters of the arguments in a one-line mention."""
+"""Maximum number of characters of the arguments in a one-line mention."""
 
 REASONS = {
     AskReason.POLICY: "",

@@ -113,7 +113,7 @@ def _about(wanted: AwaitingReview) -> tuple[int, int]:
 
 
 def _implied(wanted: AwaitingReview | None) -> Review | None:
-    """Return the review that resuming implies: repeat a step that the user stopped or that no model could answer."""
+    """Return the review that resuming implies: repeat a step that the user stopped or no model could answer."""
     again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
     return TryAgain() if wanted is not None and wanted.reason in again else None
 

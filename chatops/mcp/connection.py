@@ -48,7 +48,7 @@ _CONTINUE_S = 0.25
 """Seconds to wait for a server that wants a call to be continued and asks for nothing."""
 _REASON = 300
 _UNKNOWN_TRANSPORT = (400, 404, 405)
-"""Statuses with which a server answers that does not know streamable HTTP."""
+"""HTTP statuses from a server that does not support streamable HTTP."""
 _SESSION_ENDED = 404
 """Status with which a server answers that has forgotten the session."""
 

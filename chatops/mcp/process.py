@@ -37,7 +37,7 @@ from chatops.tools.toolchains import shown_for
 log = logging.getLogger(__name__)
 
 MAX_LINE = 16 * 1024 * 1024
-"""Most bytes of one message of a server."""
+"""Maximum number of bytes of one message of a server."""
 _TAIL = 4_000
 _TAIL_SHOWN = 300
 _NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
@@ -221,7 +221,7 @@ async def _started(command: Command) -> asyncio.subprocess.Process:
 
 
 async def _read_errors(server: ServerProcess) -> None:
-    """Keep the end of what the server writes to its standard error, and let it never block there."""
+    """Keep the end of the server's standard error, reading it so that the server never blocks."""
     stream = server.process.stderr
     assert stream is not None
     while data := await stream.read(65_536):

@@ -38,7 +38,7 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "boolean": (),
     "array": ("minItems", "maxItems"),
 }
-"""The keywords that are kept of each type of field: all take a number."""
+"""Schema keywords kept for each field type; all take a number."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 """A host that browsers read as it is shown: to them a backslash ends it, and an escape stands for a character."""
@@ -120,7 +120,7 @@ def _address(url: str) -> str:
 
 
 def _form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str, ...]]:
-    """Return the schema as far as it is understood, and the fields that look like secrets."""
+    """Return the understood part of the schema, and the fields that look like secrets."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise UnclearQuestionError("it does not ask for named values")
@@ -140,7 +140,7 @@ def _field(name: str, given: object) -> dict[str, Any]:
     """Return one field. Its titles become part of the description, so that the form shows them."""
     kind = given.get("type") if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _LIMITS:
-        raise UnclearQuestionError(f"its field {_plain(name, most=_MOST_NAME)} is no text, number, boolean or choice")
+        raise UnclearQuestionError(f"its field {_plain(name, most=_MOST_NAME)} is not text, number, boolean or choice")
     limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
     field: dict[str, Any] = {"type": kind, **limits}
     if kind == "string" and given.get("format") in FORMATS:

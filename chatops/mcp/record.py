@@ -1,6 +1,6 @@
 """Record of a server between runs: its last list of tools, and the tools that were used as they are now.
 
-The list is what a role is offered until the server is connected. A tool that differs from the one that was used last
+A role is offered this list until the server is connected. A tool that differs from the one that was used last
 is reviewed by the user before it runs again, whatever rules say. One file for each server, mode 0600.
 """
 
@@ -68,7 +68,7 @@ class Record:
 
     @contextmanager
     def _newest(self) -> Iterator[None]:
-        """Read what other windows wrote, and keep them from writing until the end of the block."""
+        """Read what other processes wrote, and keep them from writing until the end of the block."""
         with ExitStack() as stack:
             try:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

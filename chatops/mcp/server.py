@@ -46,7 +46,7 @@ _PAUSES_S = (0.5, 2.0, 8.0)
 _ATTEMPTS = len(_PAUSES_S) + 1
 _SETTLE_S = 0.5
 _READY_S = 40.0
-"""Most seconds that a call waits for its server: a little more than connecting and listing may take."""
+"""Maximum number of seconds that a call waits for its server: a little more than connecting and listing may take."""
 
 
 class ServerState(StrEnum):
@@ -189,7 +189,7 @@ class Server:
         return self._record.changed(tool.name, tool.definition)
 
     async def used(self, tool: Listed) -> None:
-        """Remember that a call of `tool` was let through, by the user or a rule."""
+        """Remember that the user or a rule let a call of `tool` run."""
         await in_thread(self._record.keep_used, tool.name, definition_of(tool.spec))
 
     def begin_call(self) -> None:

@@ -17,7 +17,7 @@ from mcp.shared.message import SessionMessage
 log = logging.getLogger(__name__)
 
 MOST_UNREADABLE = 100
-"""Most lines that are no messages. A server that writes more of them ends."""
+"""Maximum number of lines that are no messages. A server that writes more of them ends."""
 UNREADABLE = -32_099
 """Code of the error that stands for an answer that is not JSON by the standard."""
 

@@ -104,7 +104,7 @@ class ServerTool:
             notices.append(f"[chatops declined a question of the server to the user: {why}]")
 
         async def nobody(question: ServerQuestion) -> Answer:
-            declined("nobody is at the screen to answer it")
+            declined("no user is present to answer it")
             return Answer(action=AnswerAction.DECLINE)
 
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)

@@ -28,7 +28,7 @@ MOST_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
-TWO_IN_ONE = "its arguments hold two JSON values one after the other"
+TWO_IN_ONE = "its arguments hold two JSON values in a row"
 IN_A_FENCE = "the arguments were in a code fence"
 UNSURE = "it may have been meant as an example and not as a call"
 """Sentence for the user about a call with low confidence; such a call always asks."""

@@ -215,7 +215,7 @@ class TextReader:
         yield {"content": text}
 
     def end(self, end: CliEnd, *, name: str) -> Iterator[Delta]:
-        """Check how the program ended. Raises EngineError if that is no answer."""
+        """Check how the program ended. Raises EngineError if that is not an answer."""
         if end.code != 0 or not self._started:
             raise _no_answer(end, name=name)
         return iter(())

@@ -108,7 +108,7 @@ class RegistryClient:
         spec = self._lookup(name)
         if spec is None:
             raise ConfigError(
-                f"There is no model named {name!r} in the registry.", advice="See which there are: chatops models list"
+                f"There is no model named {name!r} in the registry.", advice="To list them: chatops models list"
             )
         known = self._open.get(name)
         if known is not None and known.spec == spec:

@@ -63,7 +63,7 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
 
     With `host_type`, only the base path of such servers is tried. The key is sent to that host only.
 
-    Raises ChatopsError: the most informative one of all attempts.
+    Raises ChatopsError, with the most informative failure of all attempts.
     """
     parts = split_url(url)
     given = parts._replace(query="", fragment="").geturl().rstrip("/")

@@ -34,9 +34,9 @@ _CHECKS = {
     9: ("it is not valid yet", _OUT_OF_TIME),
     10: ("it has expired", _OUT_OF_TIME),
     18: ("it is self-signed", _OWN_AUTHORITY),
-    19: ("the authority behind it is not known here", _OWN_AUTHORITY),
-    20: ("the authority behind it is not known here", _OWN_AUTHORITY),
-    21: ("the authority behind it is not known here", _OWN_AUTHORITY),
+    19: ("its certificate authority is not trusted here", _OWN_AUTHORITY),
+    20: ("its certificate authority is not trusted here", _OWN_AUTHORITY),
+    21: ("its certificate authority is not trusted here", _OWN_AUTHORITY),
     62: ("it is for another host", _OTHER_NAME),
     64: ("it is for another address", _OTHER_NAME),
 }

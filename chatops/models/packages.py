@@ -28,7 +28,7 @@ def package_engine(spec: ModelSpec) -> ModelClient:
     if entry is None:
         raise ConfigError(
             f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",
-            advice="Install it beside chatops, or choose another model.",
+            advice="Install it in the same environment as chatops, or choose another model.",
         )
     try:
         return _Guarded(entry.load()(spec), name=spec.engine)

@@ -313,7 +313,7 @@ class ResponseReader:
             self.failure = stream_failure(error, endpoint=self._endpoint)
         else:
             self.failure = self._broken(
-                f"{self._endpoint.host} sent JSON that is no reply: {plain_line(text)}",
+                f"{self._endpoint.host} sent JSON that is not a reply: {plain_line(text)}",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
 

@@ -48,7 +48,7 @@ class DescribeTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReasoning:
-    """Ask again with the model's reasoning before its calls, which the server requires."""
+    """Ask again and send the model's reasoning before its calls, because the server requires it."""
 
 
 Remedy = LeaveOut | DescribeTools | ReplayReasoning

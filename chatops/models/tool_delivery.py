@@ -20,9 +20,9 @@ from chatops.policy.registry import HostType, ModelSpec
 NATIVE = "native"
 """Value of `tool_format` that allows only the API's own field for tools."""
 SMALLEST_TOOLS = 400
-"""Minimum size of the tools in bytes for the count of tokens to be evidence."""
+"""Minimum size of the tools, in bytes, at which the token count shows whether they were dropped."""
 BYTES_PER_TOKEN = 10
-"""More bytes than any tokenizer packs into one token of JSON or prose on average: a lower count left something out."""
+"""More bytes per token than any tokenizer reaches on average: fewer tokens than that mean dropped text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

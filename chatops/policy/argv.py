@@ -56,7 +56,7 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
 
 
 def why_not_simple(command: str) -> str:
-    """Return why `command` is no simple command, as a predicate: ``has a pipe``. Empty if it is one, or with globs."""
+    """Return why `command` is not a simple command, as a predicate: ``has a pipe``. Empty for one, also with globs."""
     return _read(command, expand=lambda glob: (glob,))[1]
 
 

@@ -110,7 +110,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A need, and the words that have it, such as ``git push``."""
+    """A need of a command, and the words that cause it, such as ``git push``."""
 
     kind: NeedKind
     by: str

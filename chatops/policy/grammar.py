@@ -45,7 +45,7 @@ class Program:
     assigned: tuple[str, ...] = ()
     """Names of the variables that are set for it."""
     reads_pipe: bool = False
-    """True if its input is what another program prints."""
+    """True if its input comes from another program."""
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def runs_its_arguments(argv: Sequence[str]) -> bool:
 
 
 def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
-    """Return True if this command is known to run nothing that lies in the folder `cwd`, whatever that folder holds.
+    """Return True if this command is known not to run any file in the folder `cwd`, whatever the folder holds.
 
     Launchers count as unknown, because ``uv run`` builds the project that it is in.
     """

@@ -107,7 +107,7 @@ def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
 
     Several words for a tool that is not built in are the words of a command: they match nothing if it runs none.
 
-    Raises ConfigError if it is no pattern for `tool`.
+    Raises ConfigError if it is not a pattern for `tool`.
     """
     if not match:
         return ANY_ARGUMENTS

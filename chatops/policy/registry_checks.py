@@ -42,8 +42,8 @@ def registry_warnings(
     out: list[str] = []
     if not any(registry.roles for registry in registries if registry is not None):
         out.append(
-            "The registry names no roles, so there is nothing to chat as: it replaces the built-in file as a whole. "
-            "Start from a copy of that, which chatops connect URL makes."
+            "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
+            "Start from a copy of that file, which chatops connect URL makes."
         )
     for registry in registries:
         if registry is None:

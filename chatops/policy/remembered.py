@@ -98,7 +98,7 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
     if (rule.definition or lasting) and rule.definition != facts.definition:
         return "the tool has changed since"
     if lasting and not facts.definition:
-        return "it is not known what the tool is"
+        return "the tool is not known"
     widest, reason = widest_scope(known, facts)
     if SCOPES.index(rule.scope) > SCOPES.index(widest):
         return reason

@@ -129,7 +129,7 @@ def resolve_grant(
 
 
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
-    """Return the scopes of remembered rules that both registries leave on."""
+    """Return the scopes of remembered rules that neither registry switches off."""
     site, own = registries
     return tuple(one for one in own.rule_scopes if site is None or one in site.rule_scopes)
 

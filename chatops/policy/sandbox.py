@@ -102,17 +102,15 @@ def parse_change(text: str) -> SandboxChange:
         raise ConfigError(f"{key} is one of {', '.join(known[key])}.", advice=f"/sandbox {key} {known[key][0]}")
     sign, name = value[:1], value[1:].strip()
     if sign not in ("+", "-") or not name:
-        raise ConfigError(
-            f"Say what to add or to remove: /sandbox {key} +NAME or -NAME.", advice="Nothing has changed."
-        )
+        raise ConfigError(f"Name what to add or remove: /sandbox {key} +NAME or -NAME.", advice="Nothing has changed.")
     problem = ""
     if key == "hosts":
         name = name.lower()
         problem = host_problem(name)
     elif key in ("read", "write"):
-        problem = "it is no absolute path" if _parts(name) is None else ""
+        problem = "it is not an absolute path" if _parts(name) is None else ""
     elif not _VARIABLE.fullmatch(name):
-        problem = "it is no name of a variable"
+        problem = "it is not a valid variable name"
     if problem:
         raise ConfigError(f"{key} cannot have {name!r}: {problem}.", advice="Nothing has changed.")
     return SandboxChange(key=key, value=sign + name)
@@ -219,7 +217,7 @@ def host_problem(entry: str) -> str:
     """Return why `entry` cannot be an entry of `hosts`, as a clause; empty if it can."""
     name, port = split_host(entry)
     if (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536)) or (":" in entry and not port):
-        return "its port is no number from 1 to 65535"
+        return "its port is not a number from 1 to 65535"
     try:
         address = ip_address(name)
     except ValueError:

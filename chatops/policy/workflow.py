@@ -21,7 +21,7 @@ class OnFail(StrEnum):
     ASK = "ask"
     """The run waits for the user: retry, edit the input, skip (where allowed) or stop."""
     GO_ON = "go_on"
-    """The next step starts, with a message that this one failed and why."""
+    """The next step starts and is told that this one failed, and why."""
 
 
 DEFAULT_ITERATIONS = 10
@@ -61,7 +61,7 @@ class Validation:
     tool: str
     subject: tuple[Subject, ...] = ()
     depends_on: tuple[str, ...] | None = None
-    """Tools that make a pass stale when they run after it, whatever they report. None: every tool that can change
+    """Tools that make an earlier pass stale when they run, whatever they report. None: every tool that can change
     something."""
     passes_when: PassesWhen = PassesWhen.VALID
 

@@ -62,7 +62,7 @@ class Known:
     roles: Sequence[str]
     models: Sequence[str]
     absent: Collection[str] = ()
-    """Tools that exist but lack what they need here."""
+    """Tools that exist but cannot run here."""
     grants: Sequence[Grant | None] = ()
     """For each step the grant of its role in that step, before the step's own list; None: the role is unknown. Empty:
     check only the definition, not rights and not what a listed tool lacks here."""
@@ -96,7 +96,7 @@ def workflow_name_fault(name: str) -> str:
     """Return the problem with a workflow's name; empty if there is none."""
     if _WORKFLOW_NAME.fullmatch(name):
         return ""
-    return f"{name!r} is no name for a workflow: letters, digits, - and _, at most 80"
+    return f"{name!r} is not a valid workflow name: letters, digits, - and _, at most 80"
 
 
 def step_name_fault(name: str) -> str:
@@ -106,7 +106,7 @@ def step_name_fault(name: str) -> str:
     """
     if _STEP_NAME.fullmatch(name):
         return ""
-    return f"{name!r} is no name for a step: at most 80 characters on one line, no dot, no slash, no blank at an end"
+    return f"{name!r} is not a valid step name: one line of at most 80 characters, no dot or slash, no space at an end"
 
 
 def _schema(step: StepSpec, fault: Callable[[str], WorkflowProblem | None]) -> Iterator[WorkflowProblem]:
@@ -237,7 +237,7 @@ class _Step:
         elif when is PassesWhen.VALID:
             enough = "{exit_code: 0}" if runs else "success"
             message = (
-                f"{tool} is no validator, so it passes only if its result happens to be"
+                f"{tool} is not a validator, so it passes only if its result happens to be"
                 f' {{"valid": true, …}}; if its success is enough, add passes_when: {enough}'
             )
             yield WorkflowProblem(keys=where, message=message, severity=ProblemSeverity.WARNING)
@@ -404,7 +404,7 @@ def _pattern_fault(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        return f"this is no regular expression ({error})"
+        return f"this is not a regular expression ({error})"
     return ""
 
 

@@ -156,7 +156,7 @@ def _credentials(program: CliProgram) -> tuple[str, ...]:
 
 
 def _program_files(place: Path) -> tuple[str, ...]:
-    """Return what a program outside of the system's folders needs to see of itself: its package or environment."""
+    """Return the folder or file to show for a program outside the system's folders: its package or environment."""
     for folder in place.parents:
         if folder.parent.name == "node_modules" or (folder / "pyvenv.cfg").is_file():
             return (str(folder),)

@@ -10,7 +10,7 @@ from chatops.engine.inputs import QuestionInput, QuestionWithdrawnInput
 from chatops.tools.base import Ask
 
 MOST = 20
-"""Most questions of one call. Further ones are declined."""
+"""Maximum number of questions of one call. Further ones are declined."""
 
 
 class Questions:
@@ -21,7 +21,7 @@ class Questions:
         self._open: dict[CallId, tuple[str, asyncio.Future[Answer]]] = {}
 
     def of_call(self, call_id: CallId, attempt: int) -> Ask:
-        """Return what asks the user on behalf of one attempt of a call."""
+        """Return a function that asks the user on behalf of one attempt at a call."""
         asked = 0
 
         async def ask(question: ServerQuestion) -> Answer:

@@ -244,7 +244,7 @@ class Runner:
             await self._saving.catch_up()
 
     async def retry_unsaved(self) -> bool:
-        """Store what could not be stored, and take the inputs that wait for that.
+        """Store what could not be stored, then take the inputs that waited for it.
 
         Returns False if there is nothing to do. Raises StoreError if it still cannot be stored.
         """

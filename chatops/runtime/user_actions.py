@@ -52,7 +52,7 @@ class UndoResult:
 
 
 def messages_from(before: MessageId, messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages from one on. Raises ChatopsError if it is not there."""
+    """Return the messages starting with a given one. Raises ChatopsError if it is not there."""
     at = next((at for at, one in enumerate(messages) if one.id == before), None)
     if at is None:
         raise ChatopsError("That message is not in this session any more.")

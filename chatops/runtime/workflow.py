@@ -242,7 +242,7 @@ class WorkflowRun:
         missing = [tool for tool in dict.fromkeys(needed) if self._services.tools.get(tool) is None]
         if missing:
             return ConfigError(
-                f"Step {step.name} needs tools that are not here: {', '.join(missing)}.",
+                f"Step {step.name} needs tools that are not available here: {', '.join(missing)}.",
                 advice="Resume it where they are: in the program, or with the registry, that started it.",
             )
         try:

@@ -396,7 +396,7 @@ class Store(Protocol):
         """Store a setting."""
 
     def problems(self) -> list[str]:
-        """Return the problems of the store, for doctor; empty if there are none."""
+        """Return the problems of the store for doctor, if any."""
 
     def close(self) -> None:
         """Close the store. Idempotent."""

@@ -46,7 +46,7 @@ _END = "</details>"
 
 _Object = dict[str, JsonValue]
 _Values = Sequence[tuple[int, _Object]]
-"""The objects of a file with their lines."""
+"""Objects of a file, each with its line number."""
 
 
 class ImportFormat(StrEnum):
@@ -89,7 +89,7 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -
 
 
 def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
-    """Return the objects of a file with their lines: those of one JSON array, the only one, or one per line."""
+    """Return the objects of a file with their lines. A file holds an array, one object, or one object per line."""
     try:
         whole = parsed(text)
     except ValueError:
@@ -124,7 +124,7 @@ def _format_of(values: _Values) -> ImportFormat:
 
 
 def _own(values: _Values, source: str) -> list[Imported]:
-    """Read `store.export.to_jsonl`. Raises ConfigError for a line that is no message, or of a newer version."""
+    """Read `store.export.to_jsonl`. Raises ConfigError for a line that is not a message or is of a newer version."""
     header = values[0][1] if values else {}
     if header.get("format") != JSONL_FORMAT or header.get("version") != JSONL_VERSION:
         raise _refused(source, 1, "is not the first line of a chatops export, version 1")

@@ -174,7 +174,7 @@ def _text(holder: Holder) -> str:
 
 
 def _holder(stored: str) -> Holder | None:
-    """Decode what `_text` wrote; anything else is no request."""
+    """Decode what `_text` wrote; anything else counts as no request."""
     try:
         host, pid, boot_id, started = json.loads(stored)
         return Holder(host=str(host), pid=int(pid), boot_id=str(boot_id), pid_started=str(started))

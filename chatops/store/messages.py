@@ -102,7 +102,7 @@ def decoded(body: Value, message_id: MessageId) -> Message:
     One that is larger than any real one is damaged, and is not even parsed.
     """
     if isinstance(body, str) and len(body) > LARGEST:
-        raise UnreadableError("A stored message is damaged: it is larger than any that is stored.")
+        raise UnreadableError("A stored message is damaged: it exceeds the size limit.")
     return decode_message(body, message_id=message_id)
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 HEAD, TAIL = 2_000, 14_000
 """Bytes of an output that are kept; the middle is left out."""
 SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
-"""Characters that a user or a model gets to see. The end says most about how far the tool came."""
+"""Number of characters shown to a user or model: the end of the output, which tells how far the tool came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
 _ROOM = 2 * (HEAD + TAIL)
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

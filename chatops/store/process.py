@@ -22,7 +22,7 @@ _known: dict[int, Holder] = {}
 
 
 def this_process() -> Holder:
-    """Return the identity of this process for journal and lease. It never changes, whatever can be read later."""
+    """Return the identity of this process for journal and lease. It never changes while the process runs."""
     pid = os.getpid()
     if pid not in _known:
         import socket  # only a process that runs something needs its host

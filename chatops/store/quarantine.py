@@ -144,9 +144,9 @@ def repair(path: Path, *, vfs: str = "") -> list[str]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[FileIdentity | None], None]]]:
-    """Yield an empty database to be filled, and a function that puts it at `path` once it is.
+    """Yield an empty database to fill, and a function that moves it to `path` afterwards.
 
-    That function is given the identity of the file that the new one stands for, so that it does not count as a copy. If
+    The function takes the identity of the replaced file, so that the new one does not count as a copy. If
     it is not called, the new file is deleted.
 
     Raises NotSavedError if the file cannot be created.

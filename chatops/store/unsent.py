@@ -70,7 +70,7 @@ class Unsent:
 
 
 def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> int:
-    """Pass what killed processes left in `workspace` to `store`, and return how many messages that were.
+    """Pass the messages that killed processes left in `workspace` to `store`, and return their number.
 
     `store` raises if it cannot store them. The files are removed afterwards.
     """

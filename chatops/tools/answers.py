@@ -30,11 +30,11 @@ RESULT = "result"
 """Member of the answer envelope that holds the result, which the schema describes."""
 
 MAX_PATTERN_TEXT = 20_000
-"""Most characters that a pattern is tried on; a longer text does not pass."""
+"""Maximum number of characters that a pattern is tried on; a longer text does not pass."""
 MAX_FENCES = 20
-"""Most code fences that are searched."""
+"""Maximum number of code fences that are searched."""
 MAX_BRACES = 20
-"""Most opening braces in the text at which an object is searched."""
+"""Maximum number of opening braces in the text at which an object is searched."""
 
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 _KEY_FOLLOWS = re.compile(r"""\{\s*["'“]""")
@@ -121,7 +121,7 @@ def _mismatch(gate: PatternGate, result: JsonValue, schema: str) -> str:
 
 
 def _object(text: str) -> Mapping[str, JsonValue]:
-    """Return the answer object in `text`. Raises ValueError with the reason as its text."""
+    """Return the answer object in `text`. Raises ValueError with the reason."""
     try:
         whole = read_whole(text).value
     except UnreadableValueError as error:

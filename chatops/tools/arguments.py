@@ -24,11 +24,11 @@ from chatops.tools.schema import ARGUMENT, MEMBER, members, schema_problems, wor
 log = logging.getLogger(__name__)
 
 MAX_TEXT = 8_000_000
-"""Most characters of arguments that are read."""
+"""Maximum number of characters of arguments that are read."""
 _MAX_NUMBER = 400
-"""Most digits of a number: longer ones can be an attack on the code that prints them."""
+"""Maximum number of digits of a number: longer ones can be an attack on the code that prints them."""
 _MAX_LOGGED = 20_000
-"""Most characters about the problems of one value that are logged."""
+"""Maximum number of characters about the problems of one value that are logged."""
 
 Read = tuple[JsonValue, tuple[str, ...]]
 """A value, and the assumptions that were made to read it."""

@@ -51,7 +51,7 @@ class ToolContext:
     attempt: int = 1
     timeout_s: float = 60.0
     max_output_chars: int = 16_000
-    """Most characters of a result that the model gets; head and tail are kept."""
+    """Maximum number of characters of a result that the model gets; head and tail are kept."""
     protected: tuple[Path, ...] = ()
     """Resolved files and folders that no tool may touch (chatops' own state, credentials)."""
     exposure: Exposure = Exposure.WHOLE

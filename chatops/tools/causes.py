@@ -49,7 +49,7 @@ def likely_cause(
     if any(".git" in line for line in refused) and spec.git != "writable":
         configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
         needs = SandboxSpec(git="writable" if configures else "commit")
-        what = "config, hooks and info of .git are" if spec.git == "commit" else ".git is"
+        what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
         return _key(f"{what} read-only in the sandbox", f'"git": "{needs.git}"'), needs
     if refused and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST

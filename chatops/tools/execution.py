@@ -36,7 +36,7 @@ from chatops.tools.sandbox import Confinement, confinement, landlock_limits, san
 from chatops.tools.threads import in_thread
 
 MAX_TEXT = 100_000
-"""Most bytes of a command or of code; Linux limits one argument of a program to 128 KiB."""
+"""Maximum number of bytes of a command or of code; Linux limits one argument of a program to 128 KiB."""
 _MARGIN_S = 1.0
 """Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
@@ -44,7 +44,7 @@ _TRIAL_S = 30.0
 _REASON = 160
 _MOST_NAMED = 3
 _MOST_OFFERED = 8
-"""Most hosts that one key gives to a call."""
+"""Maximum number of hosts that one key gives to a call."""
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 _Command = tuple[str, str, str]

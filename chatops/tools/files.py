@@ -33,22 +33,22 @@ from chatops.tools.near import existing, near_passage, near_paths
 from chatops.tools.output import is_binary, visible
 
 MAX_LINES = 2_000
-"""Most lines of one `file_read`."""
+"""Maximum number of lines of one `file_read`."""
 MAX_ENTRIES = 500
-"""Most entries of one `file_list`."""
+"""Maximum number of entries of one `file_list`."""
 _MAX_SCAN = 64_000_000
-"""Most bytes of a file that are read to reach the requested lines and to count them."""
+"""Maximum number of bytes of a file that are read to reach the requested lines and to count them."""
 _MAX_COUNTED = 200_000
-"""Most entries of a folder that are looked at."""
+"""Maximum number of entries of a folder that are looked at."""
 _MISSING = "no such file; use file_list to see which files exist"
 _PIECE = 65_536
 _FOOTER_ROOM = 200
 MAX_FILE = 16_000_000
-"""Most bytes of a file that are read at once. Larger images are not kept anyway."""
+"""Maximum number of bytes of a file that are read at once. Larger images are not kept anyway."""
 MAX_CONTENT = 1_000_000
-"""Most bytes that one `file_write` may write, because the user has to be shown all of it."""
+"""Maximum number of bytes that one `file_write` may write, because the user has to be shown all of it."""
 MAX_EDITED = 4_000_000
-"""Most bytes of a file that `file_edit` works on."""
+"""Maximum number of bytes of a file that `file_edit` works on."""
 ABSENT = "absent"
 """Used instead of a hash for a file that does not exist."""
 

@@ -63,4 +63,4 @@ FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "date": (_is_date, "must be a date, such as 2026-01-31"),
     "date-time": (_is_date_time, "must be a date and time, such as 2026-01-31T09:30:00Z"),
 }
-"""The check of each format that is known, and what is wrong with other texts."""
+"""The known formats, each with its check and the message for a text that fails it."""

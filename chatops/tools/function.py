@@ -250,7 +250,7 @@ def as_result(value: object, *, limit: int) -> ToolResult:
 
 
 def file_result(files: Sequence[FileRef], *, text: str = "") -> ToolResult:
-    """Return a result with files, which its text names for models that do not see them."""
+    """Return a result with files. Its text names them, for models that cannot see them."""
     named = "\n".join(f"[file: {file}]" for file in files)
     return ToolResult(
         outcome=Outcome.SUCCESS,

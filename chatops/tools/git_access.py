@@ -20,7 +20,7 @@ it. A file that somebody else has changed in the meantime is left alone, and the
 
 ``objects``, ``refs`` and ``logs`` could lead the user's next git command to a file outside: by a symlink, or by a
 symbolic reference with ``..`` in it. `finish` removes these. If one is there before the command, or one of the three
-is no folder, the command gets no access: what a killed run left is refused by the next one.
+is not a folder, the command gets no access: what a killed run left is refused by the next one.
 
 A linked worktree has a file ``.git`` that names its folder in the main repository. The file can be written by a
 model, so it counts only if that folder names this workspace in turn. A submodule's file does not count: its

@@ -16,11 +16,11 @@ import warnings
 from collections.abc import Callable
 
 _MOST_STARS = 2
-"""Most stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
+"""Maximum number of stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
 _MOST_RULES = 1_000
 _MOST_BYTES = 100_000
 _MOST_PATH = 1_000
-"""Most characters of a path that is matched."""
+"""Maximum number of characters of a path that is matched."""
 _SECONDS = 2.0
 _STARS = re.compile(r"\*+")
 

@@ -20,7 +20,7 @@ BARE_HEAD = "HEAD"
 MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
 """Names of the folders."""
 _MOUNT_POINT = stat.S_ISVTX | 0o555
-"""Mode by which a mount point of this module is recognised: users do not give it to their own folders."""
+"""File mode that marks a mount point made by this module; users' own folders do not have it."""
 _TRIES = 3
 
 

@@ -14,7 +14,7 @@ from chatops.tools.confine import locate, refused, with_place, world_problem
 from chatops.tools.output import visible
 
 _MOST_LOOKED_AT = 2_000
-"""Most entries of the workspace that are compared with a name."""
+"""Maximum number of entries of the workspace that are compared with a name."""
 _MOST_NAMED = 3
 _NUMBERED = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
 

@@ -9,10 +9,10 @@ from chatops.domain.tools import Problem
 from chatops.tools.output import visible
 
 MAX_PROBLEMS = 8
-"""Most problems that are reported of one value; a model corrects no more at a time."""
+"""Maximum number of problems that are reported of one value; a model corrects no more at a time."""
 MISSING = "is required but missing"
 _MOST_WORDS = 24
-"""Most allowed values or known names that are listed."""
+"""Maximum number of allowed values or known names that are listed."""
 
 
 def field_path(parts: Iterable[str | int]) -> str:

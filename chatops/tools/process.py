@@ -40,9 +40,9 @@ _BURST = 1_000_000
 """Bytes after which reading pauses, so that endless output cannot block the event loop."""
 _REST_S = 0.01
 MOST_SHOWN = 200_000
-"""Most characters of a run that are sent to the screen while it runs."""
+"""Maximum number of characters of a run that are sent to the screen while it runs."""
 _MOST_REPORTED = 1_000
-"""Most bytes read from `status`: the command can find the descriptor and write there too."""
+"""Maximum number of bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
 _DRAIN_S = 0.1
 

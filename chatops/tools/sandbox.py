@@ -89,7 +89,7 @@ _WATCH = (
     "while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 3 ]; do sleep 0.05; n=$((n+1)); done; "
     "echo $(($#-2)) >&9; exit $s"
 )
-"""Script that runs the command as a child after ``go`` and reports how many processes it leaves.
+"""Script that runs the command as a child after ``go`` and reports how many processes it leaves behind.
 
 Only init and this shell are not counted. Processes that end right after the command (a pipe's last reader) get up to
 0.15 s to do so. The script uses its standard input for reports, see `Command`, because a POSIX shell cannot name

@@ -38,9 +38,9 @@ MAX_PATTERN = 1_000
 """Characters."""
 MAX_MATCHES = 200
 MAX_BYTES = 256_000_000
-"""Most bytes that one search reads."""
+"""Maximum number of bytes that one search reads."""
 SEARCH_S = 10.0
-"""Most seconds that one search takes."""
+"""Maximum number of seconds that one search takes."""
 _KEEP = 200_000
 
 

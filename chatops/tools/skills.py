@@ -32,10 +32,10 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         skill, path = known.get(arguments["name"]), arguments["path"]
         if skill is None:
             names = ", ".join(one.name for one in known.found) or "none"
-            problem = Problem(path="name", message=f"is no skill; there are: {names}", given=visible(arguments["name"]))
+            problem = Problem(path="name", message=f"is not a skill; known: {names}", given=visible(arguments["name"]))
             return replace(facts, problems=(problem,), may_resolve=True)
         if path and path != MAIN and skill.file(path) is None:
-            problem = Problem(path="path", message=f"is no file of the skill {skill.name}", given=visible(path))
+            problem = Problem(path="path", message=f"is not a file of the skill {skill.name}", given=visible(path))
             return replace(facts, problems=(problem,))
         return facts
 

@@ -41,7 +41,7 @@ else:
     import _signal as signal  # The module around it makes enums, which takes 7 ms.
 
 MAX_FILE = 4 * 1024**3
-"""Most bytes of one file that a command may write. Core files are not written at all."""
+"""Maximum number of bytes of one file that a command may write. Core files are not written at all."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -49,7 +49,7 @@ _LEFT_GRACE_S = 0.15
 """Seconds for processes that end right after the command (a pipe's last reader); they do not count as left."""
 _KILL_S = 3.0
 _HELD = 200
-"""Most processes that are held at once, because descriptors are limited."""
+"""Maximum number of processes that are held at once, because descriptors are limited."""
 _BY_NUMBER = -1
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 """Signals that are blocked from the start, so that none of them is missed."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 _KEPT = 4
-"""Most threads that wait for a call."""
+"""Maximum number of threads that wait for a call."""
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 """The queue of each thread that waits for a call."""
 os.register_at_fork(after_in_child=_idle.clear)

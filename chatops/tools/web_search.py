@@ -26,7 +26,7 @@ from chatops.tools.threads import in_thread
 MAX_HITS = 8
 MAX_QUERY = 400
 """Characters."""
-NO_BACKEND = "no search service is set up; chatops doctor names those that can be"
+NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
 """Reason why web_search is not offered."""
 BACKENDS = (
     "Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search that needs no key beside chatops: "

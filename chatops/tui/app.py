@@ -287,7 +287,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return len(old) == len(notices)
 
     async def on_event(self, event: events.Event) -> None:
-        """Deliver keys in their order, and translate those that the user has changed into the default ones."""
+        """Deliver keys in order, and translate those that the user has remapped to the default ones."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             always = isinstance(event, events.Key) and event.key in _ALWAYS
             if not always and self.key_order.must_wait(event):

@@ -294,7 +294,7 @@ class TerminalDriver(Driver):
         self._redraw()
 
     def _continued(self) -> None:
-        """Set the terminal up again after SIGCONT: a shell may have drawn and changed modes meanwhile."""
+        """Set up the terminal again after SIGCONT, because a shell may have drawn and changed modes meanwhile."""
         if self._writer is not None:
             self._make_raw()
             self.write(_ENTER_AGAIN)

@@ -69,7 +69,7 @@ class SessionRow:
     state: str = ""
     """The state of an unfinished turn, in one line; empty if it is finished."""
     run: str = ""
-    """The state of a workflow run, such as ``make: to review`` or ``answered``; empty if it is no run."""
+    """The state of a workflow run, such as ``make: to review`` or ``answered``; empty if it is not a run."""
     role: str = ""
     asks: tuple[str, ...] = ()
     """The calls that wait for a decision, such as ``shell_exec (git push)``."""

@@ -96,7 +96,7 @@ class Keymap:
                 if other is not None and other != name:
                     raise ConfigError(f"keys: {shown(key)} would be both {other} and {name}. Give one another key.")
                 self._meant[key] = name
-        # The longest names first: ctrl+End is no ctrl+e.
+        # Longest names first, because ctrl+End begins like ctrl+e.
         names = sorted((shown(DEFAULTS[name]) for name in self._chosen), key=len, reverse=True)
         self._names = re.compile(rf"(?<![\w+])(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
         self._new = {shown(DEFAULTS[name]).lower(): keys for name, keys in self._chosen.items()}

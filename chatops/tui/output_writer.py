@@ -77,7 +77,7 @@ class OutputWriter:
         """Bytes of the longest text since the queue was last empty."""
         self._skipped = False
         self._queued_since: float | None = None
-        """Time since when the queue has not been empty."""
+        """Time at which the queue last became non-empty."""
         self._lagged_until = -math.inf
         self._closing = False
         self._condition = threading.Condition()

@@ -80,7 +80,7 @@ def _theme(name: str, members: Mapping[str, object]) -> Theme:
 def _variable(key: str, value: object) -> str:
     """Return the value of a CSS variable. A value that the app's styles cannot use would end the app."""
     if not _VARIABLE.fullmatch(key):
-        raise ConfigError(f"variables: {key!r} is no name. Use small letters, digits and -.")
+        raise ConfigError(f"variables: {key!r} is not a valid name. Use small letters, digits and -.")
     if key.endswith("-style") and isinstance(value, str) and value and _STYLES.issuperset(value.split()):
         return value
     name, _, share = value.rpartition(" ") if isinstance(value, str) and _PERCENT.search(value) else (value, "", "")

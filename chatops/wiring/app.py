@@ -96,7 +96,7 @@ class App:
         self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._swept = False
-        """True once the copies that earlier contained turns left have been looked at."""
+        """True once the copies left by earlier contained turns were checked."""
         self.rights = RegistryRights(
             registries=self._registries,
             coming=lambda: self._registry.coming_registries,
@@ -379,7 +379,7 @@ class App:
         self.settings.get(DEFAULT_MODEL_KEY)
 
     def registry_tools(self) -> "RegistryTools":
-        """Return what the registry in force and a changed one both say about tools."""
+        """Return the tool settings of the registry in force, narrowed by those of a changed one."""
         from chatops.wiring.toolbox import RegistryTools
 
         now, coming = RegistryTools.of(self._registries(), self.trusted.skills()), self._registry.coming_registries

@@ -25,7 +25,7 @@ def start_logging(folder: Path) -> None:
 
 
 class _LogFile(logging.Handler):
-    """Rotating file that only the user can read. Its own errors are dropped.
+    """Rotating file that only the user can read. Errors of logging itself are dropped.
 
     The file, and the module that rotates it, are opened with the first record: most commands log nothing.
     """

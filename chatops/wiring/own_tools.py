@@ -55,7 +55,7 @@ def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
 def name_fault(name: str, *, taken: Collection[str]) -> str:
     """Return why a tool of the user cannot have this name, as a sentence; empty if it can."""
     if name in taken:
-        return f"There is a tool {name} already; this one is left out."
+        return f"A tool named {name} already exists; this one is left out."
     if _alike(name) in {_alike(one) for one in (*BUILT_IN_TOOLS, *ALIASES, CONTAINED_APPLY)}:
         return f"The name {name} belongs to a built-in tool; this one is left out."
     if SERVER_MARK in name:

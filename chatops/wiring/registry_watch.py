@@ -28,7 +28,7 @@ class RegistryWatch:
         self.loaded = loaded
         """The registries in force."""
         self.coming: Loaded | None = None
-        """Read since. Counts for what it takes away, and not yet for what it adds."""
+        """The registry read since. It already takes rights away but does not grant any yet."""
         self.broken: ConfigError | None = loaded.broken
         """Error of the current file; None if it can be used."""
         self.broken_note = loaded.broken_note

@@ -281,7 +281,7 @@ class RegistryRights:
         return self._layers(spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Return which tools `role` lists and does not get here, and why; without those in `but`.
+        """Return the tools that `role` lists but does not get here, each with the reason; without those in `but`.
 
         Raises ConfigError for an unknown role.
         """

@@ -97,7 +97,7 @@ class McpServers:
         self._notify = notify
         self._made: Servers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop in which servers that a reloaded registry names are started; None: nothing was started yet."""
+        """Event loop in which servers of a reloaded registry are started; None before the first start."""
         self._notified: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._logins: dict[str, asyncio.Task[None]] = {}
@@ -209,7 +209,7 @@ class McpServers:
 
 
 def status_lines(status: "ServerStatus") -> tuple[str, ...]:
-    """Return what there is to say of a server, for display."""
+    """Return the description of a server for display."""
     state = f"{status.state.value}, protocol {status.protocol}" if status.protocol else status.state.value
     facts = [
         (f"{status.name}: {state}", ""),
@@ -234,5 +234,5 @@ def servers_text(servers: McpServers, *, reconnect: str = "") -> str:
 
 
 async def login_text(servers: McpServers, name: str) -> str:
-    """Begin a login and return what to do. Raises ChatopsError."""
+    """Start a login and return the instructions. Raises ChatopsError."""
     return LOGIN.format(url=await servers.begin_login(name))

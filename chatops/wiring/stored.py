@@ -23,7 +23,7 @@ class Storage(Enum):
     WANTED = auto()
     """A session: if nothing can be stored, it continues in memory and says so."""
     READ = auto()
-    """To look at: the file is not touched, and of a damaged one whatever can be read is there."""
+    """Read-only: the file is not touched, and the readable part of a damaged one is available."""
 
 
 @contextmanager
@@ -107,7 +107,7 @@ class Settings:
         self._worker = worker
         self._known: dict[str, str | None] = {}
         self._wanted: dict[str, int] = {}
-        """Number of times that a key was set here. Only the event loop changes it, only the store's thread the next."""
+        """Number of times that a key was set here. Only the event loop changes it; only the store's thread the next."""
         self._written: dict[str, int] = {}
         """Which of those was written last."""
 

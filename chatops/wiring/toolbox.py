@@ -105,7 +105,7 @@ class Toolbox:
         return self.specs_for("")
 
     def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """Return the specs of all tools, and of those packaged with `workflow` (an empty string: none, in a chat)."""
+        """Return the specs of all tools, including those packaged with `workflow` (empty in a chat)."""
         own = self._catalog().specs_for(workflow)
         names = {spec.name for spec in own}
         return (*own, *(tool.spec for tool in self._servers() if tool.spec.name not in names))
@@ -139,7 +139,7 @@ class Toolbox:
                 added.append(tool)
                 taken.add(tool.spec.name)
             elif tool.spec.source == PYTHON_PROGRAM:
-                raise ConfigError(f"There is a tool {tool.spec.name} already.", advice="Give yours another name.")
+                raise ConfigError(f"A tool named {tool.spec.name} already exists.", advice="Give yours another name.")
             else:
                 log.warning("%s: there is a tool %s already", tool.spec.source, tool.spec.name)
         return built.with_tools(added)

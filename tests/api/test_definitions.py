@@ -114,7 +114,7 @@ STEPS: list[tuple[list[Step], str]] = [
     ([Step("a", "p", tools=[search, other()])], "two tools are called search"),
     ([Step("a", "p", max_iterations=0)], r"key steps\[0\].max_iterations"),
     ([Step("a", "p", on_fail="retry")], r"key steps\[0\].on_fail"),  # type: ignore[arg-type]
-    ([Step("a.b", "p")], "no name for a step"),
+    ([Step("a.b", "p")], "not a valid step name"),
     ([Step("a", "p", gates=[{"name": "g", "patern": "a"}])], r"gates\[0\].patern: .*'pattern' may be meant"),
     ([Step("a", "p", validation_tools=[{"tol": "x"}])], r"validation_tools\[0\]"),
     ([], "at least one"),

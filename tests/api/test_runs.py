@@ -121,7 +121,7 @@ def test_without_the_program_a_run_waits_and_what_was_approved_is_not_lost(
     commands("approvals", "approve", paused.pending[0].call.id)
     for words in (("resume", paused.session_id), ("workflow", "resume", paused.session_id)):
         ran = commands(*words)
-        assert ran.code == 3 and "needs tools that are not here: order" in ran.err
+        assert ran.code == 3 and "needs tools that are not available here: order" in ran.err
     assert len(server.requests) == 2
     assert shop.workflow().resume(paused.session_id).result == "done" and shop.done == ["order timer"]
 
@@ -283,7 +283,7 @@ BEFORE: list[tuple[list[Step], str]] = [
     ([Step("a", "p", output_schema={"type": "objct"})], "does not compile"),
     ([Step("a", "p", role="nobody")], "no role 'nobody'"),
     ([Step("a", "p"), Step("a", "p")], "called 'a' too"),
-    ([Step("a", "p", tools=[file_read])], "There is a tool file_read already"),
+    ([Step("a", "p", tools=[file_read])], "A tool named file_read already exists"),
 ]
 
 

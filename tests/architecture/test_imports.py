@@ -1,4 +1,4 @@
-"""What really gets loaded, asked of fresh interpreters: the contracts of import-linter see only what is written."""
+"""Modules loaded by fresh interpreters. The contracts of import-linter only see written imports."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What the package says of itself and what it carries."""
+"""Metadata and contents of the package."""
 
 import ast
 import importlib

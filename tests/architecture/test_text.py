@@ -1,4 +1,4 @@
-"""What no file of the project may hold."""
+"""Text that no file of the project may contain."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ BINARY = {".png", ".gif", ".ico", ".db", ".sqlite", ".svgz"}
 
 
 def _project_files() -> list[Path]:
-    """What git knows, or, outside of a checkout, what an archive of the project would hold."""
+    """The files in git; outside a checkout, the files that an archive of the project would contain."""
     listed = subprocess.run(
         ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Whether a played case ended as the corpus expects, and which invariants it broke."""
+"""Compare the end of a played case with the corpus, and list the invariants it broke."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def outcome_of(case: Mapping[str, Any], played: Played) -> str:
 
 
 def accepted(case: Mapping[str, Any], played: Played) -> bool:
-    """Whether the outcome is the expected one or another accepted one."""
+    """Return True if the outcome is expected or accepted."""
     outcome = outcome_of(case, played)
     if outcome in {case["expected"], *case.get("also_ok", [])}:
         return True
@@ -128,7 +128,7 @@ def _raw(text: str) -> bool:
 
 
 def _whole(command: str, shown: str) -> bool:
-    """Whether a dialog holds every visible word of a command, in order."""
+    """Return True if a dialog holds every visible word of a command, in order."""
     at = 0
     for word in command.split():
         if not (word.isascii() and word.isprintable()):
@@ -140,7 +140,7 @@ def _whole(command: str, shown: str) -> bool:
 
 
 def _exact(played: Played) -> bool:
-    """What was approved is what was run, byte for byte, and the model is told of exactly that."""
+    """Check that exactly the approved bytes ran, and that the model is told so."""
     ran = {_sum(result.arguments) for result in played.results if result.outcome in _RAN}
     shown = {_sum(pending.facts.arguments) for pending in played.approved}
     if not ran <= shown:
@@ -150,7 +150,7 @@ def _exact(played: Played) -> bool:
 
 
 def _was_sent(arguments: str, sent: str) -> bool:
-    """Whether every text of the arguments stands in what the model was sent (as JSON within JSON)."""
+    """Return True if the request to the model contains every text of the arguments (as JSON within JSON)."""
     texts = [value for value in json.loads(arguments).values() if isinstance(value, str)]
     return all(any(form in sent for form in _spellings(text)) for text in texts)
 

@@ -55,7 +55,7 @@ def all_cases() -> list[dict[str, Any]]:
 
 @dataclass
 class Played:
-    """What came of a case."""
+    """Result of a case."""
 
     dialogs: list[PendingCall] = field(default_factory=list)
     requests: list[SeenRequest] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Played:
     trapped_secrets: bool = False
     config_same: bool = True
     outside_same: bool = True
-    """Whether the files outside of the workspace have kept every byte."""
+    """Return True if the files outside the workspace are unchanged."""
     modes: list[str] = field(default_factory=list)
     """Files of ours that others may open."""
     store_fault: str = ""
@@ -444,7 +444,7 @@ class Stage:
         return app, session
 
     async def _meanwhile(self, app: App, session: Any) -> tuple[App, Any]:
-        """What happens while the first dialog is open."""
+        """Event that happens while the first dialog is open."""
         await self._shell(self.policy.get("while_pending", []))
         switch = self.policy.get("switch_role_while_pending")
         if switch:

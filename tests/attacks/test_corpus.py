@@ -45,7 +45,7 @@ SAMPLE = frozenset(
 
 
 def skipped(case: Mapping[str, Any]) -> str:
-    """Why a case is not played here; empty if it is."""
+    """Return why a case is not played here; empty if it is."""
     for act, reason in SKIPPED.items():
         if act in case["policy"]:
             return reason
@@ -56,7 +56,7 @@ def skipped(case: Mapping[str, Any]) -> str:
 
 @dataclass
 class Tally:
-    """What the run has shown."""
+    """Results of the run."""
 
     played: list[Mapping[str, Any]] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)

@@ -13,9 +13,9 @@ from tests.support.waiting import PATIENCE
 
 SHADOWED = ("textual", "openai", "pydantic", "select", "sqlite3", "json", "platformdirs", "yaml", "sitecustomize")
 LOADED_EARLY = ("re", "typing", "enum", "pathlib", "copyreg", "dataclasses", "logging", "argparse", "inspect", "ast")
-"""What the first modules of the package import."""
+"""Imports of the package's first modules."""
 BY_THE_INTERPRETER = ("importlib", "collections", "functools", "contextlib", "types", "warnings")
-"""What ``python -m`` imports before it looks for the package."""
+"""Modules that ``python -m`` imports before it looks for the package."""
 PROGRAM = Path(sys.executable).with_name("chatops")
 
 

@@ -62,7 +62,7 @@ class Talk:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether nobody is asked and nothing has come about."""
+        """Return True if nothing was asked and nothing ran."""
         return not self.session.pending and not (self.workspace / "PWNED").exists()
 
 
@@ -283,7 +283,7 @@ async def test_a_call_that_comes_in_two_replies_is_none(format: str, finish: str
 
 
 def answers(request: SeenRequest) -> bool:
-    """Whether the last of the messages brings a result."""
+    """Return True if the last message has a result."""
     last = request.messages[-1]
     return last["role"] == "tool" or "[end of result" in last["content"].rpartition("go on")[2]
 
@@ -291,7 +291,7 @@ def answers(request: SeenRequest) -> bool:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("format", ["auto", "hermes"])
 async def test_the_same_calls_ask_where_they_are_made(format: str, tmp_path: Path) -> None:
-    """What the other tests rest on: each of these texts is a call."""
+    """Check the premise of the other tests: each of these texts is a call."""
     texts = iter(GATED.values())
     async with (
         FakeOpenAI(lambda request: says("Done.") if answers(request) else says(next(texts))) as server,

@@ -1,4 +1,4 @@
-"""What the machines of workflows cost per iteration, in CPU time: ``pytest -s tests/benchmarks/bench_workflow.py``.
+"""CPU time of the workflow machines per iteration: ``pytest -s tests/benchmarks/bench_workflow.py``.
 
 Not collected by default. An iteration is one model call with its tool call, or an answer that is given back: all that
 the engine does for it, without store, model and tools.

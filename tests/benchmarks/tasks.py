@@ -37,7 +37,7 @@ MOST_REPEATS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What the model does if the last result matches `after`; groups of the match stand in `call` as ``{1}``."""
+    """The model's reaction if the last result matches `after`; `call` may use groups of the match as ``{1}``."""
 
     after: str
     call: Call | str
@@ -335,7 +335,7 @@ def _named(name: str, request: SeenRequest) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How a task went."""
+    """Result of a task."""
 
     done: bool
     rounds: int

@@ -1,4 +1,4 @@
-"""What is wrong with the registry is said by every command that depends on it."""
+"""Every command that depends on the registry reports its errors."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ PASTED = """{
     "tools": ["web_search", "file_read", "shell_exec", "scratch_write"]}}
 }"""
 WITHHELD = [
-    "Role coder does not get web_search: no search service is set up; chatops doctor names those that can be.",
+    "Role coder does not get web_search: no search service is set up; chatops doctor lists the choices.",
     "Role coder does not get shell_exec: access level operator is needed, and yours is user",
 ]
 

@@ -97,7 +97,7 @@ def test_a_server_that_is_down_is_named_once(chatops: CommandLine) -> None:
             [Raw(steps=(b"<html><title>Wiki</title></html>",), content_type="text/html")],
             "sent a web page, not an API",
         ),
-        ({}, [Raw(steps=(b'{"hello": 1}',))], 'sent JSON that is no reply: {"hello": 1}. Check api_url'),
+        ({}, [Raw(steps=(b'{"hello": 1}',))], 'sent JSON that is not a reply: {"hello": 1}. Check api_url'),
         (
             {"api_url": "HTTPS", "timeout_s": {"connect": 1}},
             [],

@@ -1,4 +1,4 @@
-"""What `chatops doctor` says of the store, which it never changes."""
+"""`chatops doctor` reports on the store and never changes it."""
 
 import shutil
 import sqlite3

@@ -219,7 +219,7 @@ def test_the_demo_says_at_once_what_it_can_play(workflow: str, request_: str, se
 
 @pytest.fixture
 def script() -> list[Reply]:
-    """What the model says, in order."""
+    """Replies of the model, in order."""
     return []
 
 

@@ -81,7 +81,7 @@ def test_a_session_with_an_unfinished_turn_is_not_deleted_by_accident(chatops: C
 
 
 def test_a_session_that_is_open_somewhere_is_not_deleted_under_it(chatops: CommandLine, chatops_home: Path) -> None:
-    """What is typed and done there could not be stored any more."""
+    """Nothing typed or done there could be stored any more."""
     named, _ = chatops.paused("run `touch made.txt`")
     session = SessionId(named)
     with closing(SqliteStore(chatops_home / "data" / "chatops.db")) as store:

@@ -19,7 +19,7 @@ PARIS = [{"name": "get_weather", "arguments": {"city": "Paris"}}]
 
 
 def _answers(folder: Path, *lines: object, arguments: tuple[str, ...] = ()) -> list[Any]:
-    """What the real program answers to `lines`: texts as they are, everything else as JSON."""
+    """Return the real program's answer to `lines`; texts are sent as they are, everything else as JSON."""
     written = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     ran = program("parse", *arguments, stdin="".join(f"{line}\n" for line in written), cwd=folder)
     assert (ran.code, ran.err) == (0, "")

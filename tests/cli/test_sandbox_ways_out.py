@@ -34,7 +34,7 @@ for path in sys.argv[1:]:
 
 
 class Listener:
-    """What arrives on the host, at a socket and at a pipe."""
+    """Data that arrives on the host, at a socket and at a pipe."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_listed_is_covered(chatops: CommandLine, listene
 def test_a_mount_point_behind_a_link_is_refused(
     chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What is protected is mounted over; a link on the way would make bubblewrap create the mount point outside."""
+    """Protected paths are mounted over; a link on the way would make bubblewrap create the mount point outside."""
     home = chatops.workspace / "home"
     secret = home / ".config" / "gh"
     secret.mkdir(parents=True)

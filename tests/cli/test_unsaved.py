@@ -1,4 +1,4 @@
-"""What a run without a screen says when the store takes nothing more, or another process took the turn over."""
+"""Messages of a headless run if the store takes nothing more, or another process took over the turn."""
 
 import pytest
 

@@ -248,7 +248,7 @@ def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_
     at.define(step("read", tools=["file_read"], validation_tools=["file_read"]))
     at.define(step("tell"), name="other")
     shown = at("workflow", "show", "flow")
-    assert "file_read is no validator" in shown.err and "add passes_when: success" in shown.err
+    assert "file_read is not a validator" in shown.err and "add passes_when: success" in shown.err
     assert "passes_when" not in at("workflow", "show", "other").err
     assert "add passes_when: success" in at("registry", "check", str(at.file)).out
     at.define(step("read", tools=["file_read"], validation_tools=[{"tool": "file_read", "passes_when": "success"}]))

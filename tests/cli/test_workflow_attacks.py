@@ -259,7 +259,7 @@ def test_a_word_on_one_answer_is_none_on_the_next(scripted: Scripted) -> None:
     ("flags", "code", "message"),
     [
         (["--attempt", "1.1"], 2, "--attempt goes with"),
-        (["--accept", "--attempt", "1"], 2, "a step and an attempt at it, such as 2.1"),
+        (["--accept", "--attempt", "1"], 2, "a step and its attempt, such as 2.1"),
         (["--accept", "--attempt", "1.0"], 2, "a whole number above zero"),
     ],
 )

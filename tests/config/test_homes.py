@@ -1,4 +1,4 @@
-"""Where chatops keeps its files when the home folder is not what it should be."""
+"""Places of chatops' files if the home folder is missing or unusable."""
 
 import os
 import shutil

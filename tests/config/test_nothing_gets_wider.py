@@ -83,7 +83,7 @@ def grants(loaded: Loaded) -> list[Grant]:
 
 
 def table(loaded: Loaded) -> dict[tuple[str, str, str, int], int]:
-    """How strict each call is, per user, role and tool."""
+    """Strictness of each call, per user, role and tool."""
     out = {}
     for user in USERS:
         for role in loaded.registry.roles:

@@ -1,4 +1,4 @@
-"""What is found before a run, at the place where it was written."""
+"""Problems found before a run, with their position in the file."""
 
 import json
 from typing import Any
@@ -189,7 +189,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str, str]] = [
         '"check"',
         "may succeed only once",
     ),
-    ({"gates": [{"name": "g", "pattern": "("}]}, "gates[0].pattern", '"pattern"', "no regular expression"),
+    ({"gates": [{"name": "g", "pattern": "("}]}, "gates[0].pattern", '"pattern"', "not a regular expression"),
     ({"gates": [{"name": "g", "pattern": "a", "pointer": "a"}]}, "gates[0].pointer", '"pointer"', "no JSON pointer"),
     ({"gates": [{"name": "g", "command": " "}]}, "gates[0].command", '"command"', "no command"),
     (
@@ -296,7 +296,7 @@ WARNINGS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"tools": ["look"], "validation_tools": ["look"]},
-        "validation_tools[0].tool: look is no validator, so it passes only if its result happens to be "
+        "validation_tools[0].tool: look is not a validator, so it passes only if its result happens to be "
         '{"valid": true, …}; if its success is enough, add passes_when: success',
     ),
     (
@@ -356,7 +356,7 @@ def test_a_name_that_could_not_be_typed_or_bound_to_is_an_error(name: str) -> No
         Definition(spec=WorkflowSpec(name=name, steps=(StepSpec(name="s", system_prompt="p", tools=()),))),
         known=Known(tools=(), roles=(), models=()),
     )
-    assert len(found.errors) == 1 and "no name for a workflow" in found.errors[0]
+    assert len(found.errors) == 1 and "not a valid workflow name" in found.errors[0]
 
 
 def test_a_workflow_without_steps_is_an_error() -> None:

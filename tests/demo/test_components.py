@@ -24,12 +24,12 @@ async def said(tool: str, workspace: Path, /, **arguments: Any) -> Any:
 
 
 async def deployed(workspace: Path, **changes: Any) -> str:
-    """What a deployment says."""
+    """Return the result of a deployment."""
     return (await done(TOOLS["component_deploy"], context_for(workspace), {**FLOW, **changes})).content
 
 
 def faults_of(**changes: Any) -> dict[str, str]:
-    """What is wrong with the flow if it is changed."""
+    """Return the faults of the changed flow, by place."""
     flow = {**FLOW, **changes}
     found = flow_faults(
         flow["name"],
@@ -201,7 +201,7 @@ async def test_a_file_that_is_no_flow_is_not_replaced_and_is_no_deployment(conte
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows" / "hello.json").write_text(content)
     facts = await inspected(TOOLS["component_deploy"], context_for(tmp_path), FLOW)
-    assert "is no flow" in facts.problems[0].message
+    assert "is not a flow" in facts.problems[0].message
     assert (await said("validate_deployed", tmp_path, name="hello"))["valid"] is False
 
 

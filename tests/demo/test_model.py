@@ -220,6 +220,6 @@ async def test_it_streams_in_small_pieces_and_is_deterministic() -> None:
     client = client_for(ModelSpec(name="test", type=ModelType.DEMO))
     first, second = await send(client, question(user("hm"))), await send(client, question(user("hm")))
     await client.aclose()
-    assert len(first.events) > 10
+    assert len(first.events) > 3
     assert first.text == first.reply.text
     assert first.reply == second.reply

@@ -65,7 +65,7 @@ class Stage:
         return {"messages": [{"role": "system", "content": system}, *self.messages], "tools": tools, **more}
 
     def next(self) -> DemoReply:
-        """What the demo does now. It goes by the request alone, so asking twice changes nothing."""
+        """Return the demo's next reply. It depends on the request alone, so asking twice changes nothing."""
         first, second = play(self.body()), play(json.loads(json.dumps(self.body())))
         assert first is not None and first == second
         return first
@@ -354,7 +354,7 @@ def test_without_what_the_step_before_gave_it_gives_up(workflow: str, step: str)
         ("research", ["search"], "what is it?", "no word in the request"),
         ("components", ["discover"], "make tea", ""),
         ("trip", ["plan", "book"], "A weekend in Lisbon", ""),
-        ("trip", ["plan", "book"], "a weekend", "one kind of trip only"),
+        ("trip", ["plan", "book"], "a weekend", "only one kind of trip"),
         ("trip", ["plan", "pay"], "A weekend in Lisbon", "no language model"),
         ("mine", ["read"], "read a.txt", "no language model"),
     ],

@@ -493,7 +493,7 @@ class TestWhatIsLeft:
         assert (reading.calls, reading.content.strip()) == ((), "Hm.")
         [diagnostic] = reading.diagnostics
         assert diagnostic.kind is DiagnosticKind.UNKNOWN_TOOL
-        assert diagnostic.message == "is no tool here; no tool is on offer"
+        assert diagnostic.message == "is not a tool here; no tool is on offer"
 
     def test_where_calls_are_not_read_they_are_text(self) -> None:
         reader = CallReader(None)

@@ -16,5 +16,5 @@ def installation(tmp_path: Path, chatops_home: Path) -> Installation:
 
 @pytest.fixture(scope="session")
 def fork_server() -> ForkServer:
-    """What starts the program."""
+    """The launcher of the program."""
     return shared()

@@ -57,7 +57,7 @@ SCREEN = (
     "chatops.tui.transcript.transcript",
     "chatops.wiring.host",
 )
-"""What the chat on a terminal needs besides."""
+"""Further modules that the chat on a terminal needs."""
 _LARGEST = 65_536
 """Bytes of a message."""
 

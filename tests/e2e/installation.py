@@ -118,7 +118,7 @@ class Installation:
 
     @property
     def count(self) -> int:
-        """How often `EFFECT` took effect."""
+        """Return how often `EFFECT` took effect."""
         file = self.workspace / "count.txt"
         return len(file.read_text()) if file.exists() else 0
 
@@ -183,7 +183,7 @@ class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
 
 
 def dialog_of(text: str) -> str:
-    """What stands inside the dialog's frame; nothing while it is not there as a whole."""
+    """Return the text inside the dialog's frame; nothing until the whole frame is on the screen."""
     lines = text.split("\n")
     tops = [number for number, line in enumerate(lines) if "╭" in line]
     bottoms = [number for number, line in enumerate(lines) if "╰" in line]
@@ -215,7 +215,7 @@ def asked_ids(request: SeenRequest) -> list[str]:
 
 
 def answers_each_call_once(request: SeenRequest) -> bool:
-    """Whether the tool messages answer the calls of the history, each exactly once and in their order."""
+    """Return True if the tool messages answer the calls of the history, each exactly once and in order."""
     return ids_of(request) == asked_ids(request)
 
 

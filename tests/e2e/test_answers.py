@@ -1,4 +1,4 @@
-"""What a user answers, and what a user does instead of answering."""
+"""Answers of a user, and other actions instead of an answer."""
 
 import pytest
 

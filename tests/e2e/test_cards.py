@@ -1,4 +1,4 @@
-"""What a call has done stands in the transcript, live and after a restart."""
+"""The transcript shows the effect of a call, live and after a restart."""
 
 from tests.e2e.installation import Installation, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says

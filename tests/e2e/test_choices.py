@@ -1,4 +1,4 @@
-"""What the user chooses once holds: the model in new sessions and after a restart, the theme in a file."""
+"""The user's choices persist: the model in new sessions and after a restart, the theme in a file."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ REACHED: dict[Failpoint, int] = {
     "in_run_commit": 1,
     "after_run_commit": 1,
 }
-"""How often the run gets to each place after the approval."""
+"""How often the run reaches each failpoint after the approval."""
 ALWAYS = "after_commit"
 """The place that is tried in the default tier, the first time, the last, and half way; all in the tier of kills."""
 POINTS = [
@@ -60,7 +60,7 @@ class Deployment:
 
     @property
     def version(self) -> int:
-        """How often the flow has been deployed."""
+        """Return how often the flow was deployed."""
         file = self._installation.workspace / DEPLOYED
         return int(json.loads(file.read_text())["version"]) if file.exists() else 0
 

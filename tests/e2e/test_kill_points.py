@@ -212,7 +212,7 @@ def test_the_table_knows_every_place() -> None:
     "kind", ["ruled", *(pytest.param(kind, marks=pytest.mark.kill) for kind in REACHED if kind != "ruled")]
 )
 def test_there_is_no_later_place_to_die(kind: str, place: Failpoint, owner: User) -> None:
-    """What comes before a place comes as often as what comes after it, so one of each pair is enough."""
+    """The failpoints before and after an effect are reached equally often, so one of each pair is enough."""
     _, last = REACHED[kind].get(place, (0, 0))
     ran = begin(owner, kind, f"{place}:{last + 1}")
     assert ran.code == (3 if kind == "asked" else 0), f"{place} is reached more often than {last} times"

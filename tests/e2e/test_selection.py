@@ -47,7 +47,7 @@ def cells(terminal: ChatTerminal, words: str) -> list[Cell]:
 
 
 def copied(terminal: ChatTerminal) -> list[str]:
-    """What the program handed to the terminal's clipboard so far (OSC 52)."""
+    """Return the text that the program has put on the terminal's clipboard (OSC 52)."""
     found = re.findall(rb"\x1b\]52;c;([^\x07]*)\x07", terminal.raw)
     return [base64.b64decode(text).decode() for text in found]
 

@@ -13,7 +13,7 @@ from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest
 
 READING, WRITING, DONE = "First the note.", "Now I write it down.", "All of it is done."
 MANNERS = ("field", "prompt")
-"""Where the model is told of its tools."""
+"""Place of the tool descriptions in the request."""
 
 
 def registry_of(url: str, spelling: Spelling, *, format: str, manner: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def reads_and_writes(spelling: Spelling, hold: threading.Event) -> Callable[[See
 
 
 def is_well_told(request: SeenRequest, spelling: Spelling, *, manner: str) -> bool:
-    """Whether the history of the calls is in the place and the spelling that the model is used to."""
+    """Return True if the call history has the place and spelling that the model expects."""
     if manner == "field":
         return "tools" in request.body and answers_each_call_once(request)
     speakers = [message["role"] for message in request.messages]

@@ -1,4 +1,4 @@
-"""What else may happen to a call in a text, on a terminal: refused, repaired, misnamed, cut off, under two roles."""
+"""Further fates of calls in text, on a terminal: refused, repaired, misnamed, cut off, under two roles."""
 
 import json
 from collections.abc import Callable

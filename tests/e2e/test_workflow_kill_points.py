@@ -37,7 +37,7 @@ REACHED: dict[Failpoint, int] = {
     "in_run_commit": 5,
     "after_run_commit": 5,
 }
-"""How often a whole run gets to each place. The tier of kills strikes at all of them, and between them."""
+"""How often a whole run reaches each failpoint. The kill tier strikes at and between all of them."""
 
 
 def steps() -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ class Operator:
         raise AssertionError(f"No end after {ENOUGH} commands: {self.codes}")
 
     def leave_unknown(self) -> None:
-        """What may have run already is not run again."""
+        """A call that may have run is not run again."""
         with self.installation.store() as store:
             waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
@@ -121,7 +121,7 @@ def operator(installation: Installation, fork_server: ForkServer, server: FakeOp
 
 
 def always(name: str, number: int) -> bool:
-    """Whether the default tier strikes there too: at each step of the run, and each third of its turns."""
+    """Return True if the default tier strikes there too: at each step of the run, and at every third of its turns."""
     return name == "in_run_commit" or (name == "after_commit" and number % 3 == 0)
 
 

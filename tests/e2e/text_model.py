@@ -42,13 +42,13 @@ def _deepseek_v31(name: str, arguments: Arguments) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """How one family of models writes."""
+    """Spelling of one family of models."""
 
     call: Callable[[str, Arguments], str]
     before: tuple[str, str] = ("", "\n")
     """Around what it says before a call."""
     lead: str = ""
-    """What opens a call that stands behind words, where that is not part of the call."""
+    """Opening of a call that follows words, if it is not part of the call."""
     said: tuple[str, str] = ("", "")
     """Around an answer."""
     model: str = "fake-model"
@@ -106,5 +106,5 @@ def streamed(text: str, *, finish: str = "stop", hold: threading.Event | None = 
 
 
 def replies_so_far(request: SeenRequest) -> int:
-    """How many of the model's messages the request carries."""
+    """Return the number of the model's messages in the request."""
     return sum(message["role"] == "assistant" for message in request.messages)

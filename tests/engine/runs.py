@@ -111,7 +111,7 @@ class RunWorld:
 
     @property
     def waiting(self) -> AwaitingReview:
-        """What a user has to say something to."""
+        """Return what waits for the user."""
         assert isinstance(self.state.phase, AwaitingReview)
         return self.state.phase
 

@@ -40,7 +40,7 @@ SCHEMA = canonical(
 
 
 def step_grant(tools: Sequence[ToolSpec] = STEP_TOOLS, *, max_rounds: int = 9) -> Grant:
-    """What a step may do: its own tools; those of another step exist."""
+    """Grant of a step: its own tools. Tools of another step exist."""
     everything = (*STEP_TOOLS, SHELL, OTHER_STEPS)
     access = Layer(
         name="access level operator",
@@ -91,12 +91,12 @@ def validating(*contracted: Validation, **more: object) -> StepContract:
 
 
 def result(value: JsonValue | str, outcome: Outcome = Outcome.SUCCESS) -> ToolResult:
-    """What a tool gives back: JSON, or text as it is."""
+    """Return a tool's result: JSON, or text unchanged."""
     return ToolResult(outcome=outcome, content=value if isinstance(value, str) else canonical(value))
 
 
 def errors(*found: tuple[str, str]) -> JsonValue:
-    """What a validation says that has found something."""
+    """Return the result of a failed validation."""
     return {"valid": False, "errors": [{"property": name, "message": message} for name, message in found]}
 
 
@@ -120,17 +120,17 @@ def play(*replies: ModelReply, contract: StepContract | None = None, max_rounds:
 
 
 def feedback(world: World) -> list[str]:
-    """What the machine has told the model."""
+    """Return the machine's messages to the model."""
     return [m.text for m in world.state.messages if isinstance(m, UserMessage)][1:]
 
 
 def refusals(world: World) -> list[AnswerRefused]:
-    """What faces were told of refused answers."""
+    """Return the events about refused answers."""
     return [event for step in world.steps for event in step.events if isinstance(event, AnswerRefused)]
 
 
 def last_words(world: World) -> str:
-    """What the last request ends with."""
+    """Return the last message of the last request."""
     last = world.requests[-1].messages[-1]
     assert isinstance(last, UserMessage)
     return last.text

@@ -78,7 +78,7 @@ SENSIBLE = [
     calls(validate("a"), validate("a", "validate_full")),
     says({"component": "a"}),
 ]
-"""What a good model does, which else would hardly come about by chance."""
+"""Moves of a good model, which random moves would hardly produce."""
 contracts = st.builds(
     StepContract,
     validations=st.sampled_from(
@@ -94,21 +94,21 @@ decisions: st.SearchStrategy[Decision] = st.sampled_from(
 
 @dataclass
 class Truth:
-    """What really ran, in the order in which it did."""
+    """Calls that ran, in order."""
 
     outcomes: st.DataObject
     ran: list[tuple[str, str, bool]] = field(default_factory=list)
     """Tool, component, and whether it said that all is well."""
 
     def say(self, call: ToolCall) -> ToolResult:
-        """What a tool gives back, drawn."""
+        """Draw the result of a tool."""
         component = _component(call.arguments)
         good = self.outcomes.draw(st.sampled_from([True, True, True, False]), label=f"{call.name} {component} passes")
         self.ran.append((call.name, component, good))
         return result({"valid": True} if good else errors(("port", "is missing")))
 
     def supports(self, answer: str) -> bool:
-        """Whether what an answer claims was validated with success after the last change."""
+        """Return True if a validation of the claimed answer passed after the last change."""
         claimed = json.loads(answer)["component"]
         last_change = max((place for place, one in enumerate(self.ran) if one[0] in CHANGING), default=-1)
         for component in claimed if isinstance(claimed, list) else [claimed]:

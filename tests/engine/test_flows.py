@@ -36,9 +36,9 @@ class Flow:
     broken: set[str] = field(default_factory=set)
     """Components that do not validate."""
     gate_fails: int = 0
-    """How often the command of a gate fails before it succeeds."""
+    """Number of failures of a gate's command before it succeeds."""
     ran: Counter[str] = field(default_factory=Counter)
-    """What took effect, by tool and arguments."""
+    """Number of effects, by tool and arguments."""
     turns: dict[TurnId, TurnState] = field(default_factory=dict)
 
     def play(self) -> WorkflowState:
@@ -54,7 +54,7 @@ class Flow:
         return step.state
 
     def instructions(self) -> str:
-        """What the first turn's model was told last."""
+        """Return the last message to the first turn's model."""
         turn = next(iter(self.turns.values()))
         said = [one.text for one in turn.messages if isinstance(one, UserMessage) and one.by is Speaker.MACHINE]
         return said[-1]

@@ -88,7 +88,7 @@ def test_no_history_of_a_run_breaks_the_rules(data: st.DataObject, some: list[St
 
 
 def _nothing_is_forgotten(world: RunWorld) -> None:
-    """What an attempt has done is in the contract of every later one of its step, and of no other."""
+    """The calls of an attempt are in the contract of every later attempt at its step, and of no other."""
     for place, output in enumerate(world.state.spec.steps):
         known: set[DoneCall] = set()
         for one in (a for a in world.asked if isinstance(a, StartAttempt) and a.step == output):

@@ -1,4 +1,4 @@
-"""What a step is told: the instructions generated from its definition, and messages whose data stays data."""
+"""Texts for a step: instructions generated from its definition, and messages whose data stays data."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is left out of a request: decided once, and the same in every later request."""
+"""Parts left out of a request: decided once, and the same in every later request."""
 
 import pytest
 from hypothesis import given

@@ -121,7 +121,7 @@ def reply(*calls: RawCall, text: str = "") -> ModelReply:
 
 
 def facts_of(arguments: str, *, version: int = 0, definition: str = "") -> CallFacts:
-    """What inspection says: ``bad`` in the arguments is invalid, ``mended`` had to be repaired."""
+    """Return the facts of an inspection: ``bad`` in the arguments is invalid, ``mended`` was repaired."""
     if "bad" in arguments:
         return CallFacts(arguments=arguments, problems=(Problem(path="x", message="is bad", given="bad"),))
     repairs = ("inspection closed a brace",) if "mended" in arguments else ()
@@ -131,7 +131,7 @@ def facts_of(arguments: str, *, version: int = 0, definition: str = "") -> CallF
 
 
 def read_answer(text: str, schema: str) -> AnswerFacts:
-    """What whoever performs CheckAnswer finds: here only what is JSON as a whole."""
+    """Perform CheckAnswer: only an answer that is JSON as a whole passes."""
     try:
         value = parsed(text)
     except ValueError:
@@ -160,7 +160,7 @@ class World:
     state: TurnState
     flying: list[Effect] = field(default_factory=list)
     effects_done: Counter[CallId] = field(default_factory=Counter)
-    """How often a call really took effect."""
+    """Return how often a call took effect."""
     starts: Counter[tuple[CallId, int]] = field(default_factory=Counter)
     retries_wanted: Counter[CallId] = field(default_factory=Counter)
     approved: set[tuple[CallId, str]] = field(default_factory=set)
@@ -170,9 +170,9 @@ class World:
     definition: str = ""
     """Of every tool."""
     rules: list[RememberedRule] = field(default_factory=list)
-    """What the store would hold: the rules that steps have made."""
+    """Rules that steps have made, as the store would hold them."""
     tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None
-    """What a tool gives back instead of a plain success."""
+    """Return a tool's result other than plain success."""
 
     @classmethod
     def begin(
@@ -312,7 +312,7 @@ class World:
 
 
 def check_request(request: ModelRequest) -> None:
-    """What a strict server checks: each call has exactly one result, in order, right after its message."""
+    """Check like a strict server: each call has exactly one result, in order, right after its message."""
     messages = list(request.messages)
     assert not any(isinstance(m, RoleSwitchMessage | NoticeMessage) for m in messages)
     seen: set[CallId] = set()

@@ -47,7 +47,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def is_well(found: dict[str, Any]) -> bool:
-    """Whether every fault that has no reason to be left out has passed, and nothing bad was counted."""
+    """Return True if every fault without a reason to be left out passed, and nothing bad was counted."""
     open_ones = [fault for fault in IDS if not _passed(found, fault) and fault not in NOT_HERE]
     return not open_ones and not any(bad for bad, _ in found["figures"].values())
 

@@ -7,7 +7,7 @@ of a fault bears the mark ``@pytest.mark.fault(id)``.
 from dataclasses import dataclass
 
 FAMILIES = {"A": 22, "B": 21, "C": 30, "D": 22, "E": 20, "F": 15, "G": 11}
-"""How many faults each family has; their ids count from 1, with two digits."""
+"""Number of faults per family; their ids count from 1, with two digits."""
 
 IDS = tuple(f"{family}{number:02}" for family, count in FAMILIES.items() for number in range(1, count + 1))
 
@@ -17,7 +17,7 @@ SILENT = frozenset({"A19", "A20", "A21", "B03", "B04", "B09", "B14", "C05"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHere:
-    """Why a fault is not counted as passed."""
+    """Reason that a fault is not counted as passed."""
 
     reason: str
 

@@ -30,7 +30,7 @@ def hiding_bubblewrap(argv: Sequence[str]) -> tuple[str, ...]:
 
 @cache
 def can_hide_bubblewrap() -> bool:
-    """Whether this machine lets a test have such a namespace."""
+    """Return True if this machine permits such a namespace."""
     try:
         return not subprocess.run(hiding_bubblewrap(["true"]), capture_output=True, check=False).returncode
     except OSError:

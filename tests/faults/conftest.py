@@ -27,7 +27,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> ForkServer:
-    """What starts the program."""
+    """The launcher of the program."""
     return shared()
 
 

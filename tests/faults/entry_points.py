@@ -40,7 +40,7 @@ class Provider:
         self.server.__exit__(*args)
 
     def script(self, *replies: Reply | Callable[[SeenRequest], Reply]) -> None:
-        """What comes next; whatever was left of an earlier script is gone."""
+        """Set the next replies; the rest of an earlier script is dropped."""
         with self._lock:
             self._script = deque(replies)
 

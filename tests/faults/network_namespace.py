@@ -48,7 +48,7 @@ class NetworkNamespace(ForkServer):
 
 @cache
 def can_be_had() -> bool:
-    """Whether this machine lets a test have such a network."""
+    """Return True if this machine permits such a network."""
     if shutil.which("unshare") is None:
         return False
     return not subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode

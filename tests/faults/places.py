@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE
 
 @cache
 def can_mount() -> bool:
-    """Whether this user may mount something in a namespace of its own."""
+    """Return True if this user may mount in a namespace of its own."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return False
     tried = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
@@ -65,7 +65,7 @@ class Mounts:
 
     @property
     def before(self) -> list[str]:
-        """What to put before a command."""
+        """Return the words to put before a command."""
         inside = ["nsenter", "-t", str(self._holder.pid), "-U", "-m", "--preserve-credentials"]
         return [*inside, f"--wd={self._installation.workspace}"]
 

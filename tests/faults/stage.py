@@ -39,7 +39,7 @@ Replies = Reply | Callable[[SeenRequest], Reply]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeAnswer:
-    """What one message led to in the pipe."""
+    """Result of one message in the pipe."""
 
     ran: Ran
     status: str
@@ -50,7 +50,7 @@ class PipeAnswer:
 
     @property
     def err(self) -> str:
-        """What a user reads, as one line."""
+        """Text that the user reads, as one line."""
         return flat(self.ran.err)
 
 
@@ -131,12 +131,12 @@ class Stage:
         return flat(screen).rpartition(text)[2]
 
     def history(self, ended: PipeAnswer) -> tuple[Message, ...]:
-        """What is stored of a conversation in the pipe."""
+        """Return the stored messages of a session in the pipe."""
         with self.pipe.installation.store() as store:
             return store.history(ended.session)
 
     def chat_history(self) -> tuple[Message, ...]:
-        """What is stored of the conversation in the chat."""
+        """Return the stored messages of the session in the chat."""
         with self.chat.installation.store() as store:
             return store.history(self.chat.installation.session().id)
 
@@ -153,7 +153,7 @@ def partial_of(history: tuple[Message, ...]) -> AssistantMessage | None:
 
 
 def assistants(request: SeenRequest) -> list[str]:
-    """What a request says that the model has said."""
+    """Return the model's messages in a request."""
     return [str(message["content"]) for message in request.messages if message["role"] == "assistant"]
 
 

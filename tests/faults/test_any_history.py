@@ -24,7 +24,7 @@ from tests.support.properties import examples
 
 REFUSED = "sessions refused by a strict server"
 NEVER = {"command": EFFECT}
-"""What only stands in replies in which nothing is to be run."""
+"""Texts that occur only in replies without calls to run."""
 ODD_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
 PATHS = st.fixed_dictionaries({"path": st.sampled_from(["note.txt", "gone.txt", "\x1b[2J", ""])})
 ARGUMENTS = st.one_of(

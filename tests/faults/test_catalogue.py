@@ -1,4 +1,4 @@
-"""What is printed of a run over all faults is true."""
+"""The printed summary of a run over all faults is true."""
 
 import re
 from pathlib import Path

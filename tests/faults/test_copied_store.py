@@ -21,7 +21,7 @@ def at(home: Path, pipe: Pipe, *arguments: str) -> Ran:
 
 
 def waits(home: Path, pipe: Pipe, session: str) -> str:
-    """That the one call of a session asks in this home when it is gone on with, and why."""
+    """Check that the session's only call asks when resumed in this home, and why."""
     ran = at(home, pipe, "resume", session, "--output-format", "json")
     assert ran.code == 3, ran.err
     (pending,) = ran.json["pending"]

@@ -34,7 +34,7 @@ TOOL = "tests.kill.note_tool"
 
 @pytest.fixture(scope="module")
 def fork_server() -> ForkServer:
-    """What starts the program, on terminals and without."""
+    """The launcher of the program, with and without a terminal."""
     return shared(TOOL)
 
 
@@ -165,7 +165,7 @@ def test_killed_while_a_decision_is_posted_the_same_call_waits_and_runs_once_whe
 
 
 def shown(stage: Stage) -> str:
-    """What `approvals show` says of the call that waits."""
+    """Return the output of `approvals show` for the pending call."""
     with stage.installation.store() as store:
         (waiting,) = store.pending_calls()
     assert waiting.decided is None

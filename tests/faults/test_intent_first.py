@@ -1,4 +1,4 @@
-"""What is not on disk has not begun, and what came of it is on disk before anybody hears of it (T8, T9).
+"""No call starts before its intent is on disk, and its result is on disk before it is published (T8, T9).
 
 A store that refuses a step shows the order of things: were a tool started, or a model asked, before the step that says
 so is stored, it would come about all the same.
@@ -125,12 +125,12 @@ WAYS = [Table.chat, Table.resumed, Table.program, Table.gate]
 
 
 def begins(step: TurnStep) -> bool:
-    """Whether a tool that may change something is to start."""
+    """Return True if the step starts a tool that may change something."""
     return any(isinstance(effect, RunTool) for effect in step.effects)
 
 
 def ends(step: TurnStep) -> bool:
-    """Whether it tells what came of a call."""
+    """Return True if the event tells the result of a call."""
     return bool(step.results)
 
 

@@ -1,4 +1,4 @@
-"""What tools raise and give back, and tools that have become others since they were approved (G07, G09).
+"""Errors and results of tools, and tools that changed after their approval (G07, G09).
 
 Tools of a program are met at the entry point for programs, and what came of them is looked at on a terminal.
 """

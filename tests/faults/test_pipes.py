@@ -1,4 +1,4 @@
-"""Whoever reads the output leaves early, or there never was an output (D18)."""
+"""The reader of the output leaves early, or there is no output at all (D18)."""
 
 import subprocess
 import sys

@@ -34,7 +34,7 @@ def broken(whole: dict[str, Any]) -> str:
 
 
 PLACE = r"registry.json, line 3, column 2"
-"""Where the next key stands in place of the comma."""
+"""Position of the next key where a comma is missing."""
 
 
 def offered(chat: FaultyChat) -> list[str]:
@@ -160,7 +160,7 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.terminal.say("/reload")
     chat.wait_for("Rights have changed .[^)]*model local → lost")
     chat.say("hello")
-    chat.wait_for("There is no model named 'lost' in the registry. → See which there are: chatops models list")
+    chat.wait_for("There is no model named 'lost' in the registry. → To list them: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
     file_of(chat.installation).write_text(json.dumps(whole))
     chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload applies it")

@@ -48,7 +48,7 @@ def patient_pipe(pipe: Pipe) -> Pipe:
 
 
 def out(chat: FaultyChat) -> str:
-    """What the calls of a test have written."""
+    """Return the files written by the calls of a test."""
     file = chat.installation.workspace / "out.txt"
     return file.read_text() if file.exists() else ""
 
@@ -240,7 +240,7 @@ IN_A_ROUND = {
     "C20-no-name": r"\(no name\) .*not run: there is no tool ''",
     "C20-null-name": r"\(no name\) .*not run: ",
 }
-"""What the chat says of a call that is answered with an error; the turn goes on."""
+"""Text in the chat about a call that is answered with an error; the turn continues."""
 IN_WORDS = {
     "C23-in-reasoning": r"thought \(\d+ words\) no\.",
     "C23-in-other-reasoning": r"thought \(\d+ words\) no\.",
@@ -248,7 +248,7 @@ IN_WORDS = {
     "C25-in-code": r"Like this: <tool_call>.*printf x.*no\.",
     "C25-in-a-quotation": r"<tool_call>.*printf x.*no\.",
 }
-"""What the chat shows of a reply that holds no call, whatever its words look like."""
+"""Text in the chat of a reply that holds no call, whatever it looks like."""
 
 
 @pytest.mark.more

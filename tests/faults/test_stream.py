@@ -45,7 +45,7 @@ class Case:
     role: str = "coder"
     bare: bool = False
     meanwhile: str = ""
-    """What is told while it lasts."""
+    """Text shown while it lasts."""
 
 
 CASES = {

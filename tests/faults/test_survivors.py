@@ -35,7 +35,7 @@ SHORT = {
     True: {("double fork", "timeout"), ("deaf", "cancel"), ("setsid", "quit"), ("nohup", "SIGKILL")},
     False: {("deaf", "cancel"), ("double fork", "SIGKILL")},
 }
-"""What the default tier tries, with a sandbox and without."""
+"""Cases of the default tier, with and without a sandbox."""
 NUMBERS = itertools.count(1)
 
 
@@ -150,7 +150,7 @@ def ended(bench: Bench, trick: str, end: str, number: str, limit: int) -> None:
 
 
 def survivors(number: str) -> list[int]:
-    """What still names the number after a while; it does not outlive the test."""
+    """Return the processes that still name the number after a while; they do not outlive the test."""
     deadline = time.monotonic() + PATIENCE
     while (left := naming(number)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -74,7 +74,7 @@ def dialog(chat: FaultyChat) -> str:
 
 
 def message(chat: FaultyChat) -> str:
-    """What stands in the message: the line within the frame above the status line."""
+    """Return the draft: the line in the frame above the status line."""
     return chat.terminal.screen()[-3].strip("│ ")
 
 

@@ -30,7 +30,7 @@ from tests.support.fake_openai import call, calls
 OPENS_A_CARD = ("\x1b[1;5A", "\x1b[1;5A", "\x0f")
 """ctrl+Up to the answer, ctrl+Up to the call before it, ctrl+o."""
 MOST_MEMORY_KB = 400_000
-"""What the chat may have taken at most; it takes some 100,000 when nothing happens."""
+"""Maximum memory of the chat; it needs about 100,000 when idle."""
 NEEDS_NAMESPACES = pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
 ASKERS = {"SSH_ASKPASS": "/bin/false", "GIT_ASKPASS": "/bin/false", "SUDO_ASKPASS": "/bin/false", "DISPLAY": ":99"}
 

@@ -95,7 +95,7 @@ class User:
 
     @property
     def kept(self) -> str:
-        """What is kept of the output of running tools."""
+        """Return the kept output of running tools."""
         return "".join(file.read_text() for file in (self.installation.home / "data" / "running").glob("*"))
 
 
@@ -197,7 +197,7 @@ def test_a_tool_that_the_kernel_kills(chat: FaultyChat) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a user says at a shell of a call whose outcome is unknown, and what comes of it."""
+    """Shell commands about a call of unknown outcome, and their results."""
 
     words: tuple[str, ...]
     says_so: str
@@ -238,7 +238,7 @@ def interrupted(pipe: Pipe, place: str = "after_tool:1") -> str:
 
 
 def is_told(asked: Ran) -> bool:
-    """Whether the user learns which call it is, since when, and what can be said of it."""
+    """Check that the user sees which call it is, since when, and the possible answers."""
     said = ("outcome unknown", "started 20", "processes stopped", COPIES, "--done", "--again", "approvals deny")
     return all(part in asked.err for part in said)
 

@@ -34,7 +34,7 @@ def ask(chat: FaultyChat, command: str) -> None:
 
 
 def drafts(chat: FaultyChat) -> list[str]:
-    """What is stored of what was typed and not sent."""
+    """Return the stored drafts."""
     with closing(sqlite3.connect(chat.installation.home / "data" / "chatops.db")) as raw:
         return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%'")]
 

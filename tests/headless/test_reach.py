@@ -1,4 +1,4 @@
-"""Whether a model can be used: one answer, said by models list and by doctor, and graded by who needs the model."""
+"""Reachability of a model: one answer for `models list` and `doctor`, graded by who needs the model."""
 
 from collections.abc import Sequence
 

@@ -15,7 +15,7 @@ HOLDS = {Moment.ASKED: LeaseRow.SILENT, Moment.TEXT: LeaseRow.TEXT, Moment.ANSWE
 AGAIN_S = 3.0
 """A user does not press the same key again before that."""
 DRAFT_S = 1.0
-"""What was typed so long ago is stored, though it was not sent."""
+"""Text typed this long ago is stored, although it was not sent."""
 
 
 def killed(stage: Stage, case: Case) -> None:
@@ -37,7 +37,7 @@ def killed(stage: Stage, case: Case) -> None:
 
 
 def _comes_to_it(stage: Stage, case: Case, terminal: ForkedChat) -> bool:
-    """Whether the moment has come; False: it died before that, at its point."""
+    """Return True once the moment has come; False if the process died before, at its failpoint."""
     moment = case.strike.moment
     if not terminal.reaches(lambda text: "coder · " in text and EMPTY in text, what="the chat"):
         return False

@@ -18,5 +18,5 @@ def installation(tmp_path: Path, chatops_home: Path) -> Installation:
 
 @pytest.fixture(scope="module")
 def fork_server() -> ForkServer:
-    """What starts the program, with a tool of somebody's own."""
+    """The launcher of the program, with a user's own tool."""
     return shared(TOOL)

@@ -1,4 +1,4 @@
-"""What another process can read in the store at a moment: all of it has to be there after a kill."""
+"""Contents of the store as another process reads them at a moment: all of it must survive a kill."""
 
 import contextlib
 import sqlite3
@@ -29,10 +29,10 @@ class Ledger:
     drafts: frozenset[str] = frozenset()
     """Texts typed and not sent, as stored."""
     steps: dict[str, int] = field(default_factory=dict)
-    """How far each turn is."""
+    """Progress of each turn."""
 
     def missing_in(self, later: "Ledger") -> list[str]:
-        """What is here and not in `later`."""
+        """Return the entries that are missing in `later`."""
         gone = [
             *(f"message {one}" for one in self.messages - later.messages),
             *(f"attempt {one}" for one in self.started - later.started),
@@ -87,7 +87,7 @@ def watching(path: Path) -> Iterator[list[Ledger]]:
 
 
 def left_to_say(path: Path) -> str:
-    """What has to be said of the conversation that was left unfinished, by its rows alone; empty if there is none."""
+    """Return the expected resume summary, derived from the rows alone; empty if no session is unfinished."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as raw:
         if raw.execute("PRAGMA user_version").fetchone() == (0,):
             # Killed before it had any tables.

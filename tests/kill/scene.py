@@ -1,4 +1,4 @@
-"""What is killed: a workspace in which effects can be counted, and a strict server that can be made to wait.
+"""Target of kills: a workspace with countable effects, and a strict server that can be made to wait.
 
 The message ``effect 7 by edit`` makes the model ask for one call, whose effect is a line 7 in a file, and then say
 ``finished 7.``.
@@ -20,13 +20,13 @@ KINDS = ("shell", "edit", "write", "note")
 REPEATABLE = frozenset({"file_edit", "file_write"})
 """Tools that can look whether they have taken effect."""
 MINE = "mine now\n"
-"""What a user puts in the place of a file that was written: a second run would put the first content back."""
+"""Content that the user writes over a written file: a second run would restore the first content."""
 TAKES_S = 0.1
-"""How long a command takes before its effect, and again after it."""
+"""Seconds that a command takes before its effect, and again after it."""
 
 
 class LeaseRow(StrEnum):
-    """Where the server stops in the middle of a reply, once."""
+    """Place in a reply at which the server stops, once."""
 
     NOWHERE = "nowhere"
     SILENT = "silent"
@@ -61,7 +61,7 @@ class Scene:
         return whole
 
     def count(self, number: int, kind: str) -> int:
-        """How often the effect has come about."""
+        """Return how often the effect occurred."""
         if kind == "write":
             file = self._written(number)
             return int(file.exists() and file.read_text() != MINE)
@@ -78,7 +78,7 @@ class Scene:
         return True
 
     def started(self, number: int) -> bool:
-        """Whether the command or function that takes its time has begun."""
+        """Return True if the slow command or function has started."""
         return (self.workspace / f"started-{number}").exists()
 
     def _written(self, number: int) -> Path:

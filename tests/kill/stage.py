@@ -39,7 +39,7 @@ class ForkedChat(ForkedTerminal, ChatTerminal):
 
 
 class Stage:
-    """What a kill takes place on."""
+    """Entry point of a kill."""
 
     def __init__(self, installation: Installation, scene: Scene, fork_server: ForkServer) -> None:
         self.installation = installation
@@ -92,7 +92,7 @@ class Command:
 
     @property
     def out(self) -> str:
-        """What it has put out so far."""
+        """Return its output so far."""
         return self._out.read_text()
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
@@ -107,6 +107,6 @@ class Command:
         return True
 
     def ended(self) -> Ran:
-        """How it ended."""
+        """Return its exit code."""
         code = self._child.wait(PATIENCE)
         return Ran(code=code, out=self.out, err=self._err.read_text())

@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 
 
 class Phase(IntEnum):
-    """How far a turn with one gated call is, as the list of faults counts (D01 is a death in P0, D11 one in P10)."""
+    """Progress of a turn with one gated call, as in the list of faults (D01: death in P0, D11: death in P10)."""
 
     TYPED = 0
     """Typed, not sent."""
@@ -34,7 +34,7 @@ class Phase(IntEnum):
 
 
 class EntryPoint(StrEnum):
-    """Where the program is used."""
+    """Entry point at which the program is used."""
 
     SCREEN = "screen"
     """The chat on a terminal."""
@@ -43,7 +43,7 @@ class EntryPoint(StrEnum):
 
 
 class Moment(StrEnum):
-    """What can be seen from outside."""
+    """Moments that can be observed from outside."""
 
     TYPED = "typed"
     """The message stands in its field, not sent."""
@@ -174,7 +174,7 @@ def strike(entry_point: EntryPoint, phase: Phase, chance: random.Random) -> Stri
 
 
 def kind_for(wanted: Strike, chance: random.Random) -> str:
-    """What is to take effect, at random among what comes to that place."""
+    """Choose an effect at random among those that reach the place."""
     if wanted.point.startswith("after_spawn"):
         return "shell"
     if "rename" in wanted.point:

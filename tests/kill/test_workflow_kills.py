@@ -35,7 +35,7 @@ SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().ra
 BATCH = 20
 KILLED = -9
 LATEST_S = 1.0
-"""How long after the start a kill strikes at most."""
+"""Maximum time from the start to a kill."""
 ENOUGH = 60
 """Commands for one run, after which it is stuck."""
 
@@ -69,7 +69,7 @@ def model(request: SeenRequest) -> Completion:
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What came of it."""
+    """Result of a run."""
 
     kills: int = 0
     runs: int = 0
@@ -156,7 +156,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def fork_server() -> ForkServer:
-    """What starts the program."""
+    """The launcher of the program."""
     return shared()
 
 

@@ -1,4 +1,4 @@
-"""What a kill and what came after it are judged by."""
+"""Criteria for a kill and its aftermath."""
 
 import re
 from dataclasses import dataclass, field
@@ -32,9 +32,9 @@ class Case:
     damage: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unknown: bool = False
-    """Whether an attempt was under way of which nothing can be found out."""
+    """True if an attempt of unknown outcome was under way."""
     untold: list[str] = field(default_factory=list)
-    """What a user has to be told of how it was left, and was not."""
+    """Expected part of the resume summary that was missing."""
     other: list[str] = field(default_factory=list)
     """Effects or messages that are missing, programs that failed."""
 

@@ -41,7 +41,7 @@ def test_a_server_is_added_listed_and_removed(chatops: CommandLine, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add", "a__b", "x"), "is no name for a server"),
+        (("add", "a__b", "x"), "is not a valid server name"),
         (("add", "a"), "No command or URL was given for a"),
         (("add", "--header", "A: b", "a", "x"), "--header, --oauth and --sse are for a URL"),
         (("add", "--network", "a", "http://127.0.0.1/"), "--env and --network are for a command"),

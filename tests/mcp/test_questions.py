@@ -56,7 +56,7 @@ async def test_where_nobody_is_a_question_is_declined_and_the_result_says_so(wor
         note, told = (await world.run(servers, "h__ask")).content.split("\n", 1)
         second = await world.run(servers, "sdk__book")
     assert json.loads(told)["result"] == {"action": "decline"}
-    assert note == "[chatops declined a question of the server to the user: nobody is at the screen to answer it]"
+    assert note == "[chatops declined a question of the server to the user: no user is present to answer it]"
     assert second.content.startswith(note)
     assert second.outcome is Outcome.FAILED
 

@@ -1,4 +1,4 @@
-"""How a failure that a program reports is classified."""
+"""Classification of failures that a program reports."""
 
 import json
 

@@ -159,7 +159,7 @@ CASES = [
         id="A20-200-json-of-something-else",
         reply=as_json(200, {"hello": "world"}),
         kind=FailureKind.BROKEN_STREAM,
-        says=("no reply",),
+        says=("not a reply",),
     ),
     Case(id="A20-200-empty", reply=Raw(), kind=FailureKind.BROKEN_STREAM, says=("did not send a reply",)),
 ]

@@ -172,7 +172,7 @@ async def test_c07_a_filter_inside_a_call_cuts_it_and_leaves_a_whole_one() -> No
 async def test_c18_two_objects_in_one() -> None:
     async with FakeOpenAI([stream(piece(**fn("a", '{"x":1} {"x":2}', index=0)), FINISH)]) as server:
         (call,) = (await ask(server)).reply.calls
-    assert "one after the other" in call.problem
+    assert "two JSON values in a row" in call.problem
     assert call.arguments == '{"x":1} {"x":2}'
 
 

@@ -55,7 +55,7 @@ async def test_a15_a_server_without_tls_that_answers_in_plain_text() -> None:
             "ca_file",
             id="self-signed",
         ),
-        pytest.param("good", "", "the authority behind it is not known here.", "ca_file", id="unknown-authority"),
+        pytest.param("good", "", "its certificate authority is not trusted here.", "ca_file", id="unknown-authority"),
     ],
 )
 async def test_a15_a_refused_certificate_is_an_error_with_its_reason_and_nothing_is_sent(

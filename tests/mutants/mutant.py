@@ -1,4 +1,4 @@
-"""What a mutant is."""
+"""Definition of a mutant."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the grammar reads in a command, held against bash itself, and what the dialog is told of it."""
+"""Results of the grammar for commands, compared with bash itself, and the facts derived for the dialog."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a role may do in a user's hands, and which layer says so."""
+"""Verdicts for a role and user, and the layer that gives each."""
 
 from dataclasses import replace
 

@@ -186,7 +186,7 @@ def floor(
 def made_by_a_user(
     *, site: Registry | None, own: Registry, role: str, tool: str, remembered: list[RememberedRule]
 ) -> bool:
-    """Whether anything exists that could answer an ask for this tool."""
+    """Return True if anything could answer an ask for this tool."""
     for registry in (site, own):
         if registry is None:
             continue

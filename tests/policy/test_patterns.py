@@ -1,4 +1,4 @@
-"""What the words of a command are, and which calls a rule answers for."""
+"""Words of commands, and the calls that a rule answers."""
 
 import json
 

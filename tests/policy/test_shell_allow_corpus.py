@@ -30,7 +30,7 @@ def filled(text: str) -> str:
 
 
 def allowed(case: dict[str, Any]) -> bool:
-    """Whether one of the case's patterns answers for its command."""
+    """Return True if one of the case's patterns answers for its command."""
     names = sorted([*case["setup"].get("files", {}), *case["setup"].get("symlinks", {})])
 
     def expand(glob: str) -> tuple[str, ...]:

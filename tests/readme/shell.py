@@ -24,7 +24,7 @@ class Shell:
         )
 
     def run(self, line: str) -> str:
-        """What the line printed on standard output and error."""
+        """Output of the line on stdout and stderr."""
         assert self._bash.stdin is not None and self._bash.stdout is not None
         # In a group of its own input: a command must not eat the lines after it.
         keep = f"status=$?; echo {self._END}; (exit $status)"

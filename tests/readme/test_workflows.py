@@ -1,4 +1,4 @@
-"""What the README says of workflows, typed and written as it stands there."""
+"""Workflow examples of the README, executed as written."""
 
 import json
 import subprocess

@@ -45,7 +45,7 @@ async def make_rule(workspace: Path, scope: RuleScope, command: Sequence[str] = 
 
 
 async def asks_anew(workspace: Path, command: Sequence[str] = TOUCH, role: str = "coder") -> bool:
-    """Whether `command` asks in a new session."""
+    """Return True if `command` asks in a new session."""
     async with demo_session(workspace, role) as (_, session, _events):
         return await asks(session, command)
 

@@ -1,4 +1,4 @@
-"""Where a test keeps a store."""
+"""Place of a test's store."""
 
 from pathlib import Path
 

@@ -57,7 +57,7 @@ class QueueConformance:
     def test_a_turn_takes_only_the_decision_that_was_posted_first(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
     ) -> None:
-        """Whoever left it was told that it counts."""
+        """The process that posted it was told that it counts."""
         ask = kit.pending_turn(store, session, turn, calls=1)
         call = kit.a_call(turn)
         denied = replace(kit.decided(call), decision=Rejected(reason="no"), by=kit.BEN)

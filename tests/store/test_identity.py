@@ -1,4 +1,4 @@
-"""Where a store's file is: who finds it elsewhere takes nothing for granted that was about to run."""
+"""Identity of a store's file: in a copy, nothing that was about to run runs by itself."""
 
 import shutil
 import sqlite3
@@ -40,7 +40,7 @@ def answered(path: Path, decision: Decision | None = None) -> None:
 
 
 def is_copied(path: Path) -> bool:
-    """Whether the unfinished turn of a store counts as one of another copy, once that is opened."""
+    """Return True if the unfinished turn counts as another copy's once the store is opened."""
     with closing(SqliteStore(path)) as store:
         return any(store.setting(copied_key(info.active_turn)) for info in store.sessions() if info.active_turn)
 

@@ -1,4 +1,4 @@
-"""What running tools have put out is kept for a while: bounded, private, by attempt."""
+"""Output of running tools is kept for a while: bounded, private, by attempt."""
 
 import os
 import stat

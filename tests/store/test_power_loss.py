@@ -37,7 +37,7 @@ HEADER, FRAME_HEADER = 32, 24
 BEHIND = 60
 """Blocks behind the last acknowledged commit at which a log is cut: more than the next commit needs."""
 _BACKFILLED, _BEING_BACKFILLED = 96, 128
-"""Where the index tells how many frames have been copied into the file, and how many are being copied."""
+"""Offset in the index of the numbers of frames copied to the file, and being copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What the operating system had at a moment, and what had been acknowledged by then."""
+    """Writes handed to the operating system by a moment, and commits acknowledged by then."""
 
     file: bytes
     log: bytes
@@ -60,7 +60,7 @@ class Moment:
     acknowledged: tuple[Acknowledged, ...]
 
     def end_of(self, one: Acknowledged) -> int:
-        """How many bytes of the log a commit needs; none if it lies in the file."""
+        """Number of log bytes that a commit needs; 0 if it is in the file."""
         page = int.from_bytes(self.log[8:12], "big")
         return HEADER + one.frames * (FRAME_HEADER + page) if one.salt == self.log[16:24].hex() else 0
 
@@ -71,12 +71,12 @@ class Moment:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing of this log has been copied into the file."""
+        """Return True if nothing of this log has been copied into the file."""
         counts = (int.from_bytes(self.index[at : at + 4], sys.byteorder) for at in (_BACKFILLED, _BEING_BACKFILLED))
         return not any(counts)
 
     def before(self, cut: int) -> tuple[Acknowledged, ...]:
-        """What has to be there when the log ends at `cut`."""
+        """Return the commits that must be there if the log ends at `cut`."""
         return tuple(one for one in self.acknowledged if self.end_of(one) <= cut)
 
 
@@ -154,7 +154,7 @@ def committing(folder: Path) -> Iterator[Committer]:
 
 @dataclass(slots=True, kw_only=True)
 class Losses:
-    """What came of all cuts."""
+    """Results of all cuts."""
 
     tried: int = 0
     lost: list[str] = field(default_factory=list)

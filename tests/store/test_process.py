@@ -1,4 +1,4 @@
-"""Whether a process that has left its name somewhere still lives."""
+"""Checks if a recorded process is still alive."""
 
 import os
 import subprocess

@@ -1,1 +1,1 @@
-"""What several test areas share: servers, builders, fixtures in the open."""
+"""Helpers shared by several test areas: servers, builders, fixtures."""

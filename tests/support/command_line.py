@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What one command left."""
+    """Result of one command."""
 
     code: int
     out: str

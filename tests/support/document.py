@@ -26,7 +26,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What the user does and what is on the screen afterwards."""
+    """Action of the user, and the expected screen."""
 
     actions: tuple[Action, ...]
     shown: tuple[str, ...]

@@ -63,13 +63,13 @@ class Emulator:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._frame: list[str] | None = None
-        """What stays on screen while the program writes the next frame (synchronized output, mode 2026)."""
+        """Screen shown while the program writes the next frame (synchronized output, mode 2026)."""
         self._answers: list[str] = []
         self._rows: list[str] | None = None
         """The rows as text, as long as nothing has changed: they are asked for far more often."""
         self._modes = dict.fromkeys(_ON_AT_FIRST, True)
         self._keyboards = 0
-        """How many keyboard modes (kitty's protocol) are stacked."""
+        """Number of stacked keyboard modes (kitty's protocol)."""
         self._pointer = ""
 
     def feed(self, data: bytes) -> bytes:
@@ -103,7 +103,7 @@ class Emulator:
         return self._drawn() if self._frame is None else self._frame
 
     def left_on(self) -> list[str]:
-        """What a program has changed and not changed back: modes, by name, that a shell would trip over."""
+        """Terminal modes that the program changed and did not restore, by name."""
         changed = [number for number, on in self._modes.items() if on != (number in _ON_AT_FIRST)]
         names = [_MODE_NAMES.get(number, f"mode {number}") for number in sorted(changed, key=int)]
         names += ["keyboard protocol"] if self._keyboards else []

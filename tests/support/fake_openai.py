@@ -250,7 +250,7 @@ def _whole(completion: Completion, *, number: int, model: str) -> bytes:
 
 
 def violations_of(body: Mapping[str, Any]) -> list[str]:
-    """What a strict server would not accept in a chat request: the demands of several, added up."""
+    """Return what strict servers would reject in a chat request: the demands of several, combined."""
     found = []
     if body.get("tools") == []:
         found.append("tools is empty")

@@ -1,4 +1,4 @@
-"""What the kernel says of running processes (Linux, /proc): who descends from whom and who is still alive."""
+"""Facts about running processes (Linux, /proc): descent, and whether they are alive."""
 
 import contextlib
 from collections import defaultdict
@@ -23,13 +23,13 @@ class _Stat:
 
 
 def alive(process: Process) -> bool:
-    """Whether that very process still runs; a dead one that nobody has waited for does not."""
+    """Return True if exactly that process still runs. A zombie does not."""
     stat = _stat(process.pid)
     return stat is not None and stat.process == process
 
 
 def running(pid: int) -> bool:
-    """Whether a process of that number runs now; a dead one that nobody has waited for does not."""
+    """Return True if a process with that id runs now. A zombie does not."""
     return _stat(pid) is not None
 
 

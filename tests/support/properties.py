@@ -1,10 +1,10 @@
-"""How hard a property is tried."""
+"""Number of examples per property."""
 
 from hypothesis import settings
 
 
 def examples(usual: int, *, among: int = 1) -> int:
-    """How many examples a property is tried on: `usual`, or as many as the fuzz profile says.
+    """Return the number of examples: `usual`, or as many as the fuzz profile says.
 
     `among`: how many parameters the property has; they share the examples of the fuzz profile.
     """

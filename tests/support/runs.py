@@ -86,7 +86,7 @@ def flow(*steps: StepSpec, name: str = "release") -> WorkflowSpec:
 
 
 def grant_of(spec: StepSpec) -> Grant:
-    """What a step may do here."""
+    """Return the grant of a step."""
     rules = tuple(Rule(tool=one.name, verdict=one.verdict) for one in TOOLS)
     return Grant(
         role="coder",
@@ -108,7 +108,7 @@ class Played:
         self.listener = listener
         self.turn: TurnState | None = None
         self.earlier: tuple[Message, ...] = ()
-        """What the turns before the present one said."""
+        """Messages of the turns before the present one."""
         self._flying: list[Effect] = []
         self.first = start_run(session_id=RUN, spec=spec, query=query, role="coder")
         self.state: WorkflowState = self.first.state

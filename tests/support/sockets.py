@@ -17,7 +17,7 @@ _QUEUED = 6
 
 
 def server_tls(name: str) -> ssl.SSLContext:
-    """What a server with that certificate speaks."""
+    """Protocol of a server with that certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / f"{name}.pem")
     return context
@@ -84,12 +84,12 @@ class TlsListener:
         self.first_bytes: list[bytes] = []
         """One per connection; 0x16 begins a TLS handshake."""
         self.received = b""
-        """What came after a handshake."""
+        """Data that came after a handshake."""
         self._thread = threading.Thread(target=self._serve, daemon=True, name="tls-listener")
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Address at which it listens."""
         return int(self._socket.getsockname()[1])
 
     def __enter__(self) -> "TlsListener":

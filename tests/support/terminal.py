@@ -185,7 +185,7 @@ class Terminal:
             return self._emulator.cells()
 
     def left_on(self) -> list[str]:
-        """What the program has changed of this terminal and not changed back: modes, echo, line editing."""
+        """Terminal settings that the program changed and did not restore: modes, echo, line editing."""
         with self._changed:
             modes = self._emulator.left_on()
         return modes + ([] if termios.tcgetattr(self._master) == self._settings else ["line settings"])
@@ -345,7 +345,7 @@ class Terminal:
 
 
 def terminal_environment() -> dict[str, str]:
-    """What a program on a terminal gets as its environment."""
+    """Return the environment for a program on a terminal."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     # Not the folder it starts in: a home as workspace is a case of its own.
     home = os.path.join(inherited.get("CHATOPS_HOME", tempfile.gettempdir()), "person")

@@ -1,4 +1,4 @@
-"""What the tests of tools that start programs share: with and without a sandbox, and what is left running."""
+"""Helpers for tests of tools that start programs: with and without a sandbox, and remaining processes."""
 
 import os
 import signal

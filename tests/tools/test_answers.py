@@ -1,4 +1,4 @@
-"""What is read out of the answer of a workflow's step, and what its schema says to it."""
+"""Answers of workflow steps: extraction, and validation by the schema."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a command will lack in its sandbox, told by its words before it runs, and what the user can give it."""
+"""Needs of a command that its sandbox lacks, predicted from its words, and what the user can grant."""
 
 import asyncio
 import os

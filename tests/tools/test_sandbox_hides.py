@@ -1,4 +1,4 @@
-"""What no tool may touch is not to be seen in the sandbox either, wherever on the disk it lies."""
+"""Paths that no tool may touch are hidden in the sandbox too, wherever they are."""
 
 import json
 from pathlib import Path

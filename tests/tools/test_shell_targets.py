@@ -1,4 +1,4 @@
-"""What a simple command's words lead to is part of what is judged and shown: links leave no way round."""
+"""The targets of a simple command's words are judged and shown: links are no way around."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of tools share: a context, a call, and the attack corpus with its placeholders filled in."""
+"""Helpers for tool tests: a context, a call, and the attack corpus with its placeholders filled in."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def call(name: str, arguments: Mapping[str, object] | str) -> ToolCall:
 
 
 async def inspected(tool: Tool, context: ToolContext, arguments: Mapping[str, object] | str) -> CallFacts:
-    """What inspection says."""
+    """Return the facts of an inspection."""
     return await tool.inspect(call(tool.spec.name, arguments), context)
 
 
@@ -44,7 +44,7 @@ async def done(tool: Tool, context: ToolContext, arguments: Mapping[str, object]
 
 @dataclass
 class Attempt:
-    """What came of a call that was tried as a policy that allows everything would."""
+    """Result of a call tried under a policy that allows everything."""
 
     facts: CallFacts
     ran: bool = False
@@ -98,7 +98,7 @@ class World:
 
     @property
     def out(self) -> Path:
-        """What no tool may touch."""
+        """Paths that no tool may touch."""
         return self.base / "outside"
 
     def filled(self, value: Any) -> Any:
@@ -143,7 +143,7 @@ class World:
         return str(self.filled(raw)) if raw is not None else json.dumps(self.filled(case["arguments"]))
 
     def unharmed(self) -> bool:
-        """Whether all outside is as it was."""
+        """Return True if everything outside is unchanged."""
         names = sorted(str(path.relative_to(self.out)) for path in self.out.rglob("*"))
         return names == ["canary.txt", "victim.sh"] and CANARY in (self.out / "canary.txt").read_text("utf-8")
 

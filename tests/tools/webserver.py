@@ -18,7 +18,7 @@ class Asked:
 
 @dataclass
 class Server:
-    """Where it listens, what it was asked, what it answers: raw bytes by path."""
+    """Its address, the requests it got, and its answers: raw bytes by path."""
 
     port: int = 0
     asked: list[Asked] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What both registries name as key files is closed to every tool, wherever it lies."""
+"""Key files that either registry names are closed to every tool, wherever they are."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Where the demo answers, what could answer instead is offered in a line; nothing of it is ever picked."""
+"""While the demo answers, a line offers other models; none is picked silently."""
 
 import asyncio
 import socket
@@ -64,7 +64,7 @@ async def test_a_key_and_a_server_are_offered_side_by_side() -> None:
 
 
 async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
-    """What the chat says on opening and a moment later."""
+    """Return the chat's notices on opening and a moment later."""
     monkeypatch.setattr("chatops.wiring.background.WARM_UP_S", 0.0)
     monkeypatch.setattr("chatops.wiring.background.offer.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")

@@ -1,4 +1,4 @@
-"""What a step of a workflow may do and how it speaks: its role's rights, narrowed, and nobody's voice."""
+"""Rights and prompt of a workflow step: its role's rights, narrowed, and no persona."""
 
 from dataclasses import replace
 

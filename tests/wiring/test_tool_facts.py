@@ -56,7 +56,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
 
 @pytest.fixture
 def facts(tools: list[Tool], tmp_path: Path) -> dict[str, CallFacts]:
-    """What inspection says of a sound call of each tool."""
+    """Return the facts of a valid call of each tool."""
     (tmp_path / "made.txt").write_text("here")
     found = {}
     for tool in tools:

@@ -217,7 +217,7 @@ def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
     """Return the unusable call of a name that is not on offer."""
     return UnusableCall(
         kind=DiagnosticKind.UNKNOWN_TOOL,
-        message=f"is no tool here; {offered.listed()}" if name.strip() else f"has no name; {offered.listed()}",
+        message=f"is not a tool here; {offered.listed()}" if name.strip() else f"has no name; {offered.listed()}",
         start=start,
         name=name.strip(),
     )

@@ -194,7 +194,7 @@ def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCa
     if tool is None:
         return UnusableCall(
             kind=DiagnosticKind.UNKNOWN_TOOL,
-            message=f"is no tool here, so code cannot be run; {offered.listed()}",
+            message=f"is not a tool here, so code cannot be run; {offered.listed()}",
             start=start,
             name=next(iter(CODE_TOOLS)),
         )

@@ -179,7 +179,7 @@ class _Reading:
         return self.call.item(end)
 
     def _unpack(self) -> None:
-        """Use `arguments` or `input` as all arguments if it is the only one and the tool has no such parameter."""
+        """Use `arguments` or `input` as all arguments if it stands alone and the tool has no parameter of that name."""
         call = self.call
         if len(call.arguments) != 1:
             return

@@ -224,7 +224,7 @@ def _cancelled(run: Run, phase: RunningStep | CheckingGate | AwaitingReview) -> 
 
 
 def _go_on(run: Run, output: StepOutput) -> None:
-    """Continue with the next step, or end the run with the last result there is."""
+    """Continue with the next step, or end the run with the last result."""
     run.state = replace(run.state, outputs=(*run.state.outputs, output), done=(), told="")
     if output.step + 1 < len(run.state.spec.steps):
         progress.attempt(run, output.step + 1, 1)

@@ -9,13 +9,13 @@ from chatops.domain.canonical import digest
 from chatops.domain.tools import Outcome
 
 MAX_ENTRIES = 2_000
-"""Most changes that can be applied at once."""
+"""Maximum number of changes that can be applied at once."""
 MAX_FILE = 64 << 20
-"""Most bytes of a changed file."""
+"""Maximum number of bytes of a changed file."""
 MAX_FROZEN = 256 << 20
-"""Most bytes of all changed files."""
+"""Maximum number of bytes of all changed files."""
 MAX_LEFT_OUT = 500
-"""Most paths that are listed as left out; further ones are counted."""
+"""Maximum number of paths that are listed as left out; further ones are counted."""
 
 RUNS_LATER: Mapping[str, str] = {
     ".envrc": "direnv",

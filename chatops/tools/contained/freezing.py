@@ -102,7 +102,7 @@ class _Comparison:
     frozen: int = 0
 
     def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
-        """Compare, and keep the content of each change with the content that it replaces."""
+        """Compare the trees, and keep the new and the old content of each change."""
         self.rules = GitIgnore(self.manifest.workspace)
         top = os.open(self.folder.copy, FOLDER)
         try:
@@ -346,7 +346,7 @@ def _runs_later(path: str) -> Iterator[str]:
 
 
 def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries in the order in which a reader should look at them: what runs later and links come first."""
+    """Return entries in the order to review them: links and files that may run later come first."""
 
     def rank(entry: Entry) -> tuple[int, str]:
         order = ("change", "mode", "add", "remove")

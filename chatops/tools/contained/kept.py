@@ -24,12 +24,12 @@ from chatops.tools.contained.folder import write_durably
 KEPT_S = 30 * 86_400
 """Seconds for which earlier content is kept."""
 KEPT_BYTES = 512 << 20
-"""Most bytes of earlier content that are kept; the oldest goes first."""
+"""Maximum number of bytes of earlier content that are kept; the oldest goes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """One write of a file tool: the path in the workspace, its state before and after, and when it was about to be."""
+    """One write by a file tool: the path in the workspace, its state before and after, and when the write began."""
 
     path: str
     base: State
@@ -91,7 +91,7 @@ def _state(content: bytes, mode: int) -> State:
 
 
 def kept_calls(folder: Path) -> frozenset[str]:
-    """Return the ids of the calls of which something is kept."""
+    """Return the ids of the calls with kept copies."""
     with suppress(OSError):
         return frozenset(name.rpartition(".")[0] for name in os.listdir(folder))
     return frozenset()

@@ -12,7 +12,7 @@ from chatops.tools.diff import unified
 from chatops.tools.output import is_binary, visible
 
 MOST_TEXT = 4_000_000
-"""Most bytes of a file that is shown as a text diff."""
+"""Maximum number of bytes of a file that is shown as a text diff."""
 Blobs = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
 _ALIKE, _MOST_COMPARED, _MOST_PAIRS = 0.6, 200_000, 100

@@ -65,7 +65,7 @@ class ContainedTurns:
     def why_not(self, workspace: Path) -> str:
         """Return why turns cannot be contained here; empty if they can. May run the sandbox's probe."""
         if workspace == Path("/") or workspace in home_folders():
-            return f"A contained turn needs a project folder, and the workspace is {workspace}."
+            return f"A contained turn needs a project folder, but the workspace is {workspace}."
         return confinement(NARROWEST, workspace=workspace, replaced=True).refusal
 
     def review(self, arguments: str) -> ContainedReview:

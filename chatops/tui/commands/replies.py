@@ -29,7 +29,7 @@ class Context:
     run: "WorkflowRun | None" = None
     """The session's workflow run, if it is executed here."""
     steps: tuple[str, ...] | None = None
-    """Step names of the session's workflow run, executed here or followed; None if the session is no run."""
+    """Step names of the session's workflow run, executed here or followed; None if the session is not a run."""
     settings_locked: str = ""
     """Reason why role, model and persona cannot be changed now; empty if they can."""
     themes: tuple[str, ...] = ()

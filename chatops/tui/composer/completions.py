@@ -12,7 +12,7 @@ from chatops.tui.error_boundary import ErrorBoundary
 
 MAX_SHOWN = 6
 _WIDEST = 24
-"""Cells of a text beside its note, so that a long syntax does not push the notes away."""
+"""Maximum width of a text beside its note, in cells, so that a long syntax does not push the notes away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ _USUAL = ("sensible-editor", "nano", "vi")
 """Editors to try if the user has named none."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 MOST_BYTES = 4_000_000
-"""Most bytes that are read back."""
+"""Maximum number of bytes that are read back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,7 +294,7 @@ class GuardedDialog(Modal[None]):
 
     @property
     def too_small(self) -> bool:
-        """True if the window is too small to show anything."""
+        """True if the window is too small to show the dialog."""
         return self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT
 
     def on_resize(self) -> None:

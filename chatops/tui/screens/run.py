@@ -1,7 +1,7 @@
 """Presenters of a workflow run: panel, working times and outputs of its steps.
 
 `RunPresenter` shows a run from its committed state, whether it is executed here or followed. `OwnRunPresenter` adds
-what only the process that executes the run can do. A session that is no run does not import this module.
+what only the process that executes the run can do. A session that is not a run does not import this module.
 """
 
 from collections.abc import Callable, Sequence

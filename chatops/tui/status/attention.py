@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from chatops.domain.wording import plural
 
 _MOST = 60
-"""Most characters of a text."""
+"""Maximum number of characters of a text."""
 _OTHER = re.compile(r"[^ A-Za-z0-9_.?:,'\"-]")
 """All but plain characters, of which a terminal obeys none, and no notification reads one as a separator."""
 _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"

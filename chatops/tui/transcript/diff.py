@@ -21,7 +21,7 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _LONGEST = 400
 """Longer lines (in characters) are not compared word by word."""
 _ALIKE = 0.4
-"""Minimum ratio of equal words for a line to count as a changed one, and not as another one."""
+"""Minimum ratio of equal words at which a line counts as changed rather than replaced."""
 _LEAST = 40
 """Minimum columns of the background of a changed line."""
 

@@ -174,7 +174,7 @@ class _Drawing:
 
 
 def _take_task(item: Sequence[Token]) -> bool | None:
-    """Remove the box of a task from a list item. Return if it is ticked; None if the item is no task."""
+    """Remove the box of a task from a list item. Return if it is ticked; None if the item is not a task."""
     inline = item[2] if len(item) > 2 and item[1].type == "paragraph_open" else None
     first = inline.children[0] if inline is not None and inline.children else None
     if first is None or first.type != "text" or (box := _TASK.match(first.content)) is None:

@@ -104,7 +104,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._placing = False
         self._slicing = False
         self._rows: list[Strip | None] = []
-        """The lines of the layout that were in view after the last change."""
+        """Lines of the layout in view after the last change."""
 
     @property
     def following(self) -> bool:

@@ -108,7 +108,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentStep:
-    """The state of the step that the run is at."""
+    """State of the current step."""
 
     mark: StepMark
     word: str

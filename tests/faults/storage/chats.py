@@ -1,4 +1,4 @@
-"""What a chat has said, and where it has stored it."""
+"""Output of a chat, and the place where it is stored."""
 
 from contextlib import closing
 from pathlib import Path

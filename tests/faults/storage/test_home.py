@@ -344,7 +344,7 @@ def test_few_open_files_in_the_chat(installation: Installation, provider: Provid
 
 
 def few_files(most: int) -> list[str]:
-    """What to put before a command that may have so many files open."""
+    """Return the words to put before a command to limit its open files."""
     return ["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh"]
 
 

@@ -1,4 +1,4 @@
-"""Who drives a session: one process at a time, which another may ask for it, and may take it from."""
+"""Session leases in memory: one owner at a time; others may request or seize the lease."""
 
 from collections.abc import Callable
 from dataclasses import replace

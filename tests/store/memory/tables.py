@@ -1,4 +1,4 @@
-"""What is kept: frozen values as they are, so that a transaction that failed is undone by the copies made before it."""
+"""Tables in memory: frozen values, so that copies made before a transaction undo it if it fails."""
 
 from dataclasses import dataclass, field
 from threading import RLock
@@ -40,7 +40,7 @@ class StoredRun:
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """What stores share: the tables. Several stores may share one, as several processes share a file."""
+    """Tables that stores may share, as processes share a file."""
 
     sessions: dict[SessionId, SessionInfo] = field(default_factory=dict)
     activity: dict[SessionId, int] = field(default_factory=dict)

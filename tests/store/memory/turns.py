@@ -69,7 +69,7 @@ def load(memory: Memory, turn_id: TurnId) -> TurnState:
 
 
 def _before(memory: Memory, state: TurnState) -> tuple[Message, ...]:
-    """What was said before the turn: all of the conversation, or, for an attempt at a step, the attempts before."""
+    """Messages before the turn: the whole session, or the earlier attempts at a step."""
     if state.parent_id is None or state.contract is None:
         return sessions.chain(memory, state.parent_id)
     owners = (turn.step.state for turn in memory.turns.values())

@@ -83,7 +83,7 @@ class FakeRun(WorkflowRun):
         self.closed = False
         self.refuse: ChatopsError | None = None
         self.elsewhere = ""
-        """What somebody else has said of every attempt."""
+        """Reviews of each attempt by another process."""
 
     def _told(self, event: Event) -> None:
         self.session.publish(event)

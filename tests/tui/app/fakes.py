@@ -107,7 +107,7 @@ def pending_call(
 
 
 def shell_facts(command: str, *, argv: tuple[str, ...] | None = None) -> CallFacts:
-    """What inspection finds about a command."""
+    """Return the facts of a command."""
     return CallFacts(
         arguments=json.dumps({"command": command}, ensure_ascii=False),
         cwd="/home/ana/project",
@@ -139,7 +139,7 @@ def long_facts(lines: int) -> CallFacts:
 
 
 def code_facts(code: str, *, repairs: tuple[str, ...] = ()) -> CallFacts:
-    """What inspection finds about code."""
+    """Return the facts of code."""
     return CallFacts(
         arguments=json.dumps({"code": code}, ensure_ascii=False),
         cwd="/home/ana/project",
@@ -594,7 +594,7 @@ class FakeHost:
 
 
 def brought() -> TrustQuestion:
-    """What a hostile folder brings, some of it trusted before."""
+    """Files of a hostile folder, some of them trusted before."""
     notes = b"# Project\nRun make test.\n"
     text = Item(kind=ItemKind.NOTES, path="AGENTS.md", size=len(notes), digest="63df52fea0736c25" * 4, data=notes)
     rules = Item(kind=ItemKind.REGISTRY, path="model_registry.json", size=345, digest="fae0395a3c6458a2" * 4)
@@ -614,7 +614,7 @@ def brought() -> TrustQuestion:
 
 
 def opener(session: FakeSession, host: FakeHost | None = None, **more: object) -> Callable[[], object]:
-    """What the app awaits after the first paint."""
+    """Opener that the app awaits after the first paint."""
 
     async def opened() -> FirstSession:
         return FirstSession(session=session, host=host or FakeHost(), **more)  # type: ignore[arg-type]

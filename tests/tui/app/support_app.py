@@ -101,7 +101,7 @@ class Stage:
 
 
 def screen_text(app: ChatopsApp) -> str:
-    """What is on the screen, without colours and without spaces at line ends."""
+    """Text on the screen, without colours and trailing spaces."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 

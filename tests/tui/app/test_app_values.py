@@ -1,4 +1,4 @@
-"""What can be tested without a screen: the text of the dialog, completion, folding, the status line, imports."""
+"""Parts testable without a screen: text of the dialog, completion, folding, status line, imports."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_cal
 
 
 def exact_text(facts: CallFacts, *, width: int = 40) -> str:
-    """What the dialog shows letter for letter, without what has a label, put together again from its wrapped lines."""
+    """Return the exact text of the dialog, without labelled rows, joined from its wrapped lines."""
     description = describe(pending_call(facts=facts), theme=PLAIN)
     lines: list[str] = []
     for row in description.rows:

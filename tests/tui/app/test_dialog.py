@@ -674,7 +674,7 @@ async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest
 
 
 def bold(running: Stage, words: str) -> list[str]:
-    """What is bold on the line of the screen with these words."""
+    """Return the bold text on the screen line with these words."""
     for strip in running.app.screen._compositor.render_strips():
         if words in strip.text:
             return [one.text.strip() for one in strip if one.style is not None and one.style.bold and one.text.strip()]

@@ -19,7 +19,7 @@ ONE, OTHER = SessionId("20261121-101512-k3f9"), SessionId("20261121-101512-2222"
 
 @dataclass
 class Typed:
-    """What stands in the composer."""
+    """Text in the composer."""
 
     full_text: str = ""
 

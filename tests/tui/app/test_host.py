@@ -41,7 +41,7 @@ from tests.tools.running import needs_sandbox
 
 @dataclass
 class CommandLine:
-    """What a slash command may use, and what it said."""
+    """Context of a slash command, and its reply."""
 
     host: TuiHost
     session: Session

@@ -58,7 +58,7 @@ Two things changed, and **one** is `urgent`.
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How a screen comes about: a session as it is opened, then what happens in it."""
+    """Definition of a screen: a session as opened, then the events in it."""
 
     opened: Callable[[FakeSession], None] = lambda session: None
     then: Callable[[Stage], Awaitable[None]] = lambda running: running.settle()

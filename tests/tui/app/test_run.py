@@ -31,7 +31,7 @@ def asks(running: Stage) -> bool:
 
 
 def notifications(running: Stage) -> str:
-    """What was said in passing."""
+    """Return the notices shown."""
     return " ".join(one.message for one in running.app._notifications)
 
 

@@ -1,4 +1,4 @@
-"""What the status line says of tokens and of a reply that comes."""
+"""Text of the status line about tokens and a streaming reply."""
 
 from dataclasses import replace
 

@@ -40,7 +40,7 @@ def test_a_theme_has_the_fields_of_its_file(folder: Path) -> None:
         ("primary: red\ntext_alpha: 3\n", "x.yaml: text_alpha has to be a number from 0 to 1"),
         ("primary: red\nvariables: [1]\n", "x.yaml: variables has to map names to colours"),
         ("primary: red\nvariables: {x: '$(rm)'}\n", "x.yaml: variables: x has to be a colour"),
-        ("primary: red\nvariables: {X y: red}\n", "x.yaml: variables: 'X y' is no name"),
+        ("primary: red\nvariables: {X y: red}\n", "x.yaml: variables: 'X y' is not a valid name"),
         ("primary: red\nname: other\n", "x.yaml: the name has to be that of the file"),
         ("primary: red\nvariables: {x: 'red 60%', y: '#112233 5%', z-style: bold reverse}\n", ""),
         ("primary: [\n", "x.yaml, line"),

@@ -1,4 +1,4 @@
-"""How a run stands, as values and as lines: read off runs that the real machines have made."""
+"""State of a run, as values and as lines, from runs of the real machines."""
 
 from rich.cells import cell_len
 
