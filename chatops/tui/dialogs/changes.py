@@ -14,7 +14,6 @@ from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
 from chatops.tui.dialogs.modal import Legend, Modal
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
 from chatops.tui.notice import show_notice
-from chatops.tui.theme import BlockTheme
 
 if TYPE_CHECKING:
     from chatops.tools.contained.text import Change
@@ -51,8 +50,9 @@ class ChangesScreen(Modal[None]):
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it, and offer it where there is."""
-        self._side_by_side = self._side_by_side and not missing_columns(self.size.width)
-        self._show()
+        if self._side_by_side and missing_columns(self.size.width):
+            self._toggle_sides()
+        self._show_keys()
 
     def on_key(self, event: events.Key) -> None:
         """Scroll, go to another file, or close."""
@@ -105,17 +105,17 @@ class ChangesScreen(Modal[None]):
         counts = f"{plural(len(self._changes), 'file')}, +{added} {theme.symbols.minus}{removed}"
         heading = Content.styled(f"{line(self._title)}: {counts}", "bold")
         self.query_one("#changes-title", Static).update(heading)
-        self._show(theme)
+        self._show()
 
-    def _show(self, theme: BlockTheme | None = None) -> None:
-        if not self._diffs:
-            return
+    def _show(self) -> None:
         rows = tuple(self._rows())
         self._starts = [at for at, row in enumerate(rows) if row.tone == "heading"]
         self.query_one(PayloadView).show(Description(rows=rows, payload=len(rows)), key="changes", seen=True)
-        sides = (
-            "" if missing_columns(self.size.width) else f"   | {'one column' if self._side_by_side else 'side by side'}"
-        )
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        view = "one column" if self._side_by_side else "side by side"
+        sides = "" if missing_columns(self.size.width) else f"   | {view}"
         files = "   n p next, previous file" if len(self._changes) > 1 else ""
         self.query_one(Legend).show(f"Esc back{files}{sides}   j k g G PgUp PgDn scroll")
 
