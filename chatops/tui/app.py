@@ -356,6 +356,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         return self._terminal.shown_for() if self._terminal is not None else math.inf
 
+    def keys_wait(self) -> bool:
+        """Return True if keys that were read already have not been delivered yet."""
+        return self.key_order.keys_wait
+
     def action_suspend_process(self) -> None:
         """Give the terminal to the shell until ``fg`` (ctrl+z). The process is stopped until then."""
         if self._terminal is not None:

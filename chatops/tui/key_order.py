@@ -45,6 +45,11 @@ class KeyOrder:
         """True if no key waits, and all that the last one has caused is done."""
         return self._task is None
 
+    @property
+    def keys_wait(self) -> bool:
+        """True if keys that were read already have not been delivered yet."""
+        return bool(self._waiting)
+
     def release(self) -> None:
         """Deliver the keys that were held from the start."""
         self._may_deliver.set()

@@ -392,8 +392,13 @@ class ApprovalScreen(GuardedDialog):
         asked = item.pending
 
         def done(decision: Decision | None) -> None:
-            if decision is not None and item.undecided and item.pending is asked:
+            if decision is None:
+                return
+            if item.undecided and item.pending is asked:
                 self._send(item, decision)
+                return
+            self._edits.setdefault(item.pending.digest, {}).update(self._edits.get(asked.digest, {}))
+            self.show_note_or_notice("Nothing was sent: the call has changed or was decided meanwhile.")
 
         self.app.push_screen(question, done)
 

@@ -182,7 +182,14 @@ class GuardedDialog(Modal[None]):
         return bool(self._held)
 
     def _release(self) -> None:
-        """Act on the held key, if what it was pressed for is still shown. No other key followed it."""
+        """Act on the held key once the app, and then this dialog, have got all keys that were read until now."""
+        self.app.call_later(self.call_later, self._act_on_held)
+
+    def _act_on_held(self) -> None:
+        """Act on the held key, if what it was pressed for is still shown and no other key has followed it."""
+        if isinstance(self.app, ShowsLate) and self.app.keys_wait():
+            self._take_back()
+            return
         key, self._held = self._held, ""
         if not key or not self.can_draw:
             return
@@ -216,8 +223,11 @@ class GuardedDialog(Modal[None]):
         self.show_frame()
 
     def on_screen_resume(self) -> None:
-        """Rearm after the help or a question on top was closed: keys that closed it are not meant for this dialog."""
-        self._start_again()
+        """Rearm after the help or a form on top was closed: keys that closed it are not meant for this dialog."""
+        if self._finished:
+            self.dismiss(None)
+        else:
+            self._start_again()
 
     def too_early(self, character: str | None) -> None:
         """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
@@ -433,10 +443,6 @@ class GuardedDialog(Modal[None]):
             show_notice(self.app, text)
 
     def finish(self) -> None:
-        """Close the dialog and any question on top of it, which has lost its subject."""
-        if not self.is_attached or self._finished:
-            return
+        """Close the dialog, after a form or the help on top of it: what is typed there is not meant for the message."""
         self._finished = True
-        while not self.is_active and len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
         self.dismiss(None)

@@ -10,10 +10,13 @@ GRACE_S = 0.5
 
 @runtime_checkable
 class ShowsLate(Protocol):
-    """Protocol of an app whose terminal may show output late."""
+    """Protocol of an app whose terminal may show output late, and whose keys may arrive late."""
 
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen what was drawn last."""
+
+    def keys_wait(self) -> bool:
+        """Return True if keys that were read already have not been delivered yet."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """The dialog, key by key: what reaches the session, and what never does."""
 
+import asyncio
 import re
 from dataclasses import replace
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from chatops.domain.decisions import (
     Approved,
@@ -23,6 +24,7 @@ from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
+from chatops.tui.key_order import WAITED_FOR
 from chatops.tui.notice import show_notice
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
@@ -274,6 +276,22 @@ async def test_text_that_comes_at_once_is_text_whatever_it_begins_with() -> None
         assert running.draft == "a d"
 
 
+async def test_text_that_comes_at_once_and_is_delivered_slowly_is_text_too() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(), pending_call(2))
+        running.clock.pass_(5)
+        opened = asyncio.Event()
+        running.app.run_worker(opened.wait(), name=WAITED_FOR)
+        for key in "art":
+            running.app.post_message(Key(key, key))
+        while not (running.draft or running.session.taken):
+            await running.pilot.pause(0.01)
+        assert running.session.taken == []
+        opened.set()
+        while running.draft != "art":
+            await running.pilot.pause(0.01)
+
+
 @pytest.mark.more
 async def test_keys_that_delete_reach_the_text_that_was_typed_over_a_dialog() -> None:
     async with stage() as running:
@@ -518,14 +536,32 @@ async def test_one_of_two_decided_elsewhere_is_marked_and_the_other_is_shown() -
 
 
 @pytest.mark.more
-async def test_decided_elsewhere_also_closes_a_question_about_it() -> None:
+async def test_decided_elsewhere_leaves_the_keyboard_to_a_form_about_it() -> None:
     async with stage() as running:
         call = pending_call()
         await asked(running, call)
         await running.press("e")
         running.session.decided_elsewhere(call.call.id, Approved())
         await running.settle()
-        assert running.app.screen is running.app.chat
+        await running.fill(command="git log")
+        assert "Nothing was sent: the call has changed or was decided meanwhile." in running.text
+        assert (running.app.screen, running.draft, running.session.taken) == (running.app.chat, "", [])
+
+
+@pytest.mark.more
+async def test_what_was_typed_about_a_call_that_changes_meanwhile_is_there_again() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(digest="old"))
+        await running.press("e")
+        changed = pending_call(digest="new", reason=AskReason.CHANGED)
+        running.session.change(pending=(changed,))
+        running.session.publish(ApprovalRequested(id=changed.call.id, parent_id=ROUND, pending=changed))
+        await running.settle()
+        await running.fill(command="git log --typed")
+        assert running.session.taken == []
+        assert "Nothing was sent: the call has changed" in running.text
+        await running.press("e")
+        assert "git log --typed" in running.text
 
 
 async def test_a_call_that_changes_while_shown_has_to_be_seen_again() -> None:

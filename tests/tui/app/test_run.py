@@ -308,9 +308,10 @@ async def test_a_word_said_elsewhere_closes_the_dialog_with_its_question() -> No
         run.elsewhere = "skipped by uid 7 (ben)"
         run.play.reviews(Skip())
         await running.settle()
-        assert running.app.screen is running.app.chat
         assert "Decided elsewhere" in running.text
         assert "(ben)" in running.text
+        await running.press("escape")
+        assert running.app.screen is running.app.chat
         assert run.said == []
 
 

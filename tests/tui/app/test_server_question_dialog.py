@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import ChatopsError, StoreError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion
@@ -47,6 +47,8 @@ class AskingSession(FakeSession):
     async def answer(self, asked: OpenQuestion, answer: Answer) -> tuple[Problem, ...]:
         if self.refuse:
             raise self.refuse
+        if asked not in self.now.questions:
+            raise ChatopsError("The server no longer waits.")
         self.sent.append(answer)
         if "77" in answer.content:
             return (Problem(path="boats", message="77 is greater than the maximum of 9"),)
@@ -106,15 +108,19 @@ async def test_a_form_keeps_what_was_typed_until_it_fits() -> None:
         assert "asks you" not in running.text
 
 
-@pytest.mark.more
-async def test_a_question_that_is_withdrawn_closes_its_dialog_and_form() -> None:
+async def test_a_form_whose_question_is_withdrawn_keeps_the_keyboard_and_sends_nothing() -> None:
     async with asked(AskingSession(schema=canonical(FORM))) as (running, session):
         await running.press("a")
+        await running.type_fast(*"hunter")
         session.withdraw()
         await running.settle()
-        assert running.app.screen is running.app.chat
         assert "is void: nothing was sent" in running.text
-        assert session.sent == []
+        # What was meant for the server, such as a password, must not go on in a message to the model.
+        await running.type_fast(*"two", "ctrl+s")
+        assert "huntertwo" in running.text and "The server no longer waits." in running.text
+        assert (running.draft, session.submitted) == ("", [])
+        await running.press("escape")
+        assert running.app.screen is running.app.chat
 
 
 @pytest.mark.more
