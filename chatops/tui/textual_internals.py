@@ -18,6 +18,7 @@ name of Textual, or by chance defines one.
 | ``_compositor.Compositor``, its ``_dirty_regions``, ``_visible_widgets`` | `FrameHook` | cheaper frames |
 | ``_compositor.Compositor._get_renders`` | `FrameHook` | the same |
 | ``Screen._compositor`` | `FrameHook` | the same |
+| ``Screen._update_timer``, ``._on_timer_update`` | `FrameHook` | earlier frames |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
 | ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
 | ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
@@ -30,6 +31,7 @@ name of Textual, or by chance defines one.
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import cached_property
 from typing import Any
 
 from rich.cells import cell_len
@@ -50,9 +52,13 @@ from textual.message_pump import MessagePump
 from textual.notifications import Notification
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 from textual.widgets._toast import ToastRack
+
+_FRAME_SECONDS = 1 / 120
+"""Least time between two frames. A key waits for so long if it comes right after a frame of a stream."""
 
 
 class DispatchHook(MessagePump):
@@ -163,11 +169,16 @@ class LateClickHook(MessagePump):
 
 
 class FrameHook(Screen[None]):
-    """A screen that renders only what a frame shows. Publicly a compositor cannot be chosen."""
+    """A screen that renders only what a frame shows, and sooner. Publicly a compositor cannot be chosen."""
 
     def __init__(self) -> None:
         super().__init__()
         self._compositor = _FrameCompositor()
+
+    @cached_property
+    def _update_timer(self) -> Timer:
+        # Publicly the rate is a variable of the environment, which tools would inherit.
+        return self.set_interval(_FRAME_SECONDS, self._on_timer_update, pause=True)
 
 
 class _FrameCompositor(Compositor):
