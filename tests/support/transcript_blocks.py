@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from chatops.domain.ids import MessageId
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -10,7 +12,6 @@ from chatops.tui.transcript.blocks import (
     CardStatus,
     NoticeBlock,
     ReasoningBlock,
-    RoleDividerBlock,
     StepBlock,
     ToolCardBlock,
     UserBlock,
@@ -123,8 +124,8 @@ def samples() -> list[Block]:
         ),
         card("refused", "make", outcome=Outcome.FAILED, failure="The command could not be started: no such folder."),
         card("unsettled", "a command that is so long that it does not fit on the line " * 3, CardStatus.UNSETTLED),
-        RoleDividerBlock(
-            id="d",
+        RoleSwitchMessage(
+            id=MessageId("d"),
             before="coder",
             after="researcher",
             model="gemini",

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.files import FileRef
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
 
 
@@ -108,20 +109,6 @@ class ToolCardBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleDividerBlock:
-    """The line of a role switch."""
-
-    id: str
-    before: str
-    after: str
-    model: str = ""
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    suspended: int = 0
-    kind: Literal["role"] = "role"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeBlock:
     """Something the user has to know, with the next step."""
 
@@ -144,7 +131,7 @@ class StepBlock:
     kind: Literal["step"] = "step"
 
 
-Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleDividerBlock | NoticeBlock | StepBlock
+Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

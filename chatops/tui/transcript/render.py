@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from chatops.domain.files import FileRef
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.wording import plural
 from chatops.tui.keymap import with_user_keys
 from chatops.tui.theme import BlockTheme
@@ -18,7 +19,6 @@ from chatops.tui.transcript.blocks import (
     Block,
     NoticeBlock,
     ReasoningBlock,
-    RoleDividerBlock,
     StepBlock,
     ToolCardBlock,
     UserBlock,
@@ -83,7 +83,7 @@ def can_open(block: Block) -> bool:
 
 
 def _lines(
-    block: UserBlock | ReasoningBlock | ToolCardBlock | RoleDividerBlock | NoticeBlock | StepBlock,
+    block: UserBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock,
     *,
     width: int,
     theme: BlockTheme,
@@ -108,7 +108,7 @@ def _lines(
         case ToolCardBlock():
             lines = card_lines(block, width=room, theme=theme, expanded=expanded, further=further)
             return prefixed(lines, first=_BLANK, rest=_BLANK)
-        case RoleDividerBlock():
+        case RoleSwitchMessage():
             return _divider(block, width=width, theme=theme)
         case NoticeBlock():
             return _notice(block, width=prose, theme=theme)
@@ -144,7 +144,7 @@ def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: 
     return lines
 
 
-def _divider(block: RoleDividerBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+def _divider(block: RoleSwitchMessage, *, width: int, theme: BlockTheme) -> list[Text]:
     signs = theme.symbols
     text = Text(f"{signs.rule * 2} ", theme.muted, end="")
     if block.before != block.after:

@@ -37,7 +37,6 @@ from chatops.tui.transcript.blocks import (
     CardStatus,
     NoticeBlock,
     ReasoningBlock,
-    RoleDividerBlock,
     ToolCardBlock,
     UserBlock,
 )
@@ -63,7 +62,7 @@ def stored_blocks(
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
     turn, in_run = "", False
-    divider: RoleDividerBlock | None = None
+    divider: RoleSwitchMessage | None = None
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if parent_turn(message) != turn:
@@ -275,18 +274,16 @@ def _also(outcome: Outcome, facts: ResultFacts) -> str:
     return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
-def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleDividerBlock:
+def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage:
     """Return the line of a role switch. If the block before it, `after`, is such a line, it replaces that one."""
-    first = after if isinstance(after, RoleDividerBlock) else None
-    added, removed = (first.added, first.removed) if first is not None else ((), ())
-    return RoleDividerBlock(
-        id=first.id if first is not None else switch.id,
-        before=first.before if first is not None else switch.before,
-        after=switch.after,
-        model=switch.model,
-        added=_net(added, switch.added, switch.removed, removed),
-        removed=_net(removed, switch.removed, switch.added, added),
-        suspended=switch.suspended,
+    if not isinstance(after, RoleSwitchMessage):
+        return switch
+    return replace(
+        switch,
+        id=after.id,
+        before=after.before,
+        added=_net(after.added, switch.added, switch.removed, after.removed),
+        removed=_net(after.removed, switch.removed, switch.added, after.added),
     )
 
 

@@ -3,13 +3,13 @@
 import json
 from typing import assert_never
 
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import tool_name
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
     NoticeBlock,
     ReasoningBlock,
-    RoleDividerBlock,
     StepBlock,
     ToolCardBlock,
     UserBlock,
@@ -23,7 +23,7 @@ def copied_text(block: Block) -> str:
             return block.text
         case ToolCardBlock():
             return _call_text(block)
-        case RoleDividerBlock():
+        case RoleSwitchMessage():
             return f"{block.before} -> {block.after}"
         case NoticeBlock():
             return "\n".join(part for part in (block.text, block.advice) if part)
@@ -35,7 +35,7 @@ def copied_text(block: Block) -> str:
 
 def searched_text(block: Block) -> str:
     """Return everything of a block that can be read on the screen once it is open."""
-    if isinstance(block, RoleDividerBlock):
+    if isinstance(block, RoleSwitchMessage):
         return " ".join([block.before, block.after, block.model, *block.added, *block.removed])
     if not isinstance(block, ToolCardBlock):
         return copied_text(block)

@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from chatops.domain.files import FileRef
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.tui.clipboard import copy
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -29,7 +30,6 @@ from chatops.tui.transcript.blocks import (
     ReasoningBlock,
     Remove,
     Replace,
-    RoleDividerBlock,
     ToolCardBlock,
     UserBlock,
 )
@@ -317,7 +317,7 @@ class Transcript(Viewport):
             return strip
         signs = layout.theme.symbols
         sign = signs.selected if y == start else signs.selected_more
-        if isinstance(layout.entries[index].block, RoleDividerBlock):
+        if isinstance(layout.entries[index].block, RoleSwitchMessage):
             # Its line starts in the gutter: keep the rest of that.
             sign += strip.crop(cell_len(sign), GUTTER).text if y == start else ""
         mark = Segment(sign.ljust(GUTTER), self._base_style + layout.theme.user)

@@ -106,10 +106,10 @@ class Screen:
                     self.blocks[place[block.id]] = block
                 case Extend(id=key, text=text):
                     block = self.blocks[place[key]]
-                    self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", "") + text, open=True)  # type: ignore[call-arg]
+                    self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", "") + text, open=True)  # type: ignore[call-arg, arg-type]
                 case Close(id=key):
                     block = self.blocks[place[key]]
-                    self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", ""))  # type: ignore[call-arg]
+                    self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", ""))  # type: ignore[call-arg, arg-type]
                 case Remove(id=key):
                     del self.blocks[place[key]]
 
