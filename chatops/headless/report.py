@@ -9,6 +9,7 @@ from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.domain.rights import Verdict
+from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
 from chatops.engine.pairing import stands_in
 from chatops.engine.state import (
@@ -21,6 +22,7 @@ from chatops.engine.state import (
     Permitted,
     Rechecking,
     Reconciling,
+    RoundRecord,
     Settled,
     Started,
     Stopping,
@@ -42,27 +44,17 @@ from chatops.engine.workflow.state import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReport:
-    """One call of the turn.
-
-    `verdict` is empty until the call was judged, `decided_by` until it was decided, `outcome` until it is over.
-    """
+    """One call of the turn."""
 
     id: str
     tool: str
     arguments: str
-    verdict: str
-    decided_by: str
-    outcome: str
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundReport:
-    """One model call of the turn."""
-
-    model: str
-    finish_reason: str
-    usage: Usage | None
+    verdict: Verdict | None = None
+    """None until the call was judged."""
+    decided_by: str | None = None
+    outcome: Outcome | None = None
+    """None until the call is over."""
+    duration_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +103,7 @@ class TurnReport(Report):
 
     turn_id: str
     model: str
-    rounds: tuple[RoundReport, ...]
+    rounds: tuple[RoundRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +139,7 @@ def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | 
         answer=answer_so_far(state),
         calls=calls,
         usage=state.usage,
-        rounds=tuple(
-            RoundReport(model=one.model, finish_reason=one.finish_reason, usage=one.usage) for one in state.rounds
-        ),
+        rounds=state.rounds,
         files=_files(state, workspace),
         pending=pending_calls(state),
         reason=_reason(state, status, blocked_by),
@@ -190,42 +180,34 @@ def _finished(message: ToolMessage) -> CallReport:
         id=message.call_id,
         tool=message.tool,
         arguments=message.arguments,
-        verdict=message.verdict.value if message.verdict else "",
-        decided_by=message.decided_by,
-        outcome=message.outcome.value,
+        verdict=message.verdict,
+        decided_by=message.decided_by or None,
+        outcome=message.outcome,
         duration_ms=message.duration_ms,
     )
 
 
 def _current(one: CallState) -> CallReport:
-    known = CallReport(
-        id=one.call.id,
-        tool=one.call.name,
-        arguments=one.call.arguments,
-        verdict="",
-        decided_by="",
-        outcome="",
-        duration_ms=0,
-    )
+    known = CallReport(id=one.call.id, tool=one.call.name, arguments=one.call.arguments)
     match one.status:
         case Inspecting() | Deferred():
             return known
         case AwaitingDecision(facts=facts):
-            return replace(known, arguments=facts.arguments, verdict=Verdict.ASK.value)
+            return replace(known, arguments=facts.arguments, verdict=Verdict.ASK)
         case Permitted() | Rechecking() | Started() | Reconciling() as status:
             return replace(
                 known,
                 arguments=status.facts.arguments,
-                verdict=status.verdict.value,
-                decided_by=status.decided_by,
+                verdict=status.verdict,
+                decided_by=status.decided_by or None,
             )
         case Settled() as status:
             return replace(
                 known,
                 arguments=status.arguments,
-                verdict=status.verdict.value if status.verdict else "",
-                decided_by=status.decided_by,
-                outcome=status.result.outcome.value,
+                verdict=status.verdict,
+                decided_by=status.decided_by or None,
+                outcome=status.result.outcome,
                 duration_ms=status.result.duration_ms,
             )
         case status:

@@ -3,9 +3,9 @@
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.events import TurnStatus
 from chatops.engine.workflow.state import AwaitingReview
-from chatops.headless.json_values import arguments_value, usage_json
+from chatops.headless.json_values import plain
 from chatops.headless.pending import pending_json
-from chatops.headless.report import CallReport, RunReport, StepSummary, TurnReport
+from chatops.headless.report import RunReport, StepSummary, TurnReport
 
 
 def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
@@ -17,18 +17,8 @@ def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
 
 def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
     return {
-        "session_id": value.session_id,
-        "turn_id": value.turn_id,
-        "role": value.role,
-        "model": value.model,
-        "status": value.status.value,
-        "answer": value.answer,
-        "calls": [_call_json(one) for one in value.calls],
-        "usage": usage_json(value.usage),
-        "rounds": [
-            {"model": one.model, "finish_reason": one.finish_reason, "usage": usage_json(one.usage)}
-            for one in value.rounds
-        ],
+        **_members(value, "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage"),
+        "rounds": [_members(one, "model", "finish_reason", "usage") for one in value.rounds],
         "files": list(value.files),
         "pending": [pending_json(one) for one in value.pending],
     }
@@ -36,53 +26,29 @@ def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
 
 def _run_json(value: RunReport) -> dict[str, JsonValue]:
     return {
-        "session_id": value.session_id,
-        "workflow": value.workflow,
-        "query": value.query,
-        "role": value.role,
-        "status": value.status.value,
-        "answer": value.answer,
-        "detail": value.detail,
+        **_members(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
         "steps": [
             {
-                "name": one.name,
-                "status": one.status,
-                "attempts": one.attempts,
-                "iterations": one.iterations,
+                **_members(one, "name", "status", "attempts", "iterations"),
                 "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
-                "detail": one.detail,
-                "usage": usage_json(one.usage),
+                **_members(one, "detail", "usage"),
             }
             for one in value.steps
         ],
-        "failed_steps": list(value.failed_steps),
-        "calls": [_call_json(one) for one in value.calls],
-        "usage": usage_json(value.usage),
-        "files": list(value.files),
+        **_members(value, "failed_steps", "calls", "usage", "files"),
         "pending": [pending_json(one) for one in value.pending],
         "review": None if value.review is None else _review_json(value, value.review),
     }
 
 
-def _call_json(call: CallReport) -> JsonValue:
-    return {
-        "id": call.id,
-        "tool": call.tool,
-        "arguments": arguments_value(call.arguments),
-        "verdict": call.verdict or None,
-        "decided_by": call.decided_by or None,
-        "outcome": call.outcome or None,
-        "duration_ms": call.duration_ms,
-    }
+def _members(value: object, *names: str) -> dict[str, JsonValue]:
+    return {name: plain(getattr(value, name), name=name) for name in names}
 
 
 def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
     return {
         "step": value.steps[review.step].name,
-        "attempt": review.attempt,
-        "reason": review.reason.value,
-        "answer": review.answer,
-        "detail": review.detail,
+        **_members(review, "attempt", "reason", "answer", "detail"),
     }
 
 

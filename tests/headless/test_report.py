@@ -114,7 +114,7 @@ def test_a_paused_turn_lists_what_waits_and_why() -> None:
         }
     ]
     (call,) = report(paused()).calls
-    assert (call.id, call.outcome) == (CALL, "")
+    assert (call.id, call.outcome) == (CALL, None)
 
 
 FACTS = CallFacts(arguments='{"path":"a"}')
