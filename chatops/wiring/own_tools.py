@@ -77,7 +77,8 @@ def load_file(data: bytes, file: Path) -> OwnTools:
     sys.modules[module.__name__] = module
 
     def load() -> object:
-        exec(compile(data, str(file), "exec", dont_inherit=True), module.__dict__)
+        # As text, as the question has shown it: Python would obey a comment that names another encoding.
+        exec(compile(data.decode("utf-8-sig"), str(file), "exec", dont_inherit=True), module.__dict__)
         return [value for value in vars(module).values() if isinstance(value, FunctionTool | SchemaTool)]
 
     return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)

@@ -24,6 +24,7 @@ from chatops.runtime.session import Session
 from chatops.tui.user_themes import read_user_theme
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
+from chatops.wiring.own_tools import load_file
 from tests.support.claude_stand_in import write_claude
 from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import Call, FakeOpenAI, Reply, SeenRequest, call, calls, says
@@ -319,6 +320,14 @@ async def test_only_the_trusted_bytes_of_an_own_tool_run(workspace: Path, chatop
         assert server.requests[-1].tool_results == ["full"]
         app.own_tools_trust.reread()
         assert app.catalog.get("moon") is None
+    assert not (workspace / "PWNED").exists()
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("hidden", ["# coding: utf-7\n# +AAo-", "# coding: unicode_escape\n# \\u000a"])
+def test_no_comment_about_an_encoding_makes_code_of_what_was_shown_as_a_comment(workspace: Path, hidden: str) -> None:
+    source = f"{hidden}open('PWNED', 'w').close()\n{OWN}"
+    assert [tool.spec.name for tool in load_file(source.encode(), workspace / "moon.py").tools] == ["moon"]
     assert not (workspace / "PWNED").exists()
 
 

@@ -8,7 +8,7 @@ from textual import on
 from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
-from chatops.domain.sanitize import sanitize
+from chatops.domain.sanitize import sanitize, show_path
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
 from chatops.tui.dialogs.payload import Description, PayloadView, Row, line, read_on
@@ -81,6 +81,11 @@ class TrustScreen(GuardedDialog):
     def _trust(self) -> None:
         if self.too_small:
             self.show_note("Make the window larger: what is not shown cannot be trusted.")
+        elif _unseen_code(self._question):
+            place = show_path(self._question.path)
+            self.show_note(
+                f"Not trusted: this is more code than can be shown. Read the files, then: chatops trust {place}"
+            )
         elif not self.payload.end_seen:
             self.payload.read_on()
             self.call_after_refresh(self.show_frame)
@@ -133,11 +138,17 @@ def _has_code(question: TrustQuestion) -> bool:
     return any(one.item.kind is ItemKind.OWN_TOOL for one in question.listed)
 
 
+def _unseen_code(question: TrustQuestion) -> bool:
+    """Return True if there is more code to decide on than is shown."""
+    new = sum(len(one.item.data) for one in question.listed if one.state is not ItemState.TRUSTED)
+    return _has_code(question) and new > MAX_TEXT
+
+
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row(label="folder", text=line(question.path), exact=True)
     yield Row()
     left = MAX_TEXT if texts else 0
-    for one in sorted(question.listed, key=lambda one: one.state not in ASKED):
+    for one in sorted(question.listed, key=lambda one: (one.state not in ASKED, one.state is ItemState.TRUSTED)):
         yield from _item(one)
         if texts:
             yield from _text(one.item, most=left)

@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from chatops.config.trust import ItemState, TrustQuestion
+from chatops.config.trust import ItemState, Listed, TrustQuestion
+from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
@@ -114,6 +115,17 @@ async def test_of_a_long_text_it_is_said_how_much_is_not_shown() -> None:
         await asked(running, replace(question, listed=(long,)))
         await running.press("v", "end")
         assert "5 more bytes are not shown here." in running.text
+
+
+@pytest.mark.more
+async def test_code_that_is_not_shown_whole_is_not_trusted() -> None:
+    code = Item(kind=ItemKind.OWN_TOOL, path="a.py", size=MAX_TEXT + 1, digest="63df52fea0736c25" * 4)
+    code = replace(code, data=b"#" * MAX_TEXT + b"x")
+    async with stage(size=(100, 24)) as running:
+        await asked(running, replace(brought(), listed=(Listed(item=code, state=ItemState.NEW),)))
+        await running.press("end", "end", "t", "t")
+        assert "Not trusted: this is more code than can be shown." in running.text
+        assert running.host.trusted == []
 
 
 @pytest.mark.more
