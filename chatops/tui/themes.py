@@ -147,7 +147,7 @@ class Themes:
         self._app = app
         self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
         """True if the terminal's background is dark, as far as it is known."""
-        self._colours = colours
+        self.colours = colours
         self._roles: tuple[tuple[str, str], ...] = ()
         self._found: tuple[object, Mapping[str, str]] = (None, {})
         """The colours of roles found last, and what they depend on."""
@@ -206,7 +206,7 @@ class Themes:
         known = (self._app.theme, self._roles)
         if self._found[0] != known:
             behind = self._app.theme_variables.get("background", "")
-            roles = self._roles if self._colours else ()
+            roles = self._roles if self.colours else ()
             dark = self._app.current_theme.dark
             self._found = (known, role_colours(roles, dark=dark, behind=behind, sixteen=self._sixteen))
         return self._found[1]

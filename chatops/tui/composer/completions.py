@@ -11,6 +11,10 @@ from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
 
 MAX_SHOWN = 6
+_OTHERS = 4
+"""Lines of the window that are not for the list: the message field, the status line and some of the transcript."""
+_NARROW = 70
+"""Columns below which a command is listed without its arguments."""
 _WIDEST = 24
 """Maximum width of a text beside its note, in cells, so that a long syntax does not push the notes away."""
 
@@ -54,11 +58,16 @@ class Completions(ErrorBoundary, Static):
 
     def _draw(self) -> None:
         count = len(self._items)
+        most = max(2, min(MAX_SHOWN, self.screen.size.height - _OTHERS))
         # The last line counts where not all fit.
-        room = MAX_SHOWN if count <= MAX_SHOWN else MAX_SHOWN - 1
+        room = most if count <= most else most - 1
         first = max(0, min(self._at - room + 1, count - room))
         shown = self._items[first : first + room]
-        texts = [cut(item.text, most=_WIDEST) if item.note else item.text for item in shown]
+        # Where there is little room, what a command does says more than its arguments.
+        names = [
+            item.text.split(" ")[0] if item.note and self.screen.size.width < _NARROW else item.text for item in shown
+        ]
+        texts = [cut(name, most=_WIDEST) if item.note else name for item, name in zip(shown, names, strict=True)]
         width = min(max(map(cell_len, texts), default=0), _WIDEST)
         lines = []
         for offset, (item, shown_text) in enumerate(zip(shown, texts, strict=True)):

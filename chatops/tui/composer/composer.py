@@ -344,8 +344,12 @@ class Composer(TextField):
         self._label()
         self.post_message(self.CompletionRequested())
 
+    def on_resize(self) -> None:
+        """Fit the height to the text once it is wrapped to another width."""
+        self.call_later(self._fit)
+
     def _fit(self) -> None:
-        edges = 2 if self.has_class("-framed") else 0
+        edges = 2 if self.has_class("-framed") else int(self.has_class("-lined"))
         rows = max(1, min(self.screen.size.height // _SHARE - edges, self.wrapped_document.height)) + edges
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows

@@ -1,6 +1,6 @@
 """The line in which a text to find in the transcript is typed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -12,11 +12,11 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import legend
 
 _KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
-_MOVING = "n older   N newer   ctrl+f edit   Esc back"
-_MOVING_NARROW = "n older  N newer"
-_WIDE = 60
-"""Columns from which on all keys are named."""
-_TYPING = "Enter, then n N   Esc back"
+_MOVING = ("n older   N newer   ctrl+f edit   Esc back", "n older  N newer  Esc back", "n N  Esc back", "n N Esc")
+_TYPING = ("Enter, then n N   Esc back", "Enter, n N  Esc", "Enter  Esc", "Enter")
+"""The keys, in as many words as there is room for."""
+_OTHERS = 15
+"""Cells of the line outside count and keys: the label, the edges and some of the text."""
 
 
 class FindBar(ErrorBoundary, Horizontal, can_focus=True):
@@ -34,13 +34,15 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         self._text = text
         self._changed = changed
         self._pressed = pressed
+        self._count = ""
+        self._keys: Sequence[str] = _TYPING
 
     def compose(self) -> ComposeResult:
         """Yield label, field, count and keys."""
         yield Static("find", id="find-label")
         yield LineField(self._text, placeholder="text", id="find-text", compact=True)
         yield Static("", id="find-count", markup=False)
-        yield Static(legend(_TYPING), id="find-keys")
+        yield Static("", id="find-keys")
 
     def on_mount(self) -> None:
         """Turn off the blinking cursor, which would redraw while idle."""
@@ -61,18 +63,29 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     def show_count(self, words: str) -> None:
         """Show how many places there are."""
         self.query_one("#find-count", Static).update(words)
+        self._count = words
+        self.show_keys()
+
+    def on_focus(self) -> None:
+        """Show the keys that move."""
+        self._keys = _MOVING
+        self.show_keys()
+
+    def on_blur(self) -> None:
+        """Show the keys of the field."""
+        self._keys = _TYPING
+        self.show_keys()
+
+    @on(events.Resize)
+    def show_keys(self) -> None:
+        """Show the keys that act, in as many words as fit."""
+        room = self.size.width - _OTHERS - len(self._count)
+        fitting = (keys for keys in self._keys if len(keys) <= room)
+        self.query_one("#find-keys", Static).update(legend(next(fitting, "")))
 
     def move(self) -> None:
         """Let letters be keys."""
         self.focus()
-
-    def on_focus(self) -> None:
-        """Show the keys that move."""
-        self.query_one("#find-keys", Static).update(legend(_MOVING if self.size.width >= _WIDE else _MOVING_NARROW))
-
-    def on_blur(self) -> None:
-        """Show the keys of the field."""
-        self.query_one("#find-keys", Static).update(legend(_TYPING))
 
     @on(Input.Changed)
     def typed(self, event: Input.Changed) -> None:

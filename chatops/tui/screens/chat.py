@@ -54,7 +54,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     """Transcript, banner, message field, status line."""
 
     AUTO_FOCUS = "Composer"
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-lowest"), (10, "-low"), (18, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar = [
         Binding("ctrl+r", "command('/role')", "role", id="role"),
         Binding("shift+tab", "next_role", "next role", id="next-role", priority=True),

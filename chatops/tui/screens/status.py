@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FRAMED_FROM = 18
 """Lines of the window from which on the message field has a frame."""
+_LINED_FROM = 10
+"""Lines from which on a field without frame and colours has a line above it."""
 
 
 class StatusPresenter:
@@ -83,7 +85,10 @@ class StatusPresenter:
         self._show_first_screen(shown)
 
     def _frame_composer(self, shown: Shown | None) -> None:
-        framed = self._screen.size.height >= _FRAMED_FROM
+        height = self._screen.size.height
+        # Without colours, no background tells the field from the transcript above it.
+        self._composer.set_class(_FRAMED_FROM > height >= _LINED_FROM and not self._themes.colours, "-lined")
+        framed = height >= _FRAMED_FROM
         if shown is None:
             self._composer.frame("", "", colour="", framed=framed)
             return

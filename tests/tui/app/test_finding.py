@@ -356,3 +356,16 @@ async def test_the_cost_of_a_turn_is_told_if_the_user_wants_that(wanted: bool) -
         running.session.publish(end)
         await running.settle()
         assert ("1,200 tokens in, 30 out, cost $0.5000" in running.text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("size", "keys"), [((60, 20), "n older  N newer  Esc back"), ((40, 12), "n N  Esc back"), ((30, 8), "n N Esc")]
+)
+async def test_a_narrow_window_names_the_keys_and_keeps_the_message_field(size: tuple[int, int], keys: str) -> None:
+    async with stage(said("find me", "Found."), size=size) as running:
+        await running.press("ctrl+f", *"me", "enter")
+        line = next(line for line in running.text.split("\n") if "find me" in line and "1 of 1" in line)
+        assert line.endswith(keys)
+        await running.press("escape", "slash")
+        assert "> /" in running.text
+        assert any(line.startswith(("│/", "│ /")) for line in running.text.split("\n"))
