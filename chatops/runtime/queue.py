@@ -123,8 +123,9 @@ class MessageQueue:
 
     def _on_event(self, published: Published) -> None:
         match published.event:
-            case TurnStarted() if (state := self._turns.runner.state) is not None and state.command is None:
-                self.held = False
+            case TurnStarted() if (state := self._turns.runner.state) is not None:
+                # A command of the user does not send what was queued before it.
+                self.held = self.held and state.command is not None and bool(self.messages)
             case TurnFinished(result=result) if result in _HOLDING:
                 self.held = True
             case TurnFinished():

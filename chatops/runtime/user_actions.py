@@ -137,7 +137,7 @@ class UserActions:
             grant = turns.settings.grant(self._services.rights)
             if grant.tool(SHELL_TOOL) is None:
                 raise ChatopsError(
-                    f"The command was not run: role {grant.role} does not get {SHELL_TOOL} here.",
+                    f"The command was not run: role {grant.role} may not run commands here.",
                     advice=f"ctrl+r switches to another role; /policy {SHELL_TOOL} says why.",
                 )
 
@@ -244,7 +244,10 @@ class UserActions:
     def _check_between_turns(self) -> None:
         self._turns.check_owned()
         if self._turns.workflow or self._turns.unfinished:
-            raise SessionBusyError("A turn or a run is not finished.", advice="Wait for its end, or stop it with Esc.")
+            raise SessionBusyError(
+                "Nothing was compacted: a turn or a run is not finished.",
+                advice="Wait for its end, or stop it with Esc.",
+            )
 
     async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
         from chatops.tools.contained.undoing import UndoList

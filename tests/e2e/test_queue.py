@@ -40,7 +40,7 @@ def telling(installation: Installation, server: FakeOpenAI, *queued: str) -> Ite
 @pytest.mark.more
 def test_queued_messages_are_shown_taken_back_and_held_by_escape(installation: Installation) -> None:
     with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as terminal:
-        terminal.wait_for("Queued until this turn ends. Up takes back the last message:\n ❯ second\n ❯ third\n")
+        terminal.wait_for("Queued until this turn ends. Up takes back the last:\n ❯ second\n ❯ third\n")
         terminal.press("up")
         terminal.wait_for("1 queued")
         assert "❯ third" not in terminal.text()
@@ -139,7 +139,7 @@ def test_another_window_sees_the_queue_and_gets_it_with_the_session(installation
 def test_a_marked_message_is_removed_and_stays_in_the_history(installation: Installation) -> None:
     with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second", "third") as terminal:
         terminal.press("shift+up", "shift+up")
-        terminal.wait_for("Delete removes the marked message")
+        terminal.wait_for("Delete removes it; shift+Up")
         terminal.wait_for("✗ second\n")
         terminal.press("delete")
         terminal.wait_for("1 queued")

@@ -103,7 +103,7 @@ async def test_a_summary_counts_the_messages_that_a_user_sees(tmp_path: Path) ->
 
 async def test_a_role_without_the_shell_runs_nothing(tmp_path: Path) -> None:
     async with demo_session(tmp_path, role="researcher") as (_, session, _events):
-        with pytest.raises(ChatopsError, match="role researcher does not get shell_exec"):
+        with pytest.raises(ChatopsError, match="role researcher may not run commands"):
             await run(session, "touch one")
         assert not session.snapshot().messages
         assert not (tmp_path / "one").exists()
@@ -114,7 +114,7 @@ async def test_a_revoked_tool_and_a_refused_path_hold_for_the_user_too(tmp_path:
         home = app.paths.data
         assert (await run(session, f"cat {home}/chatops.db")).outcome is not Outcome.SUCCESS
         await session.revoke_tool("shell_exec")
-        with pytest.raises(ChatopsError, match="does not get shell_exec"):
+        with pytest.raises(ChatopsError, match="may not run commands"):
             await run(session, "touch one")
         assert not (tmp_path / "one").exists()
 
@@ -143,6 +143,18 @@ async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
         assert not await session.queue.remove("a", later=1)
         assert await session.queue.remove("a", later=2)
         assert session.snapshot().queued == ("b", "a")
+
+
+async def test_what_is_queued_during_a_command_follows_it(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, _events):
+        await session.submit("list .")
+        await settled(session)
+        assert not await session.cancel(), "as Esc does after the turn"
+        await session.actions.run_command("sleep 2", private=False, shown=True, draft=no_draft)
+        await session.submit("list . again")
+        assert session.snapshot().queued == ("list . again",)
+        await until(lambda: users(session)[-1] == "list . again")
+        await settled(session)
 
 
 async def test_a_correction_goes_on_in_the_same_turn(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ async def copy(context: Context, argument: str) -> Replies:
     number = int(argument or 1)
     if number > len(answers):
         return (Notify(f"There is no answer {number}: the session has {plural(len(answers), 'answer')}."),)
-    return (Copy(answers[number - 1], "the answer"),)
+    what = "the last answer" if number == 1 else f"answer {number} from the end"
+    return (Copy(answers[number - 1], what),)
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:

@@ -9,6 +9,13 @@ def is_command(text: str) -> bool:
     return text.startswith("/")
 
 
+def is_known(text: str) -> bool:
+    """Return True if a typed command starts with the name of one."""
+    from chatops.tui.commands.table import find_command
+
+    return find_command(text[1:].partition(" ")[0].strip()) is not None
+
+
 async def run_command(context: Context, text: str) -> Replies:
     """Run a typed command. The replies end with `ScreenAction.GIVE_BACK` if nothing was done."""
     # The table imports every handler, which is not needed before the first command.

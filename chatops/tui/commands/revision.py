@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
 _KEPT = "The session as it was is in /sessions. What was approved for it asks again."
-_EDITED = f"Edit the message and send it: you continue from there, in a copy. {_KEPT}"
-_UNDONE = f"You continue before the message in the field, in a copy. {_KEPT}"
+_EDITED = f"Edit the message and send it, in a copy that ends before it. {_KEPT}"
+_UNDONE = f"Undone in a copy: your message is in the field again. {_KEPT}"
 _ASKED_AGAIN = f"Your message is asked again, in a copy. {_KEPT}"
 _WIDTH = 70
 _NARROW, _FILES = 40, 30

@@ -115,8 +115,8 @@ class Composer(TextField):
         self.clock = clock
         self.typed_at: float | None = None
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
-        self.correction_offered = False
-        """True while a turn runs: Enter queues the text, and ctrl+s interrupts the turn with it."""
+        self.keys_while_running = ""
+        """The keys that send a text while a turn runs, such as ``Enter queues``; empty while none runs."""
         self.may_send: Callable[[str], bool] = lambda text: True
         """Returns False for a text that stays in the field on Enter."""
         self._model = ""
@@ -370,7 +370,7 @@ class Composer(TextField):
 
     def _label(self) -> None:
         """Show the model on the frame, or the keys for a text that is typed while a turn runs."""
-        keys = with_user_keys("Enter queues, ctrl+s interrupts") if self.correction_offered and self.text else ""
+        keys = with_user_keys(self.keys_while_running) if self.text else ""
         self.border_subtitle = Content(keys or self._model) if keys or self._model else None
 
 

@@ -14,9 +14,11 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import spent
 from chatops.tui.composer.text_fields import LineField, TextField
-from chatops.tui.dialogs.modal import Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal
 
 AnswerT = TypeVar("AnswerT")
+_AROUND, _LEAST = 13, 3
+"""Lines of a window outside the text of several lines, at most, and the least height of that text."""
 
 
 class Question(Modal[AnswerT | None], Generic[AnswerT]):
@@ -105,6 +107,11 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         field.focus()
         self._load = None
         self.call_after_refresh(self._start_at_end)
+
+    def on_resize(self) -> None:
+        """Limit the height of a text of several lines, so that the keys stay on screen."""
+        if self._lines and self.size.height >= TALL:
+            self.query_one("#answer").styles.max_height = max(_LEAST, self.size.height - _AROUND)
 
     def _start_at_end(self) -> None:
         """Put the cursor after a text that is in view as a whole. A longer one is read from its start."""

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef
 from chatops.tui.clipboard import copy
-from chatops.tui.commands.dispatch import run_command
+from chatops.tui.commands.dispatch import is_known, run_command
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -82,7 +82,8 @@ class CommandPresenter:
         await self.opened()
         self._started = self._sending.clock()
         if not await self.perform(await run_command(self._context(), text)):
-            self._sending.give_back(text)
+            # A name that is wrong is corrected.
+            self._sending.give_back(text, refused=is_known(text))
 
     async def opened(self) -> None:
         """Wait until a session is open, or opening one has failed, for a key that was pressed before."""

@@ -28,7 +28,7 @@ HELD_S = 0.03
 """Seconds after sending a message until the next frame at the latest."""
 SHOWN_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
-_MARKED = "Delete removes the marked message; shift+Up, shift+Down mark another:"
+_MARKED = "Delete removes it; shift+Up, shift+Down mark another:"
 _NEARLY_FULL, _LARGE = 0.8, 0.1
 """Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
 _SHORT = 1000
@@ -193,10 +193,7 @@ class SendingPresenter:
                     await session.submit(text.strip(), draft=take_draft)
         except ChatopsError:
             if sending is self._shown:
-                self.give_back(text)
-                if text.startswith("!"):
-                    # What is typed next is probably something else, such as `/role`. The history has the command.
-                    self._composer.select_all()
+                self.give_back(text, refused=text.startswith("!"))
             else:
                 append_to_draft(text, sending.host, sending.session)
             raise
@@ -207,10 +204,16 @@ class SendingPresenter:
             self._composer.set_text(self.unsaved_text)
             self.outbox.texts.clear()
 
-    def give_back(self, text: str) -> None:
-        """Put text that could not be sent back into the message field, unless the user has typed on."""
+    def give_back(self, text: str, *, refused: bool = False) -> None:
+        """Put text that could not be sent back into the message field, unless the user has typed on.
+
+        `refused`: it is a command that cannot be run now. What is typed next, such as `/role`, replaces it. The history
+        has it.
+        """
         if text and not self._composer.text:
             self._composer.set_text(text)
+            if refused:
+                self._composer.select_all()
 
     def write(self, text: str) -> None:
         """Put a text into the message field. What is typed there moves to the history."""
@@ -346,5 +349,5 @@ def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool, typed:
     if snapshot.queue_held and typed:
         return "Queue on hold. Enter sends it, then the new message:"
     if snapshot.queue_held:
-        return "Queue on hold. Enter sends it, Up takes back the last message:"
-    return f"Queued until this {'run' if running else 'turn'} ends. Up takes back the last message:"
+        return "Queue on hold. Enter sends it, Up takes back the last:"
+    return f"Queued until this {'run' if running else 'turn'} ends. Up takes back the last:"

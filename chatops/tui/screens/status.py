@@ -18,6 +18,7 @@ from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
+    from chatops.domain.messages import Message
     from chatops.tui.host import Host, SessionRow
 
 _FRAMED_FROM = 18
@@ -49,7 +50,7 @@ class StatusPresenter:
         running = snapshot.status is TurnStatus.RUNNING and not shown.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
         query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
-        self._composer.correction_offered = running
+        self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""
         self.fit(shown)
         failed = snapshot.status is TurnStatus.FAILED and not shown.follows
         failed = failed and not (own is not None and own.owns_last_turn)
@@ -114,3 +115,13 @@ class StatusPresenter:
         """Find the sessions that the first screen names."""
         self._open_sessions = await host.sessions()
         self._first_facts = None
+
+
+def _keys_while_running(messages: "Sequence[Message]") -> str:
+    """Return the keys that send a text during the turn of the last of `messages`."""
+    from chatops.domain.messages import Speaker, UserMessage
+
+    opener = next((one for one in reversed(messages) if isinstance(one, UserMessage)), None)
+    command = opener is not None and opener.by is Speaker.COMMAND
+    # No model could go on with a correction of a command.
+    return "Enter queues, Esc stops" if command else "Enter queues, ctrl+s interrupts"

@@ -388,7 +388,7 @@ async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> No
 async def test_what_is_typed_while_a_run_leads_is_kept() -> None:
     async with on_stage(FakeRun(assembly()), discovered) as running:
         await send(running, "and then?")
-        assert "Queued until this run ends. Up takes back the last message:\n ❯ and then?" in running.text
+        assert "Queued until this run ends. Up takes back the last:\n ❯ and then?" in running.text
 
 
 async def test_a_failed_attempt_is_not_tried_again_as_a_turn_of_a_chat() -> None:
