@@ -35,7 +35,7 @@ class UserSettings:
     turn_cost: bool = False
     """True to show tokens and cost after each turn."""
     problem: str = ""
-    """Why something in the file is not used, a sentence or two for each; empty if all is used."""
+    """Reasons why parts of the file are not used, a sentence or two each; empty if all is used."""
 
 
 def load_settings(path: Path) -> UserSettings:

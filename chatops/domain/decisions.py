@@ -161,9 +161,9 @@ class Answered:
 
 
 Decision = Approved | Edited | Rejected | MarkedDone
-"""What a user can decide on a pending call."""
+"""Decision of a user on a pending call."""
 Recorded = Decision | Answered
-"""What the decision log holds."""
+"""Entry of the decision log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,7 @@ class _Beginning:
     replay: ReasoningReplay = NO_REPLAY
     data: bytes = b""
     given: Mapping[CallId, int] = field(default_factory=dict)
-    """How many calls of these messages have each id."""
+    """Number of calls per id in these messages."""
 
     def starts(self, messages: tuple[Message, ...], replay: ReasoningReplay) -> bool:
         """Return True if a request with these messages begins with this, and a message of the user follows."""

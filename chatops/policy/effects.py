@@ -50,7 +50,7 @@ from chatops.policy.program_effects import (
 _T = TypeVar("_T")
 
 _DEPTH = 4
-"""How many programs in the arguments of another one are followed."""
+"""Maximum depth at which programs in the arguments of others are followed."""
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?"
     r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
@@ -66,7 +66,7 @@ _STEERS = re.compile(
 
 
 class Danger(StrEnum):
-    """Why a part of a command deserves a second look."""
+    """Reason to look twice at a part of a command."""
 
     DELETES = "deletes"
     DISCARDS = "discards"

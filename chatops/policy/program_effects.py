@@ -299,7 +299,7 @@ def _unknown(words: Sequence[Word]) -> Word:
 
 
 def _joined(name: str, words: Sequence[Word]) -> Word | None:
-    """Return the operands as one text. Those after ``:::`` are commands only if there is none before it."""
+    """Return the operands as one text. Those after ``:::`` are commands only if no command precedes it."""
     rest = list(words[1:])
     while rest and rest[0].text is not None and rest[0].text.startswith("-") and name != "eval":
         last = rest[0].text == "--"

@@ -126,7 +126,7 @@ def why_not_made(rule: RememberedRule, known: Capabilities, facts: CallFacts, *,
 
 
 def pattern_fault(pattern: ArgumentPattern) -> str:
-    """Return why nobody can be offered this pattern as a rule; empty if they can."""
+    """Return why this pattern cannot be offered as a rule; empty if it can."""
     if not isinstance(pattern, ArgvPattern) or pattern.words[-1:] != (STAR,):
         return ""
     words = pattern.words[:-1]

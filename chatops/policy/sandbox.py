@@ -72,7 +72,7 @@ class SandboxLayers:
     session: tuple[SandboxChange, ...] = ()
     role: SandboxLevel = SandboxLevel.NONE
     site: SandboxSpec | None = None
-    """The ceiling; None: there is none."""
+    """The ceiling, or None."""
     keys: frozenset[str] = frozenset()
     """Variables that hold keys of models. Commands never get them."""
 

@@ -27,7 +27,7 @@ class Layer:
     rules: tuple[Rule, ...]
     default: Verdict = Verdict.ALLOW
     asks: str = ""
-    """Why this layer asks, as a clause for the user; empty: its name has to do."""
+    """Why this layer asks, as a clause for the user; if empty, its name is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class Snapshot:
     questions: tuple[OpenQuestion, ...] = ()
     """Questions of MCP servers that wait for the user."""
     correction: str = ""
-    """Message that the turn goes on with as soon as the running calls have stopped."""
+    """Message with which the turn continues once the running calls have stopped."""
     permitted: Mapping[CallId, str] = field(default_factory=dict)
     """Calls that may run but wait for earlier ones of their round, each with who or what allowed it."""
     concern: str = ""

@@ -27,7 +27,7 @@ _MOST_LOOKUPS = 2_000
 _MOST_ENTRIES = 5_000
 """Entries of folders that are searched for ``conftest.py``."""
 _DEPTH = 3
-"""How far files are followed that name further files."""
+"""Maximum depth at which files named in files are followed."""
 _LARGEST = 4_000_000
 _LARGEST_TEXT = 200_000
 """Bytes of a file that is searched for names of further files."""

@@ -47,7 +47,7 @@ def plain(text: str) -> str:
 
 
 def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the command that reads a text and puts it into the clipboard; None if there is none.
+    """Return the command that copies its input to the clipboard, or None.
 
     A program found through a relative entry of PATH is not used: it might be one of the workspace.
     """

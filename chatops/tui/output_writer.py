@@ -104,7 +104,7 @@ class OutputWriter:
             return now - self._lagged_until
 
     def skips_frame(self) -> bool:
-        """Return True if a frame is to be left out now. `caught_up` will then be called later.
+        """Return True if this frame should be skipped. `caught_up` will then be called later.
 
         One frame of any size is no lag. A large screen's whole frame exceeds `MAX_QUEUED` by itself: if it counted, the
         next small frame would be left out, the whole screen would be drawn to make up for it, and so on forever.

@@ -22,7 +22,7 @@ IDLE_S = 60.0
 """Seconds between two looks if the store needs a backup, and nothing runs."""
 
 PATIENCE_S = 0.3
-"""Seconds to wait for one server: it is on this machine, or there is none."""
+"""Seconds to wait for one server; local ones answer quickly."""
 ENOUGH = 64 * 1024
 """Maximum bytes of a response that are examined."""
 USUAL_PORTS: tuple[tuple[int, str], ...] = (

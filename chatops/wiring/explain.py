@@ -22,7 +22,7 @@ from chatops.wiring.app import App
 from chatops.wiring.words import unknown
 
 NO_SESSION = SessionId("explain")
-"""Placeholder where a call needs a session and there is none."""
+"""Placeholder for calls that are explained without a session."""
 ADVICE = 'Write them as \'{"path": "a"}\'.'
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asks", Verdict.DENY: "denied"}
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."

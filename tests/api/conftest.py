@@ -24,7 +24,7 @@ class Stage:
         self._stack = stack
 
     def plays(self, *replies: Completion, **keys: Any) -> FakeOpenAI:
-        """A server that gives these replies to whoever asks as ``default``, and a registry with further `keys`."""
+        """A server that gives these replies to the model ``default``, and a registry with further `keys`."""
         server = self._stack.enter_context(FakeOpenAI(list(replies)))
         models = {"fake": {"type": "openai", "api_url": server.url, "model_name": "m", "api_key": "none"}}
         value = {"version": 3, "models": models, "roles": {"assistant": {"primary": "fake"}}, **keys}

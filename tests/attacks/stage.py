@@ -87,7 +87,7 @@ class Played:
 
 @dataclass
 class Trap:
-    """A listener that counts; `location` is where it sends whoever comes."""
+    """A listener that counts; `location` is the target of its redirects."""
 
     connections: int = 0
     seen: bytes = b""

@@ -1,4 +1,4 @@
-"""The log file: whoever prints it gets nothing that acts on the terminal."""
+"""The log file contains nothing that acts on a terminal when printed."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A correction: the user interrupts the turn with a message, and it goes on with that in one step."""
+"""A correction: the user interrupts the turn with a message, and it continues with that message in one step."""
 
 import pytest
 

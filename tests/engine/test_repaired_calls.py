@@ -1,4 +1,4 @@
-"""A call whose arguments had to be guessed asks, whoever had to guess: a user sees what would run."""
+"""A call whose arguments had to be guessed asks, no matter which reader guessed: a user sees what would run."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def as_json(status: int, value: object) -> Raw:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A server that answers each of `requests` requests so, and what is told of it in both places."""
+    """A server that gives this answer to `requests` requests, and the texts expected in both places."""
 
     reply: Reply
     says: str

@@ -1,4 +1,4 @@
-"""Faults A: connections that never come about (nobody there, no answer, certificates, proxies, wrong addresses)."""
+"""Faults A: failed connections (nobody there, no answer, certificates, proxies, wrong addresses)."""
 
 import re
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def net(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> It
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A role whose server cannot be reached, and what is told of it; PORT stands for the port of `at`."""
+    """A role whose server cannot be reached, and the text expected about it; PORT stands for the port of `at`."""
 
     says: str
     role: str

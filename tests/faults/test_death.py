@@ -112,7 +112,7 @@ def test_after_a_kill_it_is_told_gone_on_with_and_takes_effect_once(death: Death
 
 
 def assert_well(stage: Stage) -> None:
-    """The conversation goes on with a strict server."""
+    """The session continues with a strict server."""
     ran = stage.run("-p", "still there?", "-c")
     assert (ran.code, ran.out) == (0, "Yes?\n"), ran.err
     assert stage.scene.server.violations == []

@@ -15,7 +15,7 @@ LONG = "a line of the answer\n" * 5_000
 
 
 def shell(pipe: Pipe, line: str) -> subprocess.CompletedProcess[str]:
-    """A line of shell in which CHATOPS is the program; the exit code is the program's, whoever stands behind it."""
+    """A line of shell in which CHATOPS is the program; the exit code is the program's, whatever follows in the pipe."""
     program = " ".join([sys.executable, "-m", "chatops", *pipe.installation.flags])
     return subprocess.run(
         ["bash", "-c", line.replace("CHATOPS", program)],

@@ -38,7 +38,7 @@ def shell(arguments: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A reply that breaks off after `SAID`, and what is told of it."""
+    """A reply that breaks off after `SAID`, and the text expected about it."""
 
     steps: tuple[Step, ...]
     says: str

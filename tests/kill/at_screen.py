@@ -1,4 +1,4 @@
-"""Killed in the chat on a terminal, and gone on with there as a user would: never run again what may have run."""
+"""Kills in the chat on a terminal, resumed there as a user would: nothing that may have run runs again."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Killed without a terminal, in `chatops -p` and the commands that go on with it, and gone on with by such commands."""
+"""Kills without a terminal, in `chatops -p` and the commands that resume it, resumed by such commands."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One kill from beginning to end: the turn is begun, killed, judged, gone on with, and judged again."""
+"""One kill from start to end: the turn is started, killed, judged, resumed, and judged again."""
 
 import random
 

@@ -27,7 +27,7 @@ class Case:
     number: int
     killed: bool = False
     twice: list[str] = field(default_factory=list)
-    """An effect that came about more than once, or a second attempt that nobody asked for."""
+    """An effect that occurred more than once, or a second attempt that nobody asked for."""
     lost: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Fault list A, below HTTP: connections that never come about, and certificates that are refused."""
+"""Fault list A, below HTTP: failed connections and refused certificates."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""What every store promises, as tests that know nothing of where it keeps things: what they all need, and the file as
-a whole. Conversations, turns, the queue, leases and runs have modules that are named like this one.
+"""Tests that every store has to pass, whatever it is made of: shared fixtures, and the file as a whole.
+
+Sessions, turns, the queue, leases and runs have modules named like this one.
 
 A subclass says how a store is opened: `open_store(world)`; two stores of one world see the same data.
 """

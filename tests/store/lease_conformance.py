@@ -1,4 +1,4 @@
-"""What every store promises about whose a conversation is; the fixtures are those of `conformance`."""
+"""Tests that every store has to pass about leases; the fixtures are those of `conformance`."""
 
 from collections.abc import Callable
 

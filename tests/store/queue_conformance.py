@@ -1,4 +1,4 @@
-"""What every store promises about calls that wait and decisions on them; the fixtures are those of `conformance`."""
+"""Tests that every store has to pass about pending calls and decisions; the fixtures are those of `conformance`."""
 
 from collections.abc import Callable
 from dataclasses import replace

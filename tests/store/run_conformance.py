@@ -1,4 +1,4 @@
-"""What every store promises about runs of workflows; the fixtures are those of `conformance`."""
+"""Tests that every store has to pass about workflow runs; the fixtures are those of `conformance`."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every store promises about conversations, their copies and end, and what is kept beside them.
+"""Tests that every store has to pass about sessions: copies, deletion, and data kept beside them.
 
 The fixtures are those of `conformance`.
 """

@@ -170,7 +170,7 @@ def _must_be_stored(store: SqliteStore, what: str, turn: TurnId) -> None:
 
 
 def _finish(store: SqliteStore, session_id: SessionId) -> None:
-    """Whatever a kill left behind can be gone on with."""
+    """Whatever a kill left behind can be resumed."""
     unfinished = store.session(session_id).active_turn
     if unfinished is not None:
         state = store.load_turn(unfinished)

@@ -1,4 +1,4 @@
-"""What every store promises about turns and their journal; the fixtures are those of `conformance`."""
+"""Tests that every store has to pass about turns and their journal; the fixtures are those of `conformance`."""
 
 from collections.abc import Callable
 from dataclasses import replace

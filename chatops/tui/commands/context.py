@@ -31,7 +31,7 @@ def context_text(session: "SessionView") -> str:
 
 
 def _summary(messages: Sequence[Message]) -> list[str]:
-    """Return the summary in force and how far the messages go that it stands for; nothing if there is none."""
+    """Return the lines about the summary in force, which replaces earlier messages; empty if there is none."""
     asked, last, summary = "", "", None
     for message in messages:
         if isinstance(message, SummaryMessage):

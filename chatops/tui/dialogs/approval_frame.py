@@ -97,7 +97,7 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
         extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
     rule = "   s for this session   r make a rule" if takes_rule(pending) else ""
     usual = f"a approve once{rule}{contain}{rest}"
-    # A call that will probably fail without more is to be approved with it.
+    # A call that will probably fail in its sandbox is first offered with what it lacks.
     first = "\n".join(filter(None, (extra, usual) if pending.facts.lacks else (usual, extra)))
     return f"{first}\n{edit}   {deny}   Esc later\n{view}"
 
@@ -120,7 +120,7 @@ def _narrow(item: ListedCall, left: int, *, several: bool) -> str:
 
 
 def _approve(item: ListedCall) -> str:
-    """Return the keys that approve once. A call that will probably fail without more is to be approved with it."""
+    """Return the keys that approve once: `+` first if the call will probably fail in its sandbox."""
     if item.pending.facts.extra == NARROWEST:
         return "a approve"
     return "+ with more  a approve" if item.pending.facts.lacks else "a approve  + with more"

@@ -50,7 +50,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the turn is that runs."""
+    """Progress of the running turn."""
 
     seconds: int = 0
     """Time since it was started or resumed here."""

@@ -91,7 +91,7 @@ class ToolCardBlock:
     also: str = ""
     """More about its end: what was stopped afterwards, or "marked as done"."""
     failure: str = ""
-    """How it failed, if that is a single sentence."""
+    """The failure, if it is a single sentence."""
     cause: str = ""
     """The likely cause of a failure in the sandbox."""
     shown: str = ""

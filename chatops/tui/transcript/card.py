@@ -90,7 +90,7 @@ def card_lines(
 
 
 def is_plain_read(card: ToolCardBlock) -> bool:
-    """Return True if the call read a file and nothing else is to be said of it: it may be folded into another one."""
+    """Return True if the call only read a file, so that it may be folded into another one."""
     done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
     return done and tool_name(card.tool) == "file_read" and not card.also and not login(card.decided_by)
 

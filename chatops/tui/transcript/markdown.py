@@ -30,7 +30,7 @@ from chatops.tui.transcript.lines import PROSE, fold, padded, prefixed, wrap
 _LETTERS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
 _FORMULA = re.compile(r"\$\$[^$\n]{1,400}\$\$|\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?!\d)")
-"""A formula in dollar signs. An amount of money, such as ``$5``, is none."""
+"""A formula in dollar signs. An amount of money, such as ``$5``, does not match."""
 _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 _TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re.MULTILINE)
 """The tick of a task, which is drawn as a sign."""

@@ -44,7 +44,7 @@ def current(
 
 
 def request(memory: Memory, session_id: SessionId, asker: Holder) -> None:
-    """Ask whoever holds the session to hand it over; who asked before does so no more."""
+    """Request the session from its holder; this replaces an earlier request."""
     if session_id in memory.leases:
         memory.leases[session_id] = replace(memory.leases[session_id], requested_by=asker, acknowledged=False)
 
@@ -57,7 +57,7 @@ def withdraw_request(memory: Memory, session_id: SessionId, asker: Holder) -> No
 
 
 def acknowledge(memory: Memory, session_id: SessionId, holder: Holder) -> None:
-    """Say to whoever asks that this holder knows."""
+    """Record that the holder knows of the request."""
     found = memory.leases.get(session_id)
     if found is not None and found.holder == holder:
         memory.leases[session_id] = replace(found, acknowledged=True)
