@@ -18,6 +18,8 @@ from chatops.tui.dialogs.modal import TALL, Legend, Modal
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
 
+_PREVIEW = 4
+"""Lines of a preview at most; also in dialogs.tcss."""
 _AROUND = 14
 """Lines of the dialog outside its list, plus one for notices."""
 
@@ -83,6 +85,11 @@ class Picker(Modal[str | None]):
         """The choice that is highlighted at first if none is the current one; empty for the first."""
         return ""
 
+    @property
+    def preview_lines(self) -> int:
+        """Height of the preview, if it is always the same; 0: that of its text, at most `_PREVIEW`."""
+        return 0
+
     def on_mount(self) -> None:
         """Highlight the current choice."""
         self.query_one(Input).cursor_blink = False
@@ -91,8 +98,10 @@ class Picker(Modal[str | None]):
 
     def on_resize(self) -> None:
         """Limit the list's height, so that preview and keys stay on screen."""
-        tall = self.size.height >= TALL
-        self.query_one(OptionList).styles.max_height = min(12, self.size.height - _AROUND) if tall else None
+        tall, lines, preview = self.size.height >= TALL, self.preview_lines, self.query_one("#picker-preview")
+        room = self.size.height - _AROUND - max(0, lines - _PREVIEW)
+        self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
+        preview.styles.height = preview.styles.max_height = lines if tall and lines else None
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:

@@ -27,6 +27,8 @@ _LEAST = 3
 """Characters from which on texts are searched."""
 _AROUND = 60
 """Characters shown on each side of a text that was found."""
+_TALL_PREVIEW, _LOW_PREVIEW, _HIGH = 8, 4, 24
+"""Lines of the preview in a window of at least `_HIGH` lines, and in a lower one."""
 
 
 class SessionPicker(Picker):
@@ -74,6 +76,11 @@ class SessionPicker(Picker):
         return next(iter(self._rows), "")
 
     # Preview
+
+    @property
+    def preview_lines(self) -> int:
+        """The height for a session with all its facts and its last answer, where that leaves room for the list."""
+        return _TALL_PREVIEW if self.size.height >= _HIGH else _LOW_PREVIEW
 
     def describe(self, choice: Choice) -> str:
         """Return title, facts, and the last question and answer; these are loaded once they are needed."""

@@ -14,7 +14,8 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.tui.clipboard import program
 from chatops.tui.commands.cost import cost_text
-from chatops.tui.host import HitRow
+from chatops.tui.dialogs.sessions import SessionPicker
+from chatops.tui.host import HitRow, SessionRow
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
 from tests.tui.app.fakes import SESSION, TURN, FakeHost, FakeSession
@@ -278,6 +279,18 @@ async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_
         assert running.app.chat.session is host.others["fork"]
         told = " ".join(running.text.split())
         assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+async def test_the_keys_of_the_session_picker_stay_on_screen_below_many_sessions(size: tuple[int, int]) -> None:
+    async with stage(size=size) as running:
+        rows = [SessionRow(id=SessionId(f"s{n}"), title=f"Session {n}", when="today", messages=n) for n in range(20)]
+        running.app.push_screen(SessionPicker("Sessions", rows, session=running.session, host=running.host))
+        await running.settle()
+        assert "Session 5" in running.text and "ctrl+d delete" in running.text
+        await running.press("ctrl+d")
+        assert "Esc keeps it" in running.text
 
 
 async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_only_renamed() -> None:
