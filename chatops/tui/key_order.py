@@ -36,8 +36,8 @@ class KeyOrder:
         if not held:
             self._may_deliver.set()
         self._waiting: deque[events.Key | events.Paste] = deque()
-        self._posted: events.Event | None = None
-        """The key that was posted again: it has waited."""
+        self._posted: deque[events.Event] = deque()
+        """The keys that were posted again and are on their way: they have waited."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -56,7 +56,8 @@ class KeyOrder:
 
     def must_wait(self, event: events.Key | events.Paste) -> bool:
         """Return True if the key is delivered later. False: now."""
-        if event is self._posted:
+        if self._posted and event is self._posted[0]:
+            self._posted.popleft()
             return False
         waits = self._task is not None or not self._may_deliver.is_set()
         if waits:
@@ -74,10 +75,12 @@ class KeyOrder:
         try:
             await self._settle()
             while self._waiting and self._app.is_running:
-                self._posted = event = self._waiting.popleft()
+                event = self._waiting.popleft()
                 typed = self._only_types(event)
+                self._posted.append(event)
                 self._app.post_message(event)
-                await (_handled(self._app) if typed else self._settle())
+                if not typed:
+                    await self._settle()
         finally:
             self._task = None
 
