@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chatops.domain.wording import one_line
+from chatops.engine.feedback import EMPTY_RESULT
 from chatops.models.server_json import as_list, as_object, as_text
 from chatops.runtime.summary import INSTRUCTION
 
@@ -118,8 +119,8 @@ def quoted(result: Result) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
     content, edited = _without_edit_note(result.content)
     found = _lines(content)
-    if not found:
-        return f"{result.tool} gave nothing back."
+    if not found or content == EMPTY_RESULT:
+        return f"{result.tool} gave no output."
     with_text = [at for at, line in enumerate(found) if line]
     end = with_text[QUOTED_LINES - 1] + 1 if len(with_text) > QUOTED_LINES else len(found)
     shown = found[:end] + (["…"] if end < len(found) else [])

@@ -29,6 +29,7 @@ from typing import assert_never
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedRule
+from chatops.domain.endings import SO_FAR
 from chatops.domain.errors import StoreError, ToolError, ToolRetryError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
@@ -346,7 +347,7 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
         # The tool may still be running, as a thread does, or was half-way when its time was over.
         outcome, stopped = Outcome.UNKNOWN, f"{stopped} It is not known whether it took effect."
     so_far = output.text()
-    return ToolResult(outcome=outcome, content=f"{stopped}\nOutput so far:\n{so_far}" if so_far else stopped)
+    return ToolResult(outcome=outcome, content=f"{stopped}{SO_FAR}{so_far}" if so_far else stopped)
 
 
 class _OutputTail:

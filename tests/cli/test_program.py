@@ -145,7 +145,7 @@ def test_an_approval_from_another_terminal_reaches_the_open_chat(chatops: Comman
         while not (waiting := chatops("approvals", "list", "--output-format", "json").json):
             chat.wait_for("touch made.txt")
         assert chatops("approvals", "approve", waiting[0]["id"]).code == 0
-        chat.wait_for("Tool executed successfully")
+        chat.wait_for("shell_exec gave no output.")
         chat.press("ctrl+q")
         assert chat.wait_exit() == 0
     assert (chatops.workspace / "made.txt").exists()

@@ -30,5 +30,5 @@ def test_an_edit_shows_its_change_and_reads_share_a_line_also_after_a_restart(in
         assert "✓ Edit hello.py +1 −1 approved ·" in " ".join(lines)
         at = lines.index("1 def main():")
         assert lines[at : at + 4] == ["1 def main():", "2", "3 − print('hello')", "3 + print('hello, world')"]
-        assert any(line.startswith("✓ Read 2 files, 4 lines ") for line in lines)
+        assert any(line.startswith("✓ Read note.txt, hello.py 4 lines ") for line in lines)
     assert "hello, world" in (installation.workspace / "hello.py").read_text()

@@ -59,5 +59,6 @@ def _meter(session: "SessionView") -> list[str]:
     }
     lines = [f"About {used:,} of {window:,} tokens are used ({used * 100 // window} %).", ""]
     for name, size in parts.items():
-        lines.append(f"{name:<10}{size:>10,}  {'█' * round(size / window * _WIDTH)}".rstrip())
+        sign = "░" if name == "free" else "█"
+        lines.append(f"{name:<10}{size:>10,}  {sign * round(size / window * _WIDTH)}".rstrip())
     return lines

@@ -13,6 +13,8 @@ from chatops.tui.composer.completions import Completion
 from chatops.tui.keymap import DEFAULTS, shown, with_user_keys
 from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 
+_KEY_COLUMN = 24
+"""Cells of the keys and commands in the help. What is longer pushes its explanation to the right."""
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
 
@@ -201,4 +203,4 @@ def help_text(*, first: KeyGroup = "message") -> str:
 
 
 def _table(rows: list[tuple[str, str]]) -> list[str]:
-    return [f"  {left:<30} {right}" for left, right in rows]
+    return [f"  {left:<{_KEY_COLUMN}}  {right}" for left, right in rows]

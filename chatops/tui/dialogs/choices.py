@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
-from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
@@ -26,15 +26,16 @@ def difference(before: RoleRow | None, after: RoleRow) -> str:
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     """Return the picker for the role that applies from the next model call on."""
     now = next((row for row in roles if row.name == current), None)
+    texts = table([(row.name, _abilities(row), row.model) for row in roles], most=(14, 40, 24)) if roles else []
     choices = [
         Choice(
             key=row.name,
-            text=columns((row.name, 14), (_abilities(row), 40), (row.model, 24)),
+            text=text,
             find=f"{row.name} {row.model} {' '.join(row.tools)}",
             preview=_role_preview(now, row, current=current),
             current=row.name == current,
         )
-        for row in roles
+        for row, text in zip(roles, texts, strict=True)
     ]
     return Picker("Role", choices=choices, hint="from the next model call on", empty="No role of that name.")
 

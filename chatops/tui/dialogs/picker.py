@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -22,6 +23,9 @@ _PREVIEW = 4
 """Lines of a preview at most; also in dialogs.tcss."""
 _AROUND = 14
 """Lines of the dialog outside its list, plus one for notices."""
+_LEAST_WIDTH, _WIDEST = 64, 110
+_BESIDE = 9
+"""Cells of the window beside the text of a row: its mark, the scrollbar, the frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +101,14 @@ class Picker(Modal[str | None]):
         self._fill("")
 
     def on_resize(self) -> None:
-        """Limit the list's height, so that preview and keys stay on screen."""
+        """Limit the list's height, so that preview and keys stay on screen. The window is as wide as its texts."""
         tall, lines, preview = self.size.height >= TALL, self.preview_lines, self.query_one("#picker-preview")
         room = self.size.height - _AROUND - max(0, lines - _PREVIEW)
         self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
         preview.styles.height = preview.styles.max_height = lines if tall and lines else None
+        texts = [line for one in self.choices for line in (one.text, *one.preview.split("\n"))]
+        widest = max(map(cell_len, texts), default=0) + _BESIDE
+        self.query_one("#picker").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:
@@ -242,6 +249,12 @@ def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
 def _row(choice: Choice, *, marked: bool = False) -> Content:
     mark = f"{'>' if marked else ' '}{'*' if choice.current else ' '} "
     return Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
+
+
+def table(rows: Sequence[tuple[str, ...]], *, most: Sequence[int]) -> list[str]:
+    """Return each row with its cells in columns as wide as their texts, up to `most`."""
+    widths = [min(limit, max(map(len, column))) for limit, column in zip(most, zip(*rows, strict=True), strict=True)]
+    return [columns(*zip(row, widths, strict=True)) for row in rows]
 
 
 def columns(*cells: tuple[str, int]) -> str:

@@ -23,6 +23,9 @@ _COLUMNS = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column of a table."""
 _AROUND = 6
 """Lines of the window outside its text."""
+_BESIDE = 6
+"""Cells of the window beside its text: the frame and the scrollbar."""
+_LEAST_WIDTH, _WIDEST = 66, 110
 _LEAST = 24
 """Minimum cells for the wrapped words. With less room, they do not stay in their column."""
 _BELOW = 4
@@ -60,6 +63,8 @@ class TextScreen(Modal[None]):
     def on_resize(self) -> None:
         """Limit the height of the text, so that title and keys stay on screen. The window is as large as its text."""
         tall = self.size.height >= TALL
+        widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _BESIDE
+        self.query_one("#text").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
         self.query_one("#text-body").styles.max_height = max(1, self.size.height - _AROUND) if tall else None
 
     def _show_rest_soon(self) -> None:

@@ -8,6 +8,7 @@ from textual.screen import Screen
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
+from chatops.tui.status.first_screen import FirstScreen
 
 if TYPE_CHECKING:
     from chatops.tui.commands.completion import Completer
@@ -23,7 +24,13 @@ class CompletionPresenter:
         self._completer: Completer | None = None
 
     def handle(self, key: str) -> None:
-        """Handle a key pressed while the list is open, or a changed text if `key` is empty."""
+        """Handle a key pressed while the list is open, or a changed text if `key` is empty.
+
+        Tab in the empty field takes a tip of the first screen, and once more the next one.
+        """
+        if key == "tab" and (tip := self._screen.query_one(FirstScreen).tip_after(self._composer.text)):
+            self._composer.set_text(tip)
+            return
         if self._completer is None:
             if not key and not any(sign in self._composer.text for sign in "/@"):
                 return

@@ -33,7 +33,7 @@ _NEARLY_FULL, _LARGE = 0.8, 0.1
 """Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
 _SHORT = 1000
 """Characters. No shorter message without files is announced: it is less than a tenth of a context of 4,096 tokens."""
-_CORRECTING = "Interrupted. Goes on with your correction when the running call has stopped:"
+_CORRECTING = "Interrupted. Sent once the running call has stopped:"
 
 
 class SendingPresenter:

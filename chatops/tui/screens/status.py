@@ -12,7 +12,7 @@ from chatops.tui.screens.banner import CompactOffer, most_urgent
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import Banner
-from chatops.tui.status.first_screen import FirstFacts, FirstScreen, first_facts
+from chatops.tui.status.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.themes import Themes
 
@@ -105,9 +105,11 @@ class StatusPresenter:
         begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
         if begun or now is None or shown is None or shown.any_run is not None or shown.follows:
             first.hide()
+            self._first_facts = None
             return
         if self._first_facts is None or self._first_facts.role != now.role:
-            self._first_facts = first_facts(shown.host, now.role, self._open_sessions)
+            branch = branch_of(now.workspace)
+            self._first_facts = first_facts(shown.host, now.role, self._open_sessions, branch=branch)
         colours, size = self._themes.role_colours, self._screen.size
         first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)
 

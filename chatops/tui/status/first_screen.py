@@ -30,6 +30,9 @@ _WIDEST = 100
 _READABLE = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
 _NO_TIP = "what can you help me with?"
 _MOST_OPEN = 3
+_HEAD = "ref: refs/heads/"
+_LONGEST_HEAD = 300
+"""Bytes read of the file that names the branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +44,30 @@ class FirstFacts:
     """The tools of the role."""
     open: Sequence["SessionRow"] = ()
     """Sessions of this workspace, those with pending approvals first. Of a session and its copies only the newest."""
+    branch: str = ""
+    """The branch of git that is checked out; empty if none is known."""
 
 
-def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"]) -> FirstFacts:
+def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"], *, branch: str = "") -> FirstFacts:
     """Return the facts for a role; `rows` are the sessions of this workspace."""
     tools = next((row.tools for row in host.roles() if row.name == role), ())
     # What waits for the user comes first.
-    return FirstFacts(role=role, tools=tools, open=sorted(_newest(rows), key=lambda row: not row.pending))
+    open_first = sorted(_newest(rows), key=lambda row: not row.pending)
+    return FirstFacts(role=role, tools=tools, open=open_first, branch=branch)
+
+
+def branch_of(workspace: str) -> str:
+    """Return the branch that is checked out in a folder; empty if it is none of git's, or on no branch.
+
+    Git itself is not run: the configuration of a folder can make it start programs.
+    """
+    try:
+        # Without O_NONBLOCK opening a pipe would block.
+        with open(os.open(os.path.join(workspace, ".git", "HEAD"), os.O_RDONLY | os.O_NONBLOCK), "rb") as head:
+            content = (head.read(_LONGEST_HEAD) or b"").decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return content.removeprefix(_HEAD).strip() if content.startswith(_HEAD) else ""
 
 
 def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
@@ -64,7 +84,7 @@ def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
 
 
 class FirstScreen(ErrorBoundary, Static):
-    """Lines above an empty transcript. A click on a tip offers it as the message."""
+    """Lines above an empty transcript. Tab, or a click on a tip, offers it as the message."""
 
     class TipChosen(Message):
         """Posted when a tip is clicked."""
@@ -83,7 +103,7 @@ class FirstScreen(ErrorBoundary, Static):
         self, snapshot: "Snapshot", facts: FirstFacts, *, colours: Mapping[str, str], width: int, height: int
     ) -> None:
         """Show the lines that fit into a window of this size."""
-        self.display = True
+        self._display(True)
         room, roomy = min(width - 4, _WIDEST), height >= _ROOMY_HEIGHT
         lines, self._tips = first_lines(snapshot, facts, colour=colours.get(facts.role, ""), width=room, roomy=roomy)
         if height < _LEAST_HEIGHT:
@@ -92,7 +112,18 @@ class FirstScreen(ErrorBoundary, Static):
 
     def hide(self) -> None:
         """Leave the room to the transcript."""
-        self.display = False
+        self._display(False)
+
+    def _display(self, shown: bool) -> None:
+        self.display = shown
+        self.screen.set_class(shown, "-first")
+
+    def tip_after(self, text: str) -> str:
+        """Return the tip after the one that `text` is, or the first for an empty text; empty for any other text."""
+        tips = list(self._tips.values()) if self.display else []
+        if text and text not in tips:
+            return ""
+        return tips[(tips.index(text) + 1) % len(tips) if text else 0] if tips else ""
 
     def on_click(self, event: events.Click) -> None:
         """Offer the clicked tip."""
@@ -107,7 +138,9 @@ def first_lines(
     """Return the lines, and the tips by their line. `roomy` is False if there is room for the essential only."""
     muted, key = "$text-muted", "$text-accent"
     lines = [Content.assemble(("chatops", f"bold {key}"), (f" {__version__}", muted)), Content("")]
-    lines.append(Content.styled(_folder(snapshot.workspace, os.path.expanduser("~")), "bold"))
+    branch = cut(f"git {_line(facts.branch)}", most=width // 3) if facts.branch else ""
+    folder = Content.styled(_folder(snapshot.workspace, os.path.expanduser("~")), "bold")
+    lines.append(_apart(folder, Content.styled(branch, muted), width))
     model = (
         ("demo model, ", "no key needed") if snapshot.is_demo else (_line(snapshot.model_label or snapshot.model), "")
     )
@@ -122,7 +155,9 @@ def first_lines(
     tips: dict[int, str] = {}
     for number, tip in enumerate(_tips(snapshot, facts.tools)[: 3 if roomy else 2]):
         tips[len(lines)] = tip
-        lines.append(Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip))
+        line = Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip)
+        offer = Content.assemble(("Tab", key), "  take one") if number == 0 else Content("")
+        lines.append(_apart(line, offer, width))
     lines += [Content(""), *_open(facts.open[: _MOST_OPEN if roomy else 1], width)]
     return lines, tips
 
@@ -148,27 +183,26 @@ def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
 def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
     lines = []
     for number, row in enumerate(rows):
-        pending = f"? {cut(_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
+        asks = f"? {cut(_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
         when = Content.styled(_line(row.when), "$text-muted")
-        room = max(8, width - 7 - cell_len(pending) - when.cell_length - 2)
+        room = max(8, width - 7 - cell_len(asks) - when.cell_length - 2)
         title = Content.assemble(
             ("Open   " if number == 0 else " " * 7, "$text-muted"),
-            (pending, "bold $text-warning"),
+            (asks, "bold $text-warning"),
             cut(f"{'↳ ' if row.source else ''}{_line(row.title)}", most=room),
         )
         lines.append(_apart(title, when, width))
     if rows:
         accent = "$text-accent"
-        keys = Content.assemble(" " * 7, ("/sessions", accent), "  opens any of them")
-        if any(row.asks for row in rows):
-            keys = Content.assemble(keys, "   ", (with_user_keys("ctrl+g"), accent), "  what is pending")
-        lines.append(keys)
+        keys = Content.assemble(" " * 7, ("/sessions", accent), "  all of them")
+        pending = Content.assemble((with_user_keys("ctrl+g"), accent), "  what is pending")
+        lines.append(_apart(keys, pending if any(row.asks for row in rows) else Content(""), width))
     return lines
 
 
 def _apart(left: Content, right: Content, width: int) -> Content:
     """Return `left` and `right` at the ends of a line, or `left` alone where both do not fit."""
-    if left.cell_length + 2 + right.cell_length > width:
+    if not right.plain or left.cell_length + 2 + right.cell_length > width:
         return left
     return Content.assemble(left, " " * max(2, width - left.cell_length - right.cell_length), right)
 

@@ -1,7 +1,7 @@
 """The status line: role, access level, model, context, cost, pending approvals, sandbox.
 
-Parts are left out when the window is too narrow: first the word "level", cost, queue and context, then from the right.
-What needs attention stays.
+Parts are left out when the window is too narrow: first cost, the word "level", queue and context, then from the right.
+What needs attention stays. A part that was left out comes back if there is room for it in the end.
 """
 
 import time
@@ -68,7 +68,7 @@ def status_parts(
     parts = [
         _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
         _Part(f"· {snapshot.level.word}", gap=" "),
-        _Part("level", gap=" ", early=3),
+        _Part("level", gap=" ", early=2),
         _Part(_model(snapshot)),
     ]
     if snapshot.questions:
@@ -83,7 +83,7 @@ def status_parts(
         scarce = full >= _SCARCE
         parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce, early=1))
     if spending := _spending(snapshot, running=progress is not None):
-        parts.append(_Part(spending, early=2))
+        parts.append(_Part(spending, early=3))
     if snapshot.pending:
         parts.append(_Part(f"? {len(snapshot.pending)} pending", _ATTENTION, stays=True))
     if snapshot.contained:
@@ -118,10 +118,13 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
 
 def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
     """Return the parts that fit into `width` cells. Parts are left out early ones first, then from the right."""
-    kept = list(parts)
-    while _width(kept) > width and (loose := [at for at, part in enumerate(kept) if not part.stays]):
-        del kept[max(loose, key=lambda at: (kept[at].early, at))]
-    return kept
+    kept = [at for at, part in enumerate(parts) if part.stays]
+    for at in sorted(range(len(parts)), key=lambda at: (parts[at].early, at)):
+        more = sorted({*kept, at})
+        # A part that belongs to the one before it does not stand alone.
+        whole = len(parts[at].gap) > 1 or at - 1 in kept
+        kept = more if whole and _width([parts[one] for one in more]) <= width else kept
+    return [parts[at] for at in kept]
 
 
 class StatusLine(ErrorBoundary, Static):

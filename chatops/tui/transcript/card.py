@@ -37,6 +37,8 @@ _MOST_CHANGED = 12
 """Maximum lines of a diff in a folded card."""
 _LAST_LINES = 5
 """Lines of output in a folded card."""
+_MOST_NAMES = 3
+"""Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
 _VERBS: Mapping[str, str] = MappingProxyType(
@@ -97,10 +99,22 @@ def is_plain_read(card: ToolCardBlock) -> bool:
 
 def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> list[Text]:
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), ("Read", theme.text + theme.strong), end="")
-    line.append(f"  {plural(len(cards), 'file')}", theme.text)
-    line.append(f", {plural(sum(_result_lines(card) for card in cards), 'line')}", theme.muted)
+    lines = plural(sum(_result_lines(card) for card in cards), "line")
     words = duration(sum(card.duration_ms for card in cards))
+    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments) for card in cards)]
+    room = width - line.cell_len - cell_len(f"    {lines}  {words}")
+    line.append(f"  {_named(names, width=room)}", theme.text).append(f"  {lines}", theme.muted)
     return [_with_words(line, Text(words, theme.muted, end=""), width=width)]
+
+
+def _named(names: Sequence[str], *, width: int) -> str:
+    """Return as many of the names of files as fit, at most `_MOST_NAMES`, and how many more there are."""
+    for count in range(min(len(names), _MOST_NAMES), 0, -1):
+        more = len(names) - count
+        text = ", ".join(names[:count]) + (f" and {more} more" if more else "")
+        if cell_len(text) <= width:
+            return text
+    return plural(len(names), "file")
 
 
 def verb(tool: str, arguments: str = "") -> str:
@@ -184,9 +198,6 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
         lines.extend(_change(card, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.shown
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
-    if card.outcome is Outcome.INTERRUPTED and "\n" in card.output:
-        hint = f"{theme.symbols.ellipsis} output so far {with_user_keys('(ctrl+o)')}"
-        lines.append(Text(hint, theme.muted, end=""))
     if card.failure:
         failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
@@ -298,7 +309,8 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
         case Outcome.DENIED:
             return _denial(card)
         case Outcome.INTERRUPTED:
-            return f"not run: {one_line(card.reason)}" if card.reason else "interrupted"
+            stopped = f"interrupted {dot} {duration(card.duration_ms)}" if card.duration_ms else "interrupted"
+            return f"not run: {one_line(card.reason)}" if card.reason else stopped
         case Outcome.UNKNOWN:
             return "outcome unknown"
         case _ as never:

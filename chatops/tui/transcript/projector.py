@@ -219,7 +219,10 @@ class Projector:
         match event:
             case RoleSwitched(switch=switch):
                 last = next(reversed(self.blocks.values()), None)
-                return [self._put(role_divider(switch, after=last))]
+                divider = role_divider(switch, after=last)
+                if divider is None:
+                    return self._remove(last.id) if last is not None else []
+                return [self._put(divider)]
             case Notice():
                 return [self._put(notice_block(event))]
             case NoticeChanged(id=key, text=text):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from chatops.domain.endings import EndedBy, Ending, without_ending
+from chatops.domain.endings import SO_FAR, EndedBy, Ending, without_ending
 from chatops.domain.events import Notice, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, turn_of
 from chatops.domain.messages import (
@@ -82,7 +82,8 @@ def stored_blocks(
             case RoleSwitchMessage():
                 role = message.after
                 divider = role_divider(message, after=divider)
-                if not isinstance(next(iter(messages[place + 1 : place + 2]), None), RoleSwitchMessage):
+                following = next(iter(messages[place + 1 : place + 2]), None)
+                if divider is not None and not isinstance(following, RoleSwitchMessage):
                     yield divider
                     divider = None
             case SummaryMessage():
@@ -247,6 +248,8 @@ def _output_of_program(content: str, tool: str, outcome: Outcome, facts: ResultF
     """Return what a program has put out, or the text of another tool's failure; empty if neither is known."""
     known = BUILT_IN_TOOLS.get(tool_name(tool))
     runs = facts.ending is not None or (known is not None and known.runs_anything)
+    if outcome in (Outcome.INTERRUPTED, Outcome.UNKNOWN):
+        return content.partition(SO_FAR)[2]
     if outcome is Outcome.SUCCESS and (not runs or content == feedback.EMPTY_RESULT):
         return ""
     if outcome not in (Outcome.SUCCESS, Outcome.FAILED) or (not runs and "\n" not in content):
@@ -274,17 +277,22 @@ def _also(outcome: Outcome, facts: ResultFacts) -> str:
     return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
-def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage:
-    """Return the line of a role switch. If the block before it, `after`, is such a line, it replaces that one."""
+def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage | None:
+    """Return the line of a role switch. If the block before it, `after`, is such a line, it replaces that one.
+
+    None if both together lead back to the role and the tools before the first.
+    """
     if not isinstance(after, RoleSwitchMessage):
         return switch
-    return replace(
+    divider = replace(
         switch,
         id=after.id,
         before=after.before,
         added=_net(after.added, switch.added, switch.removed, after.removed),
         removed=_net(after.removed, switch.removed, switch.added, after.added),
     )
+    back = switch.before != switch.after == after.before and not (divider.added or divider.removed)
+    return None if back and not divider.suspended else divider
 
 
 def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], undoes: Sequence[str]) -> tuple[str, ...]:

@@ -348,6 +348,7 @@ class FakeSession(Session):
         switch = RoleSwitchMessage(
             id=MessageId("m9"), before=before, after=name, model="local", added=("web_search",), removed=("shell_exec",)
         )
+        self.change(messages=(*self.now.messages, switch))
         self.publish(RoleSwitched(id="m9", parent_id=SESSION, switch=switch))
 
     async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:

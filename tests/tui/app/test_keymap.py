@@ -85,7 +85,7 @@ def test_a_legend_names_swapped_keys_once_and_keys_of_dialogs_stay() -> None:
     keys = "ctrl+s checks them   shift+Tab previous   ctrl+q quit"
     assert legend(keys).plain == "ctrl+x checks them   F6 previous   ctrl+k quit"
     assert wrapped_legend(keys, 80).plain == "ctrl+s checks them   shift+Tab previous   ctrl+k quit"
-    assert "  Tab, shift+Tab, Left, Right " in help_text()
+    assert "next call; shift+Tab, Left: the one before" in help_text()
 
 
 @pytest.mark.usefixtures("swapped")

@@ -21,7 +21,7 @@ from chatops.domain.usage import Usage
 from chatops.tui.dialogs.sessions import below_origins
 from chatops.tui.host import SessionRow
 from chatops.tui.notice import show_notice
-from chatops.tui.status.first_screen import FirstFacts, first_facts, first_lines
+from chatops.tui.status.first_screen import FirstFacts, branch_of, first_facts, first_lines
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
 from tests.tui.app.looks import messages
@@ -208,6 +208,41 @@ async def test_a_tip_is_offered_as_the_message_and_the_first_screen_leaves_with_
         running.session.start_turn("what does this project do?")
         await running.settle()
         assert "Try " not in running.text
+
+
+@pytest.mark.parametrize("size", [(60, 20), (40, 12)])
+async def test_tab_takes_one_tip_after_the_other_and_nothing_pushes_the_message_field_away(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").touch()
+    session = FakeSession()
+    session.change(workspace=str(tmp_path), is_demo=True)
+    async with stage(session, size=size) as running:
+        if size == (60, 20):
+            for tip in ("read README.md", "read README.md"):
+                await running.press("tab")
+                assert running.draft == tip
+        await running.press("ctrl+u", "/", "r", "e")
+        shown = running.text.split("\n")
+        assert any("> /resume" in line for line in shown)
+        assert any(line.strip("│ ") == "/re" for line in shown), running.text
+        assert "coder ·" in shown[-1], "the status line is the last one"
+
+
+def test_the_branch_is_read_without_git_and_as_plain_text(tmp_path: Path) -> None:
+    assert branch_of(str(tmp_path)) == ""
+    head = tmp_path / ".git" / "HEAD"
+    head.parent.mkdir()
+    for content, branch in ((f"ref: refs/heads/{HOSTILE}\n", HOSTILE), ("0123456789abcdef\n", ""), ("ref: x\n", "")):
+        head.write_text(content)
+        assert branch_of(str(tmp_path)) == branch
+    now = replace(FakeSession().snapshot(), workspace=str(tmp_path))
+    facts = FirstFacts(role="coder", branch=HOSTILE)
+    line = first_lines(now, facts, colour="", width=100, roomy=True)[0][2].plain
+    assert "git " in line and "[b]x[/b]" in line and not set(line) & set("\x1b\u202e")
+    head.unlink()
+    os.mkfifo(head)
+    assert branch_of(str(tmp_path)) == ""
 
 
 class Hostile(FakeHost):

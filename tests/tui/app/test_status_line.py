@@ -30,11 +30,12 @@ def at_width(session: FakeSession, width: int) -> str:
 def test_parts_leave_from_the_right_and_what_needs_attention_stays() -> None:
     session = FakeSession(pending=[pending_call()])
     session.change(usage=Usage(input_tokens=9, output_tokens=9, cost=0.1234), context_used=3_400, context_window=10_000)
-    whole = "coder · operator   Qwen 3 (local)   ctx ▃ 34 %   $0.12   ? 1 pending   sandbox on"
-    assert at_width(session, 100) == whole.replace("operator", "operator level")
+    whole = "coder · operator level   Qwen 3 (local)   ctx ▃ 34 %   $0.12   ? 1 pending   sandbox on"
     assert at_width(session, len(whole)) == whole
     assert at_width(session, len(whole) - 1) == whole.replace("   $0.12", "")
+    assert at_width(session, 74) == whole.replace(" level", "").replace("   $0.12", "")
     assert at_width(session, 63) == "coder · operator   Qwen 3 (local)   ? 1 pending   sandbox on"
+    assert at_width(session, 40) == "coder · operator level   ? 1 pending"
     assert at_width(session, 10) == "coder   ? 1 pending"
 
 

@@ -47,7 +47,7 @@ def laid_out(*blocks: Block) -> BlockLayout:
 
 def test_reads_in_a_row_take_one_line_until_they_are_unfolded() -> None:
     layout = laid_out(AnswerBlock(id="a", text="I look."), read("x"), read("y"), read("z"), card("s", "ls"))
-    assert shown(layout) == ["I look.", "", "✓ Read 3 files, 6 lines 6 ms", "✗ Shell ls no result"]
+    assert shown(layout) == ["I look.", "", "✓ Read x.py, y.py, z.py 6 lines 6 ms", "✗ Shell ls no result"]
     layout.unfold(layout.index["x"])
     for index in range(5):
         layout.ensure(index)
@@ -61,7 +61,7 @@ def test_a_read_joins_the_others_once_it_has_succeeded() -> None:
     assert shown(layout) == ["✓ Read x.py 2 lines 2 ms", "» Read y.py running"]
     failed = replace(read("y"), outcome=Outcome.FAILED, failure="It is gone.")
     apart = ["✓ Read x.py 2 lines 2 ms", "✗ Read y.py failed · 2 ms", "It is gone."]
-    together = ["✓ Read 2 files, 4 lines 4 ms"]
+    together = ["✓ Read x.py, y.py 4 lines 4 ms"]
     for block, lines in ((read("y"), together), (failed, apart), (read("y"), together)):
         layout.entries[1].block = block
         layout.redraw(1)
