@@ -145,14 +145,27 @@ def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: 
 
 
 def _divider(block: RoleSwitchMessage, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return the line of a role switch. Tools that do not fit are counted: first the lost ones, then also the new."""
+    lines: list[Text] = []
+    for named in (2, 1, 0):
+        lines = _switch(block, width=width, theme=theme, added=named > 0, removed=named > 1)
+        if len(lines) == 1:
+            break
+    return lines
+
+
+def _switch(block: RoleSwitchMessage, *, width: int, theme: BlockTheme, added: bool, removed: bool) -> list[Text]:
+    """Return the line of a role switch, with the names of the tools that it adds and removes, or their number."""
     signs = theme.symbols
+    gained = ", ".join(block.added) if added else plural(len(block.added), "tool")
+    lost = ", ".join(block.removed) if removed else plural(len(block.removed), "tool")
     text = Text(f"{signs.rule * 2} ", theme.muted, end="")
     if block.before != block.after:
         text.append(one_line(block.before), theme.role(block.before)).append(f" {signs.arrow} ", theme.muted)
     text.append(one_line(block.after), theme.role(block.after))
     changes = [
-        (f"+ {', '.join(block.added)}" if block.added else "", theme.good),
-        (f"{signs.minus} {', '.join(block.removed)}" if block.removed else "", theme.bad),
+        (f"+ {gained}" if block.added else "", theme.good),
+        (f"{signs.minus} {lost}" if block.removed else "", theme.bad),
         (f"{plural(block.suspended, 'grant')} suspended" if block.suspended else "", theme.warn),
     ]
     for content, style in changes:

@@ -24,7 +24,9 @@ def copied_text(block: Block) -> str:
         case ToolCardBlock():
             return _call_text(block)
         case RoleSwitchMessage():
-            return f"{block.before} -> {block.after}"
+            tools = {"+": block.added, "-": block.removed}
+            named = [f"{sign} {', '.join(names)}" for sign, names in tools.items() if names]
+            return "\n".join([f"{block.before} -> {block.after}", *named])
         case NoticeBlock():
             return "\n".join(part for part in (block.text, block.advice) if part)
         case StepBlock():

@@ -234,8 +234,8 @@ class Transcript(Viewport):
         layout = self._blocks_layout
         if self.selected_block in layout.index:
             block = layout.entries[layout.index[self.selected_block]].block
-            if isinstance(block, UserBlock | AnswerBlock | NoticeBlock) and not can_open(block):
-                title = {"user": "Message", "answer": "Answer"}.get(block.kind, "Notice")
+            if isinstance(block, UserBlock | AnswerBlock | NoticeBlock | RoleSwitchMessage) and not can_open(block):
+                title = {"user": "Message", "answer": "Answer", "notice": "Notice"}.get(block.kind, "Role switch")
                 self.post_message(self.Opened(title, copied_text(block)))
             else:
                 self.toggle(self.selected_block)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,6 +14,7 @@ from chatops.domain.events import (
     Notice,
     Published,
     ReasoningDelta,
+    RoleSwitched,
     TextDelta,
     ToolFinished,
     ToolOutput,
@@ -57,6 +59,7 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import render_block
+from chatops.tui.transcript.stored_blocks import stored_blocks
 
 ANA = Principal(uid=1000, login="ana", via="tui")
 ASKING = ToolSpec(
@@ -377,6 +380,27 @@ def test_a_notice_published_twice_is_shown_once(level: str) -> None:
         notice = Notice(id="s.1.m3", parent_id="s.1", text=text, level=level)  # type: ignore[arg-type]
         screen.apply(projector.feed(Published(at=0.0, event=notice)))
     assert [getattr(block, "text", "") for block in screen.blocks] == ["second"]
+
+
+def test_role_switches_in_a_row_leave_one_line_and_none_if_they_lead_back() -> None:
+    roles, tools = ("coder", "researcher", "reviewer", "coder", "reviewer"), {"coder": "w", "researcher": "f"}
+    steps = [
+        RoleSwitchMessage(
+            id=MessageId(f"s.r{number}"),
+            before=before,
+            after=after,
+            model="m1",
+            added=tuple(tools.get(after, "")),
+            removed=tuple(tools.get(before, "")),
+        )
+        for number, (before, after) in enumerate(pairwise(roles))
+    ]
+    live = Projector()
+    for count, switch in enumerate(steps, start=1):
+        live.feed(Published(at=0, event=RoleSwitched(id=switch.id, parent_id=SessionId("s"), switch=switch)))
+        assert list(live.blocks.values()) == list(stored_blocks(steps[:count], (), {}))
+        shown = [(one.before, one.after) for one in live.blocks.values() if isinstance(one, RoleSwitchMessage)]
+        assert shown == ([] if roles[count] == "coder" else [("coder", roles[count])])
 
 
 def test_a_result_without_a_proposal_still_gets_a_card() -> None:
