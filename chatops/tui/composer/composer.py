@@ -23,7 +23,7 @@ from chatops.tui.keymap import with_user_keys
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
-_ALONE_S = 0.5
+_ALONE_S = 0.35
 """Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000

@@ -57,7 +57,7 @@ def _no_spans() -> Sequence[Span]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One logical line. `exact` rows wrap at cells, not words."""
+    """One logical line. `exact` rows keep all their blanks."""
 
     text: str = ""
     tone: RowTone = "plain"
@@ -126,7 +126,7 @@ class _Line:
 
 
 def wrapped(row: Row, *, width: int) -> list[_Line]:
-    """Return the screen lines of a row. Exact rows break at the last cell; continuation lines start with ``» ``."""
+    """Return the screen lines of a row. Continuation lines of exact rows start with ``» ``."""
     if row.beside is not None:
         half = _half(width)
         left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
@@ -139,9 +139,7 @@ def wrapped(row: Row, *, width: int) -> list[_Line]:
         return _labelled(row, width=width)
     if row.exact:
         before = cell_len(row.lead)
-        # A server's words are prose. They keep all their spaces.
-        broken = _in_paths if row.lead == FOREIGN else _chopped
-        parts = broken(row.text, max(1, width - before))
+        parts = _broken(row.text, max(1, width - before))
         if len(parts) == 1:
             return [_Line(row.lead, row.text, row)]
         starts = accumulate((len(part) for part in parts), initial=0)
@@ -183,12 +181,19 @@ def _in_paths(text: str, width: int) -> list[str]:
     return [text[begin:end] for begin, end in pairwise(at)]
 
 
-def _chopped(text: str, width: int) -> list[str]:
-    if not text:
-        return [""]
-    if text.isascii():
-        return [text[at : at + width] for at in range(0, len(text), width)]
-    return chop_cells(text, width)
+def _broken(text: str, width: int) -> list[str]:
+    """Break after the last blank of a line's second half, else at its last cell. All characters are kept."""
+    if not text.isascii() and len(text) > _LONG:
+        return chop_cells(text, width)  # Many times faster than line by line.
+    parts, at = [], 0
+    while at < len(text):
+        # A rest without any cells has no part of its own.
+        piece = text[at : at + width] if text.isascii() else next(iter(chop_cells(text[at:], width)), text[at:])
+        end = at + len(piece)
+        blank = text.rfind(" ", at + len(piece) // 2, end) if end < len(text) and text[end] != " " else -1
+        parts.append(text[at : blank + 1 or end])
+        at += len(parts[-1])
+    return parts or [""]
 
 
 def read_on(left: int, *, short: bool = False) -> str:

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from chatops.domain.events import AskReason
 from chatops.domain.sandbox import SandboxNote
@@ -20,7 +23,7 @@ from chatops.tui.dialogs.approval_frame import LegendRoom, keys
 from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
-from chatops.tui.dialogs.payload import wrapped
+from chatops.tui.dialogs.payload import Row, line, wrapped
 from chatops.tui.host import RoleRow
 from chatops.tui.status.status_line import fitted, status_parts
 from chatops.tui.theme import PLAIN
@@ -46,6 +49,14 @@ def test_the_whole_command_is_shown_letter_for_letter_at_any_width() -> None:
     command = "git log --oneline | head -3 && rm -rf build # " + "x" * 300 + "\n  second line\n\nthird"
     for width in (12, 40, 200):
         assert exact_text(shell_facts(command, argv=()), width=width) == command
+
+
+@given(st.text(st.sampled_from("ab  /é日\u0301\ufe0f\u0e47👩🇩🇪")) | st.text(), st.integers(8, 30))
+def test_wrapped_lines_hold_every_character_and_fit(text: str, width: int) -> None:
+    shown = line(text)
+    parts = wrapped(Row(text=shown, exact=True, lead=""), width=width)
+    assert "".join(part.text for part in parts) == shown
+    assert all(cell_len(part.text) <= width for part in parts)
 
 
 def test_nothing_invisible_stays_invisible() -> None:
@@ -164,9 +175,9 @@ def test_both_sides_of_a_diff_hold_every_line() -> None:
     assert drawn == [
         ("4   same", "4   same"),
         ("5 − old one", "5 + new one"),
-        ("    ", "6 + long long long long l"),
-        ("", "  » ong long long long lo"),
-        ("", "  » ng·"),
+        ("    ", "6 + long long long long "),
+        ("", "  » long long long long "),
+        ("", "  » long·"),
         ("6   end", "7   end"),
     ]
 
