@@ -1,6 +1,7 @@
 """The chat screen: sending, stopping, retrying, roles, commands, leaving. Typed text is never lost."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -646,3 +647,29 @@ async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
             running.app.chat._completing.handle("enter")
         await running.settle()
         assert "There is no command /approve" in running.text
+
+
+@pytest.mark.more
+async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, listed = asyncio.Event(), FakeHost.sessions
+
+    async def slowly(host: FakeHost) -> Sequence[SessionRow]:
+        await found.wait()
+        return await listed(host)
+
+    async with stage() as running:
+        monkeypatch.setattr(FakeHost, "sessions", slowly)
+        monkeypatch.setattr("chatops.tui.key_order.MOST_S", 0.05)
+        await running.app._press_keys([*"/sessions", "enter"])
+        await running.pilot.pause(0.01)
+        running.clock.pass_(0.1)
+        await running.app._press_keys([*"abc"])
+        while running.draft != "abc":
+            await running.pilot.pause(0.01)
+        found.set()
+        await running.pilot.pause(0.1)
+        assert not isinstance(running.app.screen, Picker)
+        running.clock.pass_(1.0)
+        await running.settle()
+        assert isinstance(running.app.screen, Picker)
+        assert running.draft == "abc"
