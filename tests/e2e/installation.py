@@ -136,7 +136,12 @@ class ChatTerminal(Terminal):
         super().press(*keys)
 
     def say(self, text: str) -> None:
-        """Type a message and send it."""
+        """Type a message and send it.
+
+        Commands that are refused while a turn runs wait for its end: an answer is on screen a moment before.
+        """
+        if text.startswith(("/compact", "/edit", "/retry", "/undo")):
+            self.wait_gone("Esc stops")
         self.send(text)
         self.press("enter")
 

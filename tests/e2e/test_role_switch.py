@@ -40,6 +40,7 @@ def test_the_next_request_has_the_other_role_s_prompt_and_tools(installation: In
             divider = terminal.wait_for("researcher → coder")
             terminal.say("the second question")
             terminal.wait_for("Answer to the second question.")
+            terminal.wait_gone("Esc stops")
             terminal.kill9()
         with installation.open("-c") as terminal:
             terminal.ready("coder")
