@@ -129,7 +129,7 @@ class Completer:
                 self._offer([])
             case "tab":
                 if self._list.current is None:
-                    self._closed_for = ""
+                    self._closed_for = self._composer.placed_text = ""
                     self._look()
                 else:
                     self._take()
@@ -147,7 +147,7 @@ class Completer:
         query = self._query()
         if query is None or query.kind != "argument":
             self._asked = ()
-        if query is None or self._composer.text == self._closed_for:
+        if query is None or self._composer.text in (self._closed_for, self._composer.placed_text):
             self._offer([])
         elif query.kind == "argument":
             self._offer(complete_argument(query.word, self._known) if self._is_known(query) else [])

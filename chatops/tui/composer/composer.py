@@ -130,6 +130,8 @@ class Composer(TextField):
         """True if y typed alone, and Esc, concern the selected block of the transcript."""
         self.block_has_files = False
         """True if `o` opens files of the selected block."""
+        self.placed_text = ""
+        """The text that was put into the field as a whole, such as one of the history. It is not completed."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._letter: Message | None = None
@@ -186,6 +188,7 @@ class Composer(TextField):
         """Replace what is typed. Long text is folded."""
         self._folds.clear()
         self.load_text(self._folds.fold(plain(text)))
+        self.placed_text = self.text
         self.move_cursor(self.document.end)
 
     def insert_paste(self, text: str) -> None:

@@ -97,6 +97,15 @@ async def test_a_megabyte_of_paste_and_its_escape_sequences_do_no_harm() -> None
         assert len(running.session.submitted[0]) == 1_000_000 + len("]0;owned") + len(" a[31mred")
 
 
+async def test_a_command_of_the_history_is_not_completed_until_tab() -> None:
+    async with stage() as running:
+        running.app.chat.composer.set_history(["first", "/comp"])
+        await running.press("up", "up")
+        assert running.draft == "first", "the first Up has not opened a list, which would take the second"
+        await running.press("down", "tab")
+        assert "> /compact" in running.text
+
+
 async def test_what_is_typed_like_a_folded_paste_is_sent_as_typed() -> None:
     async with stage() as running:
         await send(running, "[pasted 12 lines, 3 kB #1]")
