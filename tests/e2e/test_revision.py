@@ -31,7 +31,7 @@ def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: I
             terminal.send("second")
             terminal.press("enter")
             terminal.wait_for("Edit the message and send it")
-            terminal.wait_for("What was approved for it asks again.")
+            terminal.wait_for("approved for it asks again.")
             terminal.wait_gone("You said: third question")
             terminal.send(", edited")
             terminal.press("enter")
