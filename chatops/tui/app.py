@@ -249,6 +249,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._leaving = True
         self._attention.close()
         try:
+            await self.key_order.typed()
             await self._chat.close()
         except Exception as error:
             # The terminal has to be restored even if closing fails.
@@ -290,7 +291,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """Deliver keys in order, and translate those that the user has remapped to the default ones."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             always = isinstance(event, events.Key) and event.key in _ALWAYS
-            if not always and self.key_order.must_wait(event):
+            if not (always and self.key_order.may_pass(event)) and self.key_order.must_wait(event):
                 return
         if isinstance(event, events.Key) and not event.is_forwarded:
             meant = self._user_keys.translated(event.key, in_dialog=len(self.screen_stack) > 1)

@@ -11,6 +11,7 @@ decides something compares the time of a key with the time at which it was shown
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from textual import events
@@ -48,11 +49,25 @@ class KeyOrder:
     @property
     def keys_wait(self) -> bool:
         """True if keys that were read already have not been delivered yet."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._posted)
+
+    def may_pass(self, event: events.Key | events.Paste) -> bool:
+        """Return True unless the key would quit while text waits, which would be lost. Pressed again, it does quit."""
+        if any(event is one for one in self._posted):
+            return False
+        last = self._waiting[-1] if self._waiting else None
+        return last is None or getattr(event, "key", "") != "ctrl+q" or getattr(last, "key", "") == "ctrl+q"
 
     def release(self) -> None:
         """Deliver the keys that were held from the start."""
         self._may_deliver.set()
+
+    async def typed(self) -> None:
+        """Wait until the focused field has what was typed into it. Also the app may wait here."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOST_S):
+                if (field := self._app.focused) is not None:
+                    await _handled(field)
 
     def must_wait(self, event: events.Key | events.Paste) -> bool:
         """Return True if the key is delivered later. False: now."""

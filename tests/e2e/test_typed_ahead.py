@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import EFFECT, ChatTerminal, Installation, registry
+from tests.e2e.test_pending import drafts
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 SCREENS = {
@@ -108,3 +109,12 @@ def test_keys_typed_ahead_of_an_approval_dialog_decide_nothing(installation: Ins
         terminal.wait_for(re.compile(r"^│ aAsd +│$", re.MULTILINE))
         assert installation.count == 0
         assert len(server.requests) == 1
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("opens", ["", "\x12coder\r", "/sessions\r\x1b"])
+def test_what_is_typed_right_before_quitting_is_kept(installation: Installation, opens: str) -> None:
+    with chat(installation, "assistant") as (terminal, _):
+        terminal.send(f"{opens}My draft.\x11")
+        terminal.wait_exit()
+    assert drafts(installation) == ["My draft."]

@@ -1,5 +1,7 @@
 """Dialog that makes a rule from the decision on a call: its pattern, its scope, and what it would have allowed."""
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from textual import events
@@ -60,6 +62,8 @@ class RuleDialog(Modal[Approved | None]):
         self._pattern = 0
         self._scope = RuleScope.SESSION
         self._note = ""
+        self._opened_at = math.inf
+        """Monotonic seconds when this was opened."""
         self._usable_scope()
 
     def compose(self) -> ComposeResult:
@@ -74,6 +78,7 @@ class RuleDialog(Modal[Approved | None]):
 
     def on_mount(self) -> None:
         """Draw the choices, and read the recorded calls."""
+        self._opened_at = time.monotonic()
         self._draw()
         self.run_worker(self._read(), exit_on_error=False)
 
@@ -95,6 +100,8 @@ class RuleDialog(Modal[Approved | None]):
         match event.key:
             case "escape":
                 self.dismiss(None)
+            case "ctrl+s" if event.time < self._opened_at:
+                pass  # The key has waited: nobody can have seen the rule.
             case "ctrl+s":
                 self._decide()
             case "up" | "down":

@@ -442,6 +442,19 @@ async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_al
 
 
 @pytest.mark.more
+async def test_a_key_that_was_pressed_before_the_rule_was_shown_makes_none() -> None:
+    async with stage() as running:
+        await asked(running, pending_call())
+        early = Key("ctrl+s", None)
+        await running.press("r")
+        running.app.post_message(early)
+        await running.settle()
+        assert isinstance(running.app.screen, RuleDialog) and running.session.taken == []
+        await running.press("ctrl+s")
+        assert len(running.session.taken) == 1
+
+
+@pytest.mark.more
 async def test_a_scope_that_a_call_cannot_have_is_shown_with_the_reason_and_is_never_chosen() -> None:
     async with stage() as running:
         await asked(running, pending_call(facts=shell_facts("pytest -q")))
