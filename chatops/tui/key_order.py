@@ -2,11 +2,12 @@
 
 Textual passes a key to the widget that has the focus when the key arrives. A key that opens a screen does so several
 messages later, or in a worker that first asks the store. What was typed after it, in the same write of a script or by
-fast fingers, would go to the widget that is about to lose the focus. So a key that may move the focus is followed by a
-wait for all that it has caused, and later keys are posted again after that, one by one.
+fast fingers, would go to the widget that is about to lose the focus. So the key after one that may move the focus waits
+for all that this one has caused. It is posted again after that, and later keys follow one by one.
 
-Letters typed into a text field cannot move the focus. They are delivered at once and cost nothing. A dialog that
-decides something compares the time of a key with the time at which it was shown, and a key that waited keeps its time.
+Letters typed into a text field cannot move the focus. Keys after them are delivered at once and cost nothing. A dialog
+that decides something compares the time of a key with the time at which it was shown, and a key that waited keeps its
+time.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from chatops.tui.textual_internals import wait_until_mounted
 
 WAITED_FOR = "keys wait for it"
 """The name of workers that a key has started and that may open a screen or change where later keys go."""
+AFTER_S = 0.05
+"""Seconds after a key until the wait begins, unless another key comes sooner. A request that Enter sends goes first."""
 MOST_S = 2.0
 """Seconds after which keys are delivered even if something is still being opened, so that the keyboard stays usable."""
 _POLL_S = 0.002
@@ -37,13 +40,15 @@ class KeyOrder:
         if not held:
             self._may_deliver.set()
         self._waiting: deque[events.Key | events.Paste] = deque()
+        self._moved = held
+        """True after a key that may have moved the focus, until all that it has caused is done. Later keys wait."""
         self._posted: deque[events.Event] = deque()
         """The keys that were posted again and are on their way: they have waited."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def settled(self) -> bool:
-        """True if no key waits, and all that the last one has caused is done."""
+        """True if no key waits."""
         return self._task is None
 
     @property
@@ -74,12 +79,18 @@ class KeyOrder:
         if self._posted and event is self._posted[0]:
             self._posted.popleft()
             return False
-        waits = self._task is not None or not self._may_deliver.is_set()
-        if waits:
-            self._waiting.append(event)
-        if self._task is None and (waits or not self._only_types(event)):
+        if self._task is None and not self._moved and not self._posted:
+            if not self._only_types(event):
+                self._moved = True
+                asyncio.get_running_loop().call_later(AFTER_S, self._start)
+            return False
+        self._waiting.append(event)
+        self._start()
+        return True
+
+    def _start(self) -> None:
+        if self._task is None and self._app.is_running:
             self._task = asyncio.create_task(self._deliver())
-        return waits
 
     def _only_types(self, event: events.Key | events.Paste) -> bool:
         """Return True for a letter or a paste into a field, after which the focus stays where it is."""
@@ -97,7 +108,7 @@ class KeyOrder:
                 if not typed:
                     await self._settle()
         finally:
-            self._task = None
+            self._task, self._moved = None, False
 
     async def _settle(self) -> None:
         """Wait until what was delivered has been handled, and what it opened can be typed into."""
