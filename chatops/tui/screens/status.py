@@ -71,9 +71,10 @@ class StatusPresenter:
         return failed
 
     def feed(self, events: "Sequence[Event]", host: "Host") -> None:
-        """Show what a turn cost once it is over, if the user wants that."""
+        """Show what a turn cost once it is over, if the user wants that, and find anew what the first screen says."""
         from chatops.domain.events import TurnFinished
 
+        self._first_facts = None
         for event in events:
             if isinstance(event, TurnFinished) and event.usage is not None and host.shows_turn_cost():
                 from chatops.tui.commands.cost import turn_cost
