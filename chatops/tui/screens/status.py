@@ -112,6 +112,7 @@ class StatusPresenter:
             branch = branch_of(now.workspace)
             self._first_facts = first_facts(shown.host, now.role, self._open_sessions, branch=branch)
         colours, size = self._themes.role_colours, self._screen.size
+        self._screen.set_class(any(one.virtual_size.height for one in self._screen.query("Transcript")), "-noticed")
         first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)
 
     async def find_open_sessions(self, host: "Host") -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.events import CallProposed, TextDelta, ToolOutput, ToolStarted, TurnStatus
+from chatops.domain.events import CallProposed, Notice, TextDelta, ToolOutput, ToolStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.tools import ToolCall
@@ -292,6 +292,15 @@ def test_the_first_screen_names_of_a_session_and_its_copies_only_the_newest() ->
     assert [one.id for one in first_facts(FakeHost(), "coder", rows).open] == ["copy1", "copy2", "other"]
     # The session picker shows all of them, copies below their origin.
     assert [one.id for one in below_origins(rows)] == ["first", "copy2", "copy1", "other"]
+
+
+async def test_a_notice_is_seen_beside_the_first_screen() -> None:
+    async with stage(size=(60, 14)) as running:
+        running.session.publish(Notice(id="n1", parent_id="s", text="Rights have changed.", advice="", level="warning"))
+        while "Rights have changed." not in running.text:
+            await running.pilot.pause(0.01)
+        assert "chatops " in running.text
+        assert "coder ·" in running.text.split("\n")[-1], "the status line is the last one"
 
 
 @pytest.mark.more
