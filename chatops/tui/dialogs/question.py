@@ -17,8 +17,8 @@ from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 
 AnswerT = TypeVar("AnswerT")
-_AROUND, _LEAST = 13, 3
-"""Lines of a window outside the text of several lines, at most, and the least height of that text."""
+_AROUND, _AROUND_LOW, _LEAST = 13, 6, 3
+"""Lines of a window, and of a low one, outside the text of several lines, at most; the least height of that text."""
 
 
 class Question(Modal[AnswerT | None], Generic[AnswerT]):
@@ -80,7 +80,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             self.query_one("#answer").display = False
             self.run_worker(self._show_loaded(self._load), group="load")
         elif self._lines:
-            self.call_after_refresh(self._start_at_end)
+            self._place_cursor()
 
     async def _show_loaded(self, load: Callable[[], Awaitable[str]]) -> None:
         explain, keys, since = self.query_one("#question-explain", Static), self.query_one(Legend), time.monotonic()
@@ -106,18 +106,31 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         field.text, field.display = text, True
         field.focus()
         self._load = None
-        self.call_after_refresh(self._start_at_end)
+        self._place_cursor()
 
     def on_resize(self) -> None:
         """Limit the height of a text of several lines, so that the keys stay on screen."""
         if self._lines and self.size.height >= TALL:
-            self.query_one("#answer").styles.max_height = max(_LEAST, self.size.height - _AROUND)
+            self.query_one("#answer").styles.max_height = self._most_rows
 
-    def _start_at_end(self) -> None:
-        """Put the cursor after a text that is in view as a whole. A longer one is read from its start."""
+    @property
+    def _most_rows(self) -> int:
+        """The height that a text of several lines can have."""
+        return max(_LEAST, self.size.height - (_AROUND if self.size.height >= TALL else _AROUND_LOW))
+
+    def _place_cursor(self) -> None:
+        """Put the cursor after the text before it is drawn, or at its start if it does not fit into the window."""
         field = self.query_one("#answer", TextArea)
-        if field.wrapped_document.height <= field.content_size.height:
-            field.move_cursor(field.document.end)
+        end = field.document.end
+        field.move_cursor(end)
+
+        def laid_out() -> None:
+            untouched = field.cursor_location == field.document.end == end
+            if self.size and untouched and field.wrapped_document.height > self._most_rows:
+                field.move_cursor((0, 0))
+
+        laid_out()
+        self.watch(field, "virtual_size", laid_out, init=False)
 
     @on(TextArea.Changed)
     @on(Input.Changed)
