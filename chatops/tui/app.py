@@ -58,7 +58,8 @@ class _Palette(ErrorBoundary, LateClickHook, PaletteHooks):
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
 
     def on_mount(self) -> None:
-        """Follow a change of the theme, which Textual applies to other screens only."""
+        """Turn off the blinking cursor. Follow a change of the theme, which Textual applies to other screens only."""
+        self.query_one(Input).cursor_blink = False
         self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
 
     def on_click(self, event: events.Click) -> None:

@@ -20,14 +20,14 @@ from chatops.policy.matching import STAR
 from chatops.policy.patterns import rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
-from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.payload import line
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import wrapped_legend
 
 SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
-_AROUND = 8
+_AROUND = 9
 """Lines of the dialog outside its choices."""
 _LONGEST = 300
 """Characters of a recorded call that are shown."""
@@ -92,7 +92,8 @@ class RuleDialog(Modal[Approved | None]):
 
     def on_resize(self) -> None:
         """Limit the height of the choices, which scroll, so that note and keys stay on screen."""
-        self.query_one("#rule-body").styles.max_height = max(2, self.size.height - _AROUND)
+        tall = self.size.height >= TALL
+        self.query_one("#rule-body").styles.max_height = self.size.height - _AROUND if tall else None
         self._draw()
 
     def on_key(self, event: events.Key) -> None:

@@ -159,7 +159,7 @@ SCENES: dict[str, Scene] = {
     "dialog-unknown": unknown,
     "dialog-later": later,
     "dialog-edit": lambda running: keyed(running, "e"),
-    "dialog-rule": lambda running: keyed(running, "r"),
+    "dialog-rule": lambda running: keyed(running, *["pagedown"] * 4, "r"),
     "dialog-reason": lambda running: keyed(running, "D"),
     "failed": failed,
     "roles": lambda running: running.press("ctrl+r", "down"),
