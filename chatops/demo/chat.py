@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chatops.domain.wording import one_line
+from chatops.domain.wording import cut, one_line
 from chatops.engine.feedback import EMPTY_RESULT
 from chatops.models.server_json import as_list, as_object, as_text
 from chatops.runtime.summary import INSTRUCTION
@@ -17,12 +17,12 @@ HELP = (
     "- fetch URL · search the web for TEXT\n"
     "- use TOOL {JSON}: any other tool, such as one of an MCP server\n\n"
     'Join them with "and" (side by side) or "then" (one after the other). '
-    "To talk to a real model, leave with ctrl+c twice and run: chatops connect URL"
+    "To talk to a real model, leave with ctrl+q and run: chatops connect URL"
 )
 OVER = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
 """Number of non-blank lines quoted from a result."""
-_ASKED = 200
+_ASKED, _WIDEST = 200, 200
 _EDITED = "(The user changed the arguments"
 """Beginning of a result whose call the user has edited."""
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
@@ -148,4 +148,4 @@ def _without_edit_note(content: str) -> tuple[str, bool]:
 
 
 def _lines(content: str) -> list[str]:
-    return [line.rstrip()[:200] for line in content.strip("\r\n").splitlines()] if content.strip() else []
+    return [cut(line.rstrip(), most=_WIDEST) for line in content.strip("\r\n").splitlines()] if content.strip() else []

@@ -59,6 +59,11 @@ _JOINT = re.compile(
     rf"\s+(?:(?:then|please|also|finally|next|now|afterwards)\s+)*(?={_VERBS}\b)",
     re.IGNORECASE,
 )
+_FILE = r"[\w./~-]*[./][\w./~-]*\w"
+_LISTED = re.compile(
+    rf"(?P<verb>read|show|open|list)\s+{_FILE}(?P<joint>\s*,(?:\s*and)?\s+|\s+and\s+)(?={_FILE}(?!\w))", re.IGNORECASE
+)
+"""A file, and another one after it without a verb."""
 _SPAN = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _NOT_NAMES = frozenset("it them that me my you your about more an and all some what something anything for to".split())
 _TRAILING = " \t\r\n.,;:!?"
@@ -84,18 +89,29 @@ def plan(message: str) -> list[list[Action]]:
     """Return the rounds of calls for `message`; empty if it has no command that the demo knows."""
     rounds: list[list[Action]] = []
     for is_next, segment in _segments(message[:20_000]):
-        action = _action(segment)
-        if action is None:
-            continue
-        if is_next or not rounds:
+        actions = [action for one in _one_by_one(segment) if (action := _action(one)) is not None]
+        if (is_next and actions) or not rounds:
             rounds.append([])
-        rounds[-1].append(action)
-    return rounds
+        rounds[-1] += actions
+    return [actions for actions in rounds if actions]
+
+
+def _one_by_one(segment: str) -> Iterator[str]:
+    """Yield a command for each of its files: "read a.py, b.py" is "read a.py" and "read b.py"."""
+    while found := _LISTED.match(_masked(segment)):
+        yield segment[: found.start("joint")]
+        segment = f"{found['verb']} {segment[found.end('joint') :]}"
+    yield segment
+
+
+def _masked(message: str) -> str:
+    """Return `message` with what stands in quotes masked, so that no command is found there."""
+    return _SPAN.sub(lambda span: "\0" * len(span.group()), message)
 
 
 def _segments(message: str) -> Iterator[tuple[bool, str]]:
     """Yield commands, each with True if it waits for the ones before. Separators inside quotes are ignored."""
-    masked = _SPAN.sub(lambda span: "\0" * len(span.group()), message)
+    masked = _masked(message)
     first = _START.search(masked)
     if first is None:
         return

@@ -61,6 +61,17 @@ Rounds = list[list[tuple[str, dict[str, object]]]]
             [[("file_read", {"path": "a.txt"}), ("file_read", {"path": "b.txt"})]],
         ),
         (
+            "read src/a.py, b.txt and c.txt then show `d.py and e.py`",
+            [
+                [("file_read", {"path": path}) for path in ("src/a.py", "b.txt", "c.txt")],
+                [("file_read", {"path": "d.py and e.py"})],
+            ],
+        ),
+        (
+            "write read a.txt and b.txt to c.txt",
+            [[("file_write", {"path": "c.txt", "content": "read a.txt and b.txt"})]],
+        ),
+        (
             "read a.txt and run `ls`, then write done to b.txt",
             [
                 [("file_read", {"path": "a.txt"}), ("shell_exec", {"command": "ls"})],
