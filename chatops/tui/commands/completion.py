@@ -55,6 +55,13 @@ def complete_command(word: str) -> list[Completion]:
     ]
 
 
+def _only_one(word: str) -> str:
+    """Return what completes `word` if one command begins so and needs no argument; else an empty string."""
+    found = [command for command in COMMANDS if word and command.name.startswith(word)]
+    one = found[0] if len(found) == 1 else None
+    return f"/{one.name} " if one is not None and one.args[:1] in ("", "[") else ""
+
+
 def offers_of(before: Sequence[str]) -> Offers | None:
     """Return the function that completes the word after `before`, or None."""
     command = find_command(before[0]) if before else None
@@ -187,7 +194,10 @@ class Completer:
         return False
 
     def _enter(self) -> None:
-        """Run a command or send a message that is complete; otherwise only take the highlighted completion."""
+        """Run a command or send a message that is complete; otherwise only take the highlighted completion.
+
+        A command is complete as soon as no other one begins so, unless it needs an argument.
+        """
         current = self._list.current
         query = self._query()
         if current is None or query is None:
@@ -197,6 +207,9 @@ class Completer:
         ends = query.kind == "argument" and (not query.word or current.insert.strip() == query.word)
         complete = query.kind == "command" and (current.insert.strip() == written or written[1:] in ALIASES)
         complete = complete or (query.kind == "file" and current.text == query.word)
+        if query.kind == "command" and not complete and current.insert == _only_one(query.word):
+            self._take()
+            complete = True
         if ends or complete:
             self._offer([])
             self._composer.send()
