@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
 
 DAMAGED_TITLE = "(damaged)"
+_FIRST = 20
+"""Messages at the beginning of a session among which is the one that it was named after."""
 
 _INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
@@ -152,7 +154,12 @@ def fork(
     shared = path[len(left_out) :]
     title = source.title
     if before is not None:
-        title = copy_title(messages.bodies(rows, [before]), _first_original(rows, source).title)
+        title = copy_title(
+            messages.bodies(rows, [before]),
+            source=source.title,
+            is_copy=source.forked_from is not None,
+            said=messages.bodies(rows, reversed(path[-_FIRST:])),
+        )
     made = create(
         rows,
         new_id(),
@@ -172,15 +179,6 @@ def fork(
         made.id,
     )
     return info(rows, made.id)
-
-
-def _first_original(rows: Connection, copy: SessionInfo) -> SessionInfo:
-    """Return the session that a copy, or the copy that it was made of, comes from in the end; an original itself."""
-    seen = {copy.id}
-    while copy.forked_from is not None and copy.forked_from not in seen and exists(rows, copy.forked_from):
-        copy = info(rows, copy.forked_from)
-        seen.add(copy.id)
-    return copy
 
 
 def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:

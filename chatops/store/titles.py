@@ -27,6 +27,9 @@ _ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
 _PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
 _LEAST = 12
 """Characters of a sentence that can be a title. A shorter one is kept together with the next."""
+_SOURCE = 28
+"""Characters of the title of a session in those of its copies."""
+_JOIN, _BEFORE = " · ", "before: "
 
 
 def title_from(messages: Iterable[Message]) -> str:
@@ -47,13 +50,21 @@ def title_from(messages: Iterable[Message]) -> str:
     return ""
 
 
-def copy_title(before: Iterable[Message], origin: str) -> str:
-    """Return the title of a copy that ends before the first of these messages, made from a session titled `origin`.
+def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said: Iterable[Message]) -> str:
+    """Return the title of a copy that ends before the first of the messages `left_out`.
 
-    What tells copies apart comes first: lists cut the end.
+    It begins with the title of its source, in which `said` was said, without what a copy adds to it. One that was made
+    from a message is shortened, so that a list shows something of both.
     """
-    left_out = title_from(before)
-    return " · ".join(filter(None, (f"before: {left_out}" if left_out else "", origin)))
+    if is_copy:
+        # The titles of copies used to begin with what they add.
+        earlier = source.startswith(_BEFORE) and _JOIN + _BEFORE not in source
+        source = source.partition(_JOIN)[2] if earlier else f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0]
+        source = source.removeprefix(_JOIN)
+    if len(source) > _SOURCE and source == title_from(said):
+        source = _cut(source, _SOURCE)
+    left = title_from(left_out)
+    return _JOIN.join(filter(None, (source, f"{_BEFORE}{left}" if left else "")))
 
 
 def _title(text: str) -> str:
@@ -65,10 +76,13 @@ def _title(text: str) -> str:
     said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
     said = _first_sentence(said)
     said = said.removesuffix("?") if is_request else said
-    if len(said) <= TITLE_LENGTH:
-        return said
-    head, _, _ = said[:TITLE_LENGTH].rpartition(" ")
-    return f"{(head or said)[: TITLE_LENGTH - 1].rstrip(' ,;:-')}…"
+    return said if len(said) <= TITLE_LENGTH else _cut(said, TITLE_LENGTH)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the beginning of a longer text, cut between words."""
+    head, _, _ = text[:most].rpartition(" ")
+    return f"{(head or text)[: most - 1].rstrip(' ,;:-')}…"
 
 
 def _prose_first(lines: Sequence[str]) -> list[str]:

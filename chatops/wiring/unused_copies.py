@@ -38,24 +38,17 @@ def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
     if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
         return False
     try:
-        source, origin = store.history(info.forked_from), _first_original(store, info)
+        said, source = store.history(info.forked_from), store.session(info.forked_from)
     except NoSuchSessionError:
         return False
     history = store.history(info.id)
     own = [one for one in history if one.id.startswith(f"{info.id}.")]
-    left_out = source[len(history) - len(own) :][:1]
+    left_out = said[len(history) - len(own) :][:1]
     # The text of the message that was taken back stands in the field, and in the original.
     known_drafts = ("", *(one.text for one in left_out if isinstance(one, UserMessage)))
-    named = info.title not in ("", origin.title, copy_title(left_out, origin.title))
+    made = copy_title(left_out, source=source.title, is_copy=source.forked_from is not None, said=said)
+    named = info.title not in ("", source.title, made)
     return not named and draft in known_drafts and not any(map(_says_something, own))
-
-
-def _first_original(store: Store, copy: SessionInfo) -> SessionInfo:
-    seen = set[SessionId]()
-    while copy.forked_from is not None and copy.id not in seen:
-        seen.add(copy.id)
-        copy = store.session(copy.forked_from)
-    return copy
 
 
 def _says_something(message: Message) -> bool:

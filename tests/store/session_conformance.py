@@ -170,14 +170,14 @@ class SessionConformance:
         assert [m.text for m in store.history(fork.id) if m.kind == "user"] == ["0", "1", "fork"]
         assert [m.text for m in store.history(session.id) if m.kind == "user"] == ["0", "1", "2", "3", "main"]
 
-    def test_forks_are_named_after_the_original_and_the_message_that_each_ends_before(
+    def test_forks_are_named_after_their_source_and_the_message_that_each_ends_before(
         self, store: Store, session: SessionInfo
     ) -> None:
         for n, text in enumerate(("fix it", "test it", "ship it")):
             store.append_message(session.id, kit.user(session.id, text, n))
         first = store.fork_session(session.id, before=kit.user(session.id, n=2).id)
         second = store.fork_session(first.id, before=kit.user(session.id, n=1).id)
-        assert [first.title, second.title] == ["before: ship it · fix it", "before: test it · fix it"]
+        assert [first.title, second.title] == ["fix it · before: ship it", "fix it · before: test it"]
         # Without the fork in between, it is a fork of the original; without that too, it is still one.
         store.delete_session(first.id)
         assert store.session(second.id).forked_from == session.id

@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.store.titles import title_from
+from chatops.store.titles import copy_title, title_from
 
 
 def user(text: str) -> Message:
@@ -67,3 +67,30 @@ def test_hostile_text_costs_little(text: str) -> None:
     started = time.process_time()
     title_from([user(text)])
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("source", "is_copy", "title"),
+    [
+        ("first try", False, "first try · before: test it"),
+        ("first try · before: ship it", True, "first try · before: test it"),
+        # From a copy of an earlier version.
+        ("before: ship it · first try", True, "first try · before: test it"),
+        ("before: ship it", True, "before: test it"),
+        ("before: lunch", False, "before: lunch · before: test it"),
+        ("Notes · before: the release", False, "Notes · before: the release · before: test it"),
+        ("", False, "before: test it"),
+    ],
+)
+def test_the_title_of_a_copy_begins_with_that_of_its_source(source: str, is_copy: bool, title: str) -> None:
+    assert copy_title([user("test it")], source=source, is_copy=is_copy, said=[user("first try")]) == title
+
+
+def test_a_title_that_the_user_gave_stays_whole_in_those_of_copies() -> None:
+    long = "Move the shop to another provider, with all pictures"
+    given, made = (
+        copy_title([user("test it")], source=long, is_copy=False, said=[user(text)]) for text in ("start", long)
+    )
+    assert (given, made) == (f"{long} · before: test it", "Move the shop to another… · before: test it")
+    # A copy of that copy is not shortened again.
+    assert copy_title([user("test it")], source=made, is_copy=True, said=[user(long)]) == made

@@ -37,6 +37,7 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
         lines.append(f"{plural(left, 'earlier turn')} not listed")
     if (before := total(*(spent for _, spent in per_turn(earlier)))) is not None:
         lines += ["", f"Before this copy, not counted above: {_tokens_and_price(before)}"]
+        lines.append("They count in the session they were used in, as do those of turns that were taken back.")
     return "\n".join(lines)
 
 

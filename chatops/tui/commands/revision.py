@@ -100,7 +100,7 @@ async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Co
 
 
 async def undo(context: Context, argument: str) -> Replies:
-    """Take back the last turn, or all from a chosen message on: continue in a copy, and ask about files to put back."""
+    """Take back the last turn of a model, or all from a chosen message on, in a copy; ask about files to put back."""
     if any(
         one.call.name == CONTAINED_APPLY and is_undo(one.facts.arguments) for one in context.session.snapshot().pending
     ):
@@ -116,7 +116,9 @@ async def undo(context: Context, argument: str) -> Replies:
         return (Choose(await asyncio.to_thread(_undo_picker, turns, messages, context.session), undo),)
     if argument and not (argument.isdigit() and int(argument) < len(turns)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
-    message, host = turns[int(argument or 0)], context.host
+    # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
+    last = next((one for one in turns if one.by is not Speaker.COMMAND), turns[0])
+    message, host = turns[int(argument)] if argument else last, context.host
     done = await context.session.owned("Nothing was undone").actions.undo(message.id)
     shown, deleted = _instead(context, lambda: host.open_session(done.session_id))
     # With a question about files, its dialog names them.

@@ -133,10 +133,12 @@ def fork(
     point = source.head if before is None else memory.messages[before].parent
     title = source.title
     if before is not None:
-        origin = source
-        while origin.forked_from is not None and origin.forked_from in memory.sessions:
-            origin = memory.sessions[origin.forked_from]
-        title = copy_title([memory.messages[before].message], origin.title)
+        title = copy_title(
+            [memory.messages[before].message],
+            source=source.title,
+            is_copy=source.forked_from is not None,
+            said=[memory.messages[id_].message for id_ in reversed(whole)],
+        )
     made = create(
         memory,
         new_id(),

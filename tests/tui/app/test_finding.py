@@ -331,7 +331,8 @@ def test_the_cost_is_told_by_turn() -> None:
     copied = [*messages[:3], UserMessage(id=MessageId("s.1.m1"), text="third")]
     before = "Before this copy, not counted above: 1,800 tokens in, 20 out, cost $0.0020"
     lines = cost_text(None, copied[:3], session_id="s").splitlines()
-    assert lines == ["Nothing was sent to a model in this session yet.", "", before]
+    counted = "They count in the session they were used in, as do those of turns that were taken back."
+    assert lines == ["Nothing was sent to a model in this session yet.", "", before, counted]
     copied.append(AssistantMessage(id=MessageId("s.1.m2"), text="", usage=large))
     text = cost_text(large, copied, session_id="s")
     assert before in text and "first question" not in text, "the rows add up to what this session has used"

@@ -356,15 +356,45 @@ async def test_an_undo_in_a_copy_without_a_word_of_its_own_replaces_it(commands:
         await commands.send(text)
     await commands.type("/undo")
     await commands.type("/undo")
-    assert await commands.titles() == ["before: second thing · first thing", "first thing"]
+    assert await commands.titles() == ["first thing · before: second thing", "first thing"]
     # Something was said in it: it stays.
     await commands.send("another thing")
     await commands.type("/undo")
-    used = ["before: second thing · first thing", "first thing"]
-    assert await commands.titles() == ["before: another thing · first thing", *used]
+    used = ["first thing · before: second thing", "first thing"]
+    assert await commands.titles() == ["first thing · before: another thing", *used]
     # Nothing is left of this one, and a session without messages is not listed.
     await commands.type("/undo")
     assert await commands.titles() == used
+
+
+@pytest.mark.more
+@needs_sandbox
+async def test_undo_passes_over_own_commands_while_there_is_a_turn_of_a_model(commands: CommandLine) -> None:
+    async def run(command: str) -> None:
+        await commands.session.actions.run_command(command, private=True, shown=True, draft=lambda: None)
+        await commands.session.settle()
+
+    for text in ("first thing", "second thing"):
+        await commands.send(text)
+    await run("true")
+    await commands.type("/undo")
+    assert await commands.titles() == ["first thing · before: second thing", "first thing"]
+    await commands.type("/new")
+    await run("echo one")
+    await run("echo two")
+    await commands.type("/undo")
+    assert [m.text for m in commands.session.snapshot().messages if isinstance(m, UserMessage)] == ["!!echo one"]
+
+
+@pytest.mark.more
+async def test_a_copy_keeps_the_title_that_the_user_gave_and_the_next_one_too(commands: CommandLine) -> None:
+    for text in ("first thing", "second thing", "third thing"):
+        await commands.send(text)
+    await commands.type("/rename The shop work")
+    await commands.type("/undo")
+    assert await commands.titles() == ["The shop work · before: third thing", "The shop work"]
+    await commands.type("/undo")
+    assert await commands.titles() == ["The shop work · before: second thing", "The shop work"]
 
 
 @pytest.mark.more
@@ -396,7 +426,7 @@ async def test_the_same_undo_twice_leaves_one_copy_and_a_fork_stays(commands: Co
     for _ in range(2):
         await commands.type(f"/resume {original}")
         await commands.type("/undo")
-    assert await commands.titles() == ["before: second thing · first thing", "first thing", "first thing"]
+    assert await commands.titles() == ["first thing · before: second thing", "first thing", "first thing"]
     await commands.type(f"/resume {original}")
     assert [m.text for m in commands.session.snapshot().messages if isinstance(m, UserMessage)] == [
         "first thing",
