@@ -10,6 +10,7 @@ name of Textual, or by chance defines one.
 | ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
 | ``App._ready`` | `AppHooks.before_first_message` | the same |
 | ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
+| ``App._batch_count`` | `AppHooks` | frames that Textual drops |
 | ``App._handle_exception`` | `AppHooks.handle_error`, `report_error` | continuing after an error |
 | ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
 | ``App._notifications``, ``App._unnotify`` | `remove_notices` | notices that are no longer true |
@@ -97,6 +98,9 @@ class AppHooks(App[None]):
         if self.skips_frame():
             self.post_display_hook()
             return
+        if self._batch_count:
+            # Textual drops a frame of a batch although what it shows counts as painted from now on.
+            screen.refresh()
         super()._display(screen, renderable)
 
     def skips_frame(self) -> bool:
@@ -190,7 +194,7 @@ class _FrameCompositor(Compositor):
     def render_partial_update(self) -> ChopsUpdate | None:
         changed, visible = self._dirty_regions.copy(), self.visible_widgets
         _ = self.cuts  # Derived from all visible widgets, and kept until the layout changes.
-        self._visible_widgets = {
+        self._visible_widgets = shown = {
             widget: (region, clip)
             for widget, (region, clip) in visible.items()
             if any(one.overlaps(region) for one in changed)
@@ -198,7 +202,8 @@ class _FrameCompositor(Compositor):
         try:
             return super().render_partial_update()
         finally:
-            self._visible_widgets = visible
+            if self._visible_widgets is shown:  # Otherwise rendering has caused a layout.
+                self._visible_widgets = visible
 
     def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
         """Yield region, clip and lines of each widget, the lines only of the rows that `crop` covers."""

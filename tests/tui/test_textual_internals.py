@@ -109,6 +109,26 @@ async def test_a_frame_renders_what_has_changed_and_nothing_between() -> None:
         assert rows[1].drawn == before[1]
 
 
+async def test_a_frame_that_is_dropped_in_a_batch_is_painted_after_it() -> None:
+    class Shown(AppHooks):
+        def compose(self) -> ComposeResult:
+            yield Counted()
+
+    app = Shown()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        row = app.query_one(Counted)
+        with app.batch_update():
+            row.refresh()
+            before = row.drawn
+            while row.drawn == before:
+                app.refresh_css(animate=False)
+                await pilot.pause(0.01)
+            dropped = row.drawn
+        app.screen.check_idle()
+        await until(lambda: row.drawn > dropped)
+
+
 class Faulty(DispatchHook, Static):
     """A widget whose handler fails once for each key."""
 

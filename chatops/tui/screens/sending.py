@@ -168,9 +168,10 @@ class SendingPresenter:
             show_notice(self._screen.app, error.full)
         finally:
             timer.cancel()
+            # First, because an error in drawing must not stop all later frames.
+            frames.close()
             # A user who sends a message wants to see the reply.
             self._drawing.follow_end()
-            frames.close()
             if self._shown is not None:
                 self._shown.host.remember(text)
 

@@ -308,6 +308,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def restyle(self) -> None:
         """Redraw everything after a change of width, theme or renderer; what is in view first."""
         if self._measure(force=True):
+            self._rows = []  # Empty rows have no strip that could differ.
             self._show_changes(keep=True)
             self._draw_rest_later()
 
