@@ -25,7 +25,6 @@ KEYS = {
     "delete": "\x7f\x7f",
     "theme": "\x15/theme nord\r",
     "theme again": "\x15/theme gruvbox\r",
-    "find": "\x06code",
 }
 
 
@@ -64,7 +63,7 @@ def reply(chance: random.Random, ident: str, *, at_once: bool) -> Reply:
 
 
 def interfere(terminal: Terminal, chance: random.Random) -> None:
-    """Press keys, scroll and resize while the reply streams; after it, return to the end of the transcript."""
+    """Press keys, scroll and resize while the reply streams. Then return to the end of the transcript."""
     for _ in range(ACTIONS):
         time.sleep(chance.uniform(0, 0.12))
         if chance.random() < 0.2:
@@ -72,8 +71,6 @@ def interfere(terminal: Terminal, chance: random.Random) -> None:
         else:
             terminal.send(KEYS[chance.choice(list(KEYS))])
     terminal.resize(cols=COLS, rows=ROWS)
-    terminal.wait_gone("Esc stops")
-    terminal.press("escape", "escape")
     terminal.send("\x15" + KEYS["end"])
 
 
@@ -101,7 +98,7 @@ def test_a_stream_is_shown_to_its_end_whatever_comes_between(installation: Insta
                 if number:
                     interfere(terminal, chance)
                 terminal.wait_for(f"END-{number}")
-                terminal.wait_gone("Esc stops")
+                terminal.wait_for("tokens unknown")  # Shown in a window of this width while no turn runs.
                 terminal.wait_quiet(0.3)
                 shown = terminal.cells()
                 paint_again(terminal)
