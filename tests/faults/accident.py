@@ -61,7 +61,7 @@ def _build_in(mode: str) -> None:
     _raising(chatops.tui.transcript.projector.Projector, "feed_all", "handler")
     _raising(chatops.tui.status.status_line.StatusLine, "show", "widget")
     _raising(chatops.tui.transcript.render, "_lines", "drawing", times=2)
-    _raising(chatops.tui.transcript.transcript.Transcript, "render_line", "always", times=-1)
+    _raising(chatops.tui.transcript.transcript.Transcript, "render_lines", "always", times=-1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Random bytes, keys, mouse reports, pastes and sizes, without a pause in which a dialog would take a key."""
 
+import itertools
 import random
 import time
 from pathlib import Path
@@ -69,7 +70,8 @@ def settle(chat: FaultyChat) -> None:
     """Back to an empty message in the chat, whatever has been typed and is open."""
     # Whatever sequence or paste was begun last ends here; its rest is text.
     chat.terminal.send("\x1b[201~")
-    for key in ("escape", "escape", "ctrl+c", *["escape"] * 6, "ctrl+c"):
+    # Each message that is queued asks again once the turn before it is stopped.
+    for key in itertools.islice(itertools.cycle(("escape", "escape", "ctrl+c", *["escape"] * 6, "ctrl+c")), 200):
         if EMPTY in chat.terminal.text():
             break
         chat.terminal.press(key)

@@ -32,10 +32,12 @@ def test_what_waits_is_read_and_answered_line_by_line_while_the_chat_is_open(pip
         "Tool:     shell_exec",
     ):
         assert said in read.out
-    shown = re.findall(r"^(runs in|sandbox|network|asks because) +(\S.*)$", dialog, re.MULTILINE)
+    labels = "runs in|writes|sandbox|network|asked by|asks because|s allows"
+    facts = re.findall(rf"(?ms)^({labels}) +(\S.*?)(?=\n(?:{labels}) |\n\n)", dialog)
+    shown = [fact for fact in facts if fact[0] in ("runs in", "sandbox", "network", "asks because")]
     assert len(shown) == 4
     for label, value in shown:
-        label = label.replace("asks because", "why")
+        label, value = label.replace("asks because", "why"), " ".join(value.split())
         assert re.search(rf"(?mi)^{label}: +{re.escape(value)}$", read.out), f"{label} is not told"
 
     assert pipe.run("approvals", "approve", call_id).code == 0

@@ -420,7 +420,7 @@ def test_c28_one_word_for_ever_is_counted_and_stopped_by_a_key_or_by_itself(seen
     seen.wait_for(r"the the the .*Stopped by the user")
     assert seen.asked[0].gone.wait(PATIENCE)
     seen.say("for ever again", Raw(steps=(*ENDLESS * 60, Hang())))
-    shown = seen.wait_for(r"wrote 'the' over and over, 5\d,\d\d\d characters of it; the reply was stopped")
+    shown = seen.wait_for(r"wrote 'the' over and over, [5-9]\d,\d\d\d characters of it; the reply was stopped")
     assert flat(shown).count("over and over") == 1
     assert seen.asked[0].gone.wait(PATIENCE)
     seen.assert_well()
@@ -459,6 +459,6 @@ def test_c26_two_hundred_calls_each_get_a_result_and_those_too_many_share_a_line
     pipe.assert_well()
     seen.say("many c26", reply)
     shown = seen.wait_for(r"136 more calls not run: invalid call You said: many c26")
-    assert "64 files" in shown
+    assert "Read  note.txt " in shown
     assert len(seen.asked[-1].tool_results) >= 200
     seen.assert_well()

@@ -35,7 +35,7 @@ def test_a_path_that_could_mislead_is_shown_as_one_and_works(
         terminal.ready("coder")
         chat = FaultyChat(odd, provider, terminal)
         chat.say("write it down", calls(call("shell_exec", command=EFFECT)), says("Understood."))
-        assert squeezed(f"runs in {shown} sandbox bubblewrap") in squeezed(terminal.dialog())
+        assert squeezed(f"runs in {shown} writes count.txt sandbox bubblewrap") in squeezed(terminal.dialog())
         terminal.press("a")
         terminal.wait_for("Understood.")
         assert odd.count == 1
