@@ -213,6 +213,10 @@ class Host(Protocol):
         """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
         ...
 
+    async def delete_copy_looked_at(self, left: SessionId) -> None:
+        """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
+        ...
+
     async def other_folder(self, session_id: SessionId) -> str:
         """Return the folder that a session was held in; empty if it is this workspace.
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -200,9 +200,17 @@ class TuiHost(HostSessions, HostTexts):
         """Delete copies in which nothing was said, as `tui.host.Host.delete_replaced` says."""
         from chatops.wiring.unused_copies import replaced_copies
 
+        await self._delete_all(partial(replaced_copies, left=left, made=made))
+
+    async def delete_copy_looked_at(self, left: SessionId) -> None:
+        """Delete it if nothing was said in it, as `tui.host.Host.delete_copy_looked_at` says."""
+        from chatops.wiring.unused_copies import copy_looked_at
+
+        await self._delete_all(partial(copy_looked_at, left=left))
+
+    async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
         draft = partial(self.draft, followed=False)
-        store = self._app.store
-        for unused in await asyncio.to_thread(replaced_copies, store, left=left, made=made, draft=draft):
+        for unused in await asyncio.to_thread(found, self._app.store, draft=draft):
             await self.delete_session(unused)
             self.save_draft(unused, followed=False, text="")
 

@@ -1,4 +1,4 @@
-"""Copies of sessions in which nothing was said: an undo that makes another copy in their place deletes them."""
+"""Copies of sessions in which nothing was said: deleted where an undo makes another copy, or after a look."""
 
 from collections.abc import Callable
 
@@ -31,6 +31,19 @@ def replaced_copies(
         for info in (old, *ends_alike)
         if store.lease(info.id) is None and _is_unused(store, info, draft(info.id))
     ]
+
+
+def copy_looked_at(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
+    """Return `left` if it is a copy of all of another folder's session to which nothing was added.
+
+    `draft` returns what was typed and not sent. Raises StoreError.
+    """
+    copy = store.session(left)
+    if copy.forked_from is None or store.lease(left) is not None:
+        return []
+    source = store.session(copy.forked_from)
+    whole = source.workspace != copy.workspace and source.head == copy.head
+    return [left] if whole and _is_unused(store, copy, draft(left)) else []
 
 
 def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:

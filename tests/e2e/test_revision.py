@@ -107,3 +107,26 @@ def test_a_text_of_another_session_is_found_and_the_session_opened(installation:
             terminal.press("enter")
             terminal.wait_for("You said: where are the Äpfel stored")
             terminal.wait_gone("You said: hello")
+
+
+@pytest.mark.more
+def test_a_copy_of_another_folder_s_session_that_was_only_looked_at_is_gone(installation: Installation) -> None:
+    other = installation.workspace.parent / "other"
+    other.mkdir()
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        ran = installation.run("--workspace", str(other), "-p", "about apples", "--model", "local")
+        assert ran.code == 0, ran
+        (there,) = sessions_of(installation)
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            terminal.say(f"/resume {there.id}")
+            terminal.wait_for("You said: about apples")
+            terminal.wait_for("Left without a word, the copy is deleted.")
+            terminal.say("/new")
+            terminal.wait_gone("You said: about apples")
+            terminal.say(f"/resume {there.id}")
+            terminal.wait_for("You said: about apples")
+            terminal.press("ctrl+q")
+            assert terminal.wait_exit() == 0
+    assert [session.id for session in sessions_of(installation)] == [there.id]

@@ -195,7 +195,8 @@ async def resume(context: Context, argument: str) -> Replies:
     host, wanted = context.host, SessionId(argument)
     if folder := await host.other_folder(wanted):
         told = f"This is a copy of a session held in {sanitize(folder, newlines=False)}. Its tools work in this folder."
-        advice = f"What was approved there asks again. To continue there: chatops -r {argument}"
+        kept = "Left without a word, the copy is deleted."
+        advice = f"What was approved there asks again. {kept} To continue there: chatops -r {argument}"
         return (ShowSession(lambda: host.fork_session(wanted)), Notify(f"{told} {advice}"))
     return (ShowSession(lambda: host.open_session(wanted)),)
 

@@ -1,12 +1,14 @@
 """Shows one session instead of another: drafts, presenters and subscriptions change with it."""
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.ids import SessionId
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
@@ -99,10 +101,12 @@ class SessionSwitcher:
             following = await opening
             self._sending.drafts.keep()
             self._composer.take_text()
+            left = self.shown
             await self._show_instead(following)
             self._sending.drafts.recall()
         finally:
             self.changing = False
+        await _delete_copy_looked_at(left)
 
     async def reopen(self, opening: "Awaitable[SessionView]") -> None:
         """Reopen the same session in another mode: owned by this process, or followed.
@@ -180,3 +184,11 @@ class SessionSwitcher:
         self._drawing.unsubscribe()
         if self.shown is not None:
             await self.shown.leave()
+            await _delete_copy_looked_at(self.shown)
+
+
+async def _delete_copy_looked_at(left: Shown | None) -> None:
+    # Where that fails, there is a session more.
+    with suppress(ChatopsError):
+        if left is not None and left.session.session_id:
+            await left.host.delete_copy_looked_at(SessionId(left.session.session_id))

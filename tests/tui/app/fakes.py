@@ -545,6 +545,9 @@ class FakeHost:
     async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
         self.deleted.append(f"{left}, replaced by {made}")
 
+    async def delete_copy_looked_at(self, left: SessionId) -> None:
+        pass
+
     async def other_folder(self, session_id: SessionId) -> str:
         return next((hit.folder for hit in self.hits if hit.session_id == session_id), "")
 

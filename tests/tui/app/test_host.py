@@ -13,6 +13,7 @@ from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Notice
+from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session
@@ -35,6 +36,7 @@ from chatops.wiring import background
 from chatops.wiring.app import App
 from chatops.wiring.host import TuiHost
 from chatops.wiring.options import Options
+from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
 
@@ -365,6 +367,37 @@ async def test_an_undo_in_a_copy_without_a_word_of_its_own_replaces_it(commands:
     # Nothing is left of this one, and a session without messages is not listed.
     await commands.type("/undo")
     assert await commands.titles() == used
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("what", ["", "a message", "its title", "a draft", "an undo"])
+async def test_a_copy_of_another_folder_s_session_goes_when_nothing_was_said_in_it(
+    commands: CommandLine, what: str
+) -> None:
+    store = commands.host._app.store
+    there = store.create_session(workspace="/elsewhere", role="coder", persona="")
+    for number, text in enumerate(("first thing", "second thing")):
+        store.append_message(there.id, kit.user(TurnId(f"{there.id}.{number + 1}"), text))
+    await commands.type(f"/resume {there.id}")
+    assert "held in /elsewhere" in commands.said
+    match what:
+        case "a message":
+            await commands.send("third thing")
+        case "its title":
+            await commands.type("/rename Mine")
+        case "a draft":
+            commands.host.save_draft(commands.session.session_id, followed=False, text="half a thought")
+        case "an undo":
+            await commands.type("/undo")
+        case _:
+            pass
+    left = SessionId(commands.session.session_id)
+    await commands.host.delete_copy_looked_at(left)
+    assert len(await commands.titles()) == 1, "it is open"
+    await commands.type("/new")
+    await commands.host.delete_copy_looked_at(left)
+    assert len(await commands.titles()) == (1 if what else 0)
+    assert store.session(there.id).messages == 2
 
 
 @pytest.mark.more
