@@ -125,7 +125,7 @@ class RoundStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A chunk of the answer; `id` is the round's thought. An empty one follows the last."""
+    """A chunk of the answer; `id` is the round's thought. An empty text marks its end."""
 
     id: str
     parent_id: RoundId

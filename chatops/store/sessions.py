@@ -121,7 +121,7 @@ def update(
 def delete(rows: Connection, session_id: SessionId) -> None:
     """Delete a session. Messages that a fork shares, and the decision log, stay.
 
-    Forks of a fork are then forks of what that was made of.
+    Forks of a deleted fork become forks of its source.
     """
     from chatops.store import messages
 

@@ -55,7 +55,7 @@ def attached_files(text: str, *, context: ToolContext) -> tuple[AttachedFile, ..
 
 
 def estimated_size(text: str, workspace: Path) -> int:
-    """Return about how many bytes of files `text` attaches. It asks the disk for sizes only."""
+    """Estimate how many bytes of files `text` attaches, from their sizes on disk."""
     found: dict[str, int] = {}
     for quoted, bare in _REFERENCE.findall(text)[:MOST_FILES]:
         path = os.path.normpath(workspace / (quoted or bare.rstrip(_AFTER_A_PATH)))

@@ -32,7 +32,7 @@ ESCAPE = "\x1b"
 ESCAPE_S = 0.1
 """Seconds after which a lone escape is the Esc key."""
 APART_S = 0.02
-"""Seconds after an escape from which on what follows it is another key. The two of an Alt key are sent at once."""
+"""Seconds after an escape from which on input is a separate key. Terminals send both bytes of an Alt key at once."""
 HELD_S = 2.0
 """Seconds that the start of a longer sequence waits for its rest."""
 FLOOD_LENGTH = 512

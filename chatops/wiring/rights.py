@@ -117,9 +117,9 @@ class RegistryRights:
         self._access_cap = access_cap
         self._limits = limits
         self._resolved: tuple[partial[Grant], Grant] | None = None
-        """The last grant, before the prompt, and what it was resolved from."""
-        self._last: Grant | None = None
-        """The last grant. It is returned again while nothing changes, and then it need not be encoded again."""
+        """The arguments of the last resolved grant, and that grant without its prompt."""
+        self._returned: Grant | None = None
+        """The last returned grant. An equal one is returned as this object, so that it is not encoded again."""
 
     @property
     def level(self) -> AccessLevel:
@@ -270,9 +270,9 @@ class RegistryRights:
             max_rounds=self._rounds(grant.max_rounds, step, role=role),
             responder=None if step is not None else self._responder(spec),
         )
-        if found != self._last:
-            self._last = found
-        return self._last
+        if found != self._returned:
+            self._returned = found
+        return self._returned
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""

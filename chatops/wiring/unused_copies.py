@@ -47,7 +47,7 @@ def copy_looked_at(store: Store, *, left: SessionId, draft: Callable[[SessionId]
 
 
 def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
-    """Return True if nothing was said, queued, typed or named in a copy; the question about files is no such thing."""
+    """Return True if nothing was said, queued, typed or named in a copy. A question about files does not count."""
     if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
         return False
     try:

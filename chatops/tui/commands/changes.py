@@ -15,7 +15,7 @@ _NOTHING = "{whose} file tools have changed no file. What commands changed: !git
 
 
 async def diff(context: Context, argument: str) -> Replies:
-    """Show what the session has changed in files, or the ``last`` turn, or what has become of one file or folder."""
+    """Show what the session has changed in files, or the ``last`` turn, or the changes of one file or folder."""
     messages: Sequence[Message] = context.session.snapshot().messages
     title, whose = "Changed in this session", "This session's"
     if argument == "last":

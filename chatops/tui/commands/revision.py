@@ -165,7 +165,7 @@ def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]"
     """Show a copy instead of the session, and delete that if it is a copy too in which nothing was said."""
 
     async def delete(copy: Context, left: str) -> Replies:
-        # Where that fails, there is a copy more.
+        # A failure only leaves an unused copy behind.
         with suppress(ChatopsError):
             await copy.host.delete_replaced(SessionId(left), made=copy.session.session_id)
         return ()

@@ -27,7 +27,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
     `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
     `enter_answers` is set, for answers that are harmless if given by accident.
 
-    With `load`, the text to edit comes from there, and `waiting` says what it is waited for. Esc cancels that.
+    With `load`, the dialog shows `waiting` until `load` returns the text to edit. Esc cancels `load`.
     """
 
     CSS_PATH = "dialogs.tcss"

@@ -57,7 +57,7 @@ def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"], *, branch
 
 
 def branch_of(workspace: str) -> str:
-    """Return the branch that is checked out in a folder; empty if it is none of git's, or on no branch.
+    """Return the branch that is checked out in a folder; empty if there is none.
 
     Git itself is not run: the configuration of a folder can make it start programs.
     """
