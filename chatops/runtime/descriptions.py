@@ -152,7 +152,7 @@ def describe_command(facts: CallFacts) -> list[Fact]:
     rows += [Fact("contacts", host, "caution", exact=True) for host in known.hosts]
     rows += [Fact("careful", warning, "caution") for warning in dict.fromkeys(map(_warning, known.warnings))]
     rows += [Fact("not clear", known.unclear and f"{known.unclear}: read the command itself", "caution")]
-    rows += [Fact("bound to", show_path(_inside(path, facts.workspace)), "quiet") for path in bound]
+    rows += [Fact("asks again", f"if {show_path(_inside(path, facts.workspace))} changes", "quiet") for path in bound]
     if known.loaders or known.unclear:
         programs = ", ".join(known.loaders) or "it"
         covered = "this command line and the files above, not other" if bound else "this command line, not the"

@@ -5,6 +5,7 @@ and the list follows what the session publishes.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -171,10 +172,10 @@ class ApprovalScreen(GuardedDialog):
     def answer(self, key: str, *, typed: bool) -> None:
         """Handle one key."""
         match key:
-            case "tab" | "right":
-                self._show_other(1)
-            case "shift+tab" | "left":
-                self._show_other(-1)
+            case "tab" | "right" | "shift+tab" | "left":
+                self._calls.step(1 if key in ("tab", "right") else -1)
+                self._note = ""
+                self._show()
             case "v":
                 self._details = not self._details
                 self._show()
@@ -189,11 +190,6 @@ class ApprovalScreen(GuardedDialog):
                 self.arm_again()
             case _:
                 pass
-
-    def _show_other(self, by: int) -> None:
-        self._calls.step(by)
-        self._note = ""
-        self._show()
 
     def _show_details(self) -> None:
         """Scroll to the details, if the end of the call has been on screen. Otherwise they wait below it."""
@@ -426,16 +422,16 @@ class ApprovalScreen(GuardedDialog):
             return None
         narrow = self.has_class("-narrow")
         room: LegendRoom = "lowest" if self.has_class("-lowest") else "narrow" if narrow else "usual"
+        views = self.view_keys(sides=bool(item.pending.facts.diff), beside=self._side_by_side)
+        views = f"{'v hide details' if self._details else 'v details'}{views}"
+        legend = partial(keys, self._calls, left=self.payload.lines_below, views=views, room=room)
         return DialogFrame(
             title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
-            keys=keys(self._calls, item, left=self.payload.lines_below, views=self._view_keys(item), room=room),
+            keys=legend(item),
+            keys_when_read=legend(replace(item, seen=True)),
             waits=item.undecided,
         )
-
-    def _view_keys(self, item: ListedCall) -> str:
-        details = "v hide details" if self._details else "v details"
-        return f"{details}{self.view_keys(sides=bool(item.pending.facts.diff), beside=self._side_by_side)}"
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""

@@ -53,6 +53,8 @@ class DialogFrame:
     title: str | Content
     keys: str
     """The key legend."""
+    keys_when_read: str = ""
+    """The legend once all was read, if it differs. Its lines are kept free from the start."""
     waits: bool = True
     """False if the subject has its answer, so that keys need no pause."""
     calls: Content | None = None
@@ -312,14 +314,9 @@ class GuardedDialog(Modal[None]):
         self.fit()
         self._start_again()
 
-    @property
-    def _notice_rows(self) -> int:
-        """Lines at the top of the window that notices take."""
-        return toast_rows(self)
-
     def _laid_out(self, _: object) -> None:
         """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
-        if self._notice_rows != self._fitted_below and self.can_draw:
+        if toast_rows(self) != self._fitted_below and self.can_draw:
             self.call_later(self.show_frame)
 
     @on(PayloadView.Wrapped)
@@ -340,18 +337,14 @@ class GuardedDialog(Modal[None]):
             return
         width = self.size.width if self.has_class("-narrow") else min(self.size.width, self._most_width)
         self.query_one("#approval").styles.width = width
-        keys = self._legend(frame)
-        around = 6 + keys.plain.count("\n")
+        keys, key_rows = self._legend(frame)
+        self.query_one("#approval-keys").styles.min_height = key_rows
+        around = 5 + key_rows
         around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
         rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
         # The keys and some lines of the payload come first; the title tells which call is shown.
         room = self.size.height - toast_rows(self) - around - rows
-        listed = (
-            frame.calls is not None
-            and not self.has_class("-full")
-            and not self.has_class("-narrow")
-            and room >= LEAST_PAYLOAD
-        )
+        listed = frame.calls is not None and not self._payload_only and room >= LEAST_PAYLOAD
         self._put("#approval-title", frame.title)
         self._put("#approval-calls", frame.calls or "", shown=listed)
         self._put("#approval-note", self._note, shown=bool(self._note))
@@ -360,10 +353,13 @@ class GuardedDialog(Modal[None]):
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
         self._put("#approval-small", small, shown=self.too_small)
 
-    def _legend(self, frame: DialogFrame) -> Content:
+    def _legend(self, frame: DialogFrame) -> tuple[Content, int]:
+        """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
+        keys = wrapped_legend("Esc later" if self.too_small else frame.keys, self.line_width)
+        last = wrapped_legend(frame.keys_when_read or frame.keys, self.line_width).plain.count("\n") + 1
         if frame.waits and not self._guard.armed:
-            return Content("Keys act after a short pause.")
-        return wrapped_legend("Esc later" if self.too_small else frame.keys, self.line_width)
+            return Content("Keys act after a short pause."), last
+        return keys, max(last, keys.plain.count("\n") + 1)
 
     @property
     def line_width(self) -> int:
@@ -417,7 +413,7 @@ class GuardedDialog(Modal[None]):
 
     def _fit_payload(self, *, around: int) -> None:
         """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
-        view, self._fitted_below = self.payload, self._notice_rows
+        view, self._fitted_below = self.payload, toast_rows(self)
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
             return

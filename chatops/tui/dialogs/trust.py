@@ -122,9 +122,9 @@ class TrustScreen(GuardedDialog):
             first = f"t {read_on(left, short=True)}" if left else "t trust"
             return DialogFrame(title="Trust this folder?", keys=f"{first}  d ignore  v texts  Esc not now")
         trust = f"t {read_on(left)}" if left else "t trust"
-        keys = f"{trust}   d ignore, ask when it changes   {texts}   {leave}"
-        own = _has_code(self._question)
-        return DialogFrame(title="Load your own tools?" if own else "Trust what this folder brings?", keys=keys)
+        rest = f"   d ignore, ask when it changes   {texts}   {leave}"
+        title = "Load your own tools?" if _has_code(self._question) else "Trust what this folder brings?"
+        return DialogFrame(title=title, keys=f"{trust}{rest}", keys_when_read=f"t trust{rest}")
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

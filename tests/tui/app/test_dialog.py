@@ -798,7 +798,7 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
             "contacts     x.example",
             "careful      sudo runs programs as another user",
             "bash runs what another program prints",
-            "bound to     Makefile",
+            "asks again   if Makefile changes",
             "covers       this command line and the files above, not other files that bash, make may load",
         ):
             assert expected in running.text
@@ -950,3 +950,27 @@ async def test_a_diff_of_ten_thousand_lines_opens_like_any_other_and_hides_nothi
         assert "x = '␛]0;owned␇ <U+202E> <U+200B>'" in running.text
         await running.press("end", "a")
         assert [taken.decision for taken in running.session.taken] == [Approved()]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+async def test_s_and_plus_act_only_with_what_they_allow_on_screen(size: tuple[int, int]) -> None:
+    needed, shown = list[int](), ""
+    async with stage(size=size) as running:
+        for more in (6, 7):
+            paths = tuple(f"/home/ana/project/file-{index}" for index in range(more))
+            extra = SandboxSpec(write=("/home/ana/project/.git",)) if more == 7 else SandboxSpec()
+            facts = replace(shell_facts("git commit -qam all"), paths=paths, extra=extra)
+            await asked(running, pending_call(facts=facts, digest=f"d-{more}"))
+            presses = 0
+            while len(running.session.taken) == len(needed):
+                assert presses == 0 or ("read on" in shown and presses < 9)
+                presses += 1
+                running.clock.pass_(1.0)
+                running.dialog.show_frame()
+                await running.settle()
+                shown = running.text
+                await running.press("+" if extra.write else "s")
+            assert ("+ adds" if extra.write else "shell_exec:git commit -qam all") in shown
+            assert "s allows" in shown
+            needed.append(presses)
+    assert needed[-1] > 1
