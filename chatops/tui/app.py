@@ -25,6 +25,7 @@ from textual.widgets import Input, TextArea
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
 from chatops.tui.clipboard import copy, plain
+from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
@@ -229,9 +230,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.call_after_refresh(self._asked_whether_to_quit)
 
     def _selected_text(self) -> str:
-        """Return the text selected in the focused field, else on the screen; empty if there is none."""
+        """Return the text that the user has selected in the focused field, else on the screen; empty: none."""
         field = self.focused
-        if isinstance(field, TextArea | Input) and field.selected_text:
+        ours = field.refused_text if isinstance(field, Composer) else ""
+        if isinstance(field, TextArea | Input) and field.selected_text and field.selected_text != ours:
             return field.selected_text
         return self.screen.get_selected_text() or ""
 

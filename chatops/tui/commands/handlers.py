@@ -169,13 +169,13 @@ async def new(context: Context, argument: str) -> Replies:
 
 
 async def sessions(context: Context, argument: str) -> Replies:
-    """List the sessions."""
+    """List the sessions, filtered by the words given."""
     from chatops.tui.dialogs.sessions import SessionPicker
 
     session, host = context.session, context.host
     if not (rows := await host.sessions()):
         return (Notify("This folder has no session yet. Your first message starts one."),)
-    picker = SessionPicker("Sessions", rows, session=session, host=host)
+    picker = SessionPicker("Sessions", rows, session=session, host=host, wanted=" ".join(argument.split()))
 
     async def chosen(then: Context, session_id: str) -> Replies:
         opened = await resume(then, session_id)

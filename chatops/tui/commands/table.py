@@ -76,7 +76,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
-    SlashCommand(name="sessions", help="choose, rename or delete a session", run=handlers.sessions),
+    SlashCommand(name="sessions", args="[WORDS]", help="choose, rename or delete a session", run=handlers.sessions),
     SlashCommand(
         name="search",
         args="[--all] TEXT",

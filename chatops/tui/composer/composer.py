@@ -23,7 +23,7 @@ from chatops.tui.keymap import with_user_keys
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
-_ALONE_S = 0.35
+ALONE_S = 0.35
 """Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000
@@ -130,6 +130,8 @@ class Composer(TextField):
         """True if y typed alone, and Esc, concern the selected block of the transcript."""
         self.block_has_files = False
         """True if `o` opens files of the selected block."""
+        self.refused_text = ""
+        """The text that the app has put back and selected; what is typed next replaces it."""
         self.placed_text = ""
         """The text that was put into the field as a whole, such as one of the history. It is not completed."""
         self.popup_open = False
@@ -220,8 +222,15 @@ class Composer(TextField):
         text = self.full_text
         self.load_text("")
         self._folds.clear()
+        self.refused_text = ""
         self._at = len(self._history)
         return text
+
+    def put_back_refused(self, text: str) -> None:
+        """Put back a command that cannot be run now, selected. The history has it."""
+        self.set_text(text)
+        self.select_all()
+        self.refused_text = self.full_text
 
     # Keys
 
@@ -231,7 +240,7 @@ class Composer(TextField):
             self._act_on_letter()
         if (letter := self._meant_by(event.key)) is not None:
             self._letter = letter
-            self.set_timer(_ALONE_S, partial(self._act_on_letter, letter))
+            self.set_timer(ALONE_S, partial(self._act_on_letter, letter))
         elif self.block_selected and event.is_printable:
             self.post_message(self.BlockKey("escape"))
         if self._handled(event):

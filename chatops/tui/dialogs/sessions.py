@@ -39,8 +39,11 @@ class SessionPicker(Picker):
         Binding("ctrl+d", "delete", "delete", priority=True),
     ]
 
-    def __init__(self, title: str, rows: Sequence[SessionRow], *, session: "SessionView", host: "Host") -> None:
-        """List `rows`. `session` is the open one, which cannot be deleted."""
+    def __init__(
+        self, title: str, rows: Sequence[SessionRow], *, session: "SessionView", host: "Host", wanted: str = ""
+    ) -> None:
+        """List `rows`, filtered by `wanted`. `session` is the open one, which cannot be deleted."""
+        self._wanted_first = wanted
         self._rows = {row.id: row for row in rows}
         self._open = session
         self._host = host
@@ -52,9 +55,13 @@ class SessionPicker(Picker):
         """The text that was looked for in messages."""
         self._doomed = ""
         """The session that is deleted when ctrl+d is pressed again."""
-        super().__init__(
-            title, choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty="No session matches."
-        )
+        empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
+        super().__init__(title, choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty=empty)
+
+    def on_mount(self) -> None:
+        """Put the words that were given into the filter. The base class fills the list."""
+        if self._wanted_first:
+            self.query_one(Input).insert_text_at_cursor(self._wanted_first)
 
     def _listed(self) -> list[Choice]:
         return [self._choice(row) for row in below_origins(tuple(self._rows.values()))]

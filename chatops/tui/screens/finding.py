@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer.composer import ALONE_S, Composer
 from chatops.tui.screens.drawing import TranscriptPresenter
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class FindPresenter:
         """The place that is shown, counted from 0."""
         self._from = 0
         """The block from which on the nearest place is looked for upwards."""
+        self._letter, self._letter_at = "", 0.0
+        """The `n` or `N` that was pressed last, which may start a message, and when."""
 
     async def open(self, text: str = "", near: str = "") -> None:
         """Let the user type a text to find. With `text`, find that, first in the message that contains `near`."""
@@ -73,8 +75,10 @@ class FindPresenter:
             self._screen.run_worker(partial(self._find, text), group="find", exclusive=True)  # type: ignore[arg-type]
 
     def _pressed(self, key: str, character: str) -> None:
-        """Handle a key of the bar. A letter without a meaning starts a message."""
-        self._composer.typed_at = self._composer.clock()
+        """Handle a key of the bar. A letter without a meaning starts a message, with an `n` or `N` right before it."""
+        now = self._composer.typed_at = self._composer.clock()
+        begun = self._letter if now - self._letter_at < ALONE_S else ""
+        self._letter, self._letter_at = character if key else "", now
         match key:
             case "n" | "up":
                 self._step(-1)
@@ -83,9 +87,11 @@ class FindPresenter:
             case "pageup" | "pagedown":
                 self._drawing.press(key)
             case _:
+                if character and begun:
+                    self._step(1 if begun == "n" else -1)
                 self.close()
                 if character:
-                    self._composer.append_typed(character)
+                    self._composer.append_typed(f"{begun}{character}")
 
     async def _find(self, text: str, *, near: str = "") -> None:
         """Search all blocks, with pauses for keys, and show the nearest place."""

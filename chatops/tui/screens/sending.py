@@ -208,13 +208,11 @@ class SendingPresenter:
     def give_back(self, text: str, *, refused: bool = False) -> None:
         """Put text that could not be sent back into the message field, unless the user has typed on.
 
-        `refused`: it is a command that cannot be run now. What is typed next, such as `/role`, replaces it. The history
-        has it.
+        `refused`: it is a command that cannot be run now. What is typed next, such as `/role`, replaces it.
         """
         if text and not self._composer.text:
-            self._composer.set_text(text)
-            if refused:
-                self._composer.select_all()
+            put_back = self._composer.put_back_refused if refused else self._composer.set_text
+            put_back(text)
 
     def write(self, text: str) -> None:
         """Put a text into the message field. What is typed there moves to the history."""

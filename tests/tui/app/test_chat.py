@@ -659,6 +659,19 @@ async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
         assert "There is no command /approve" in running.text
 
 
+async def test_ctrl_c_clears_a_refused_command_and_copies_what_the_user_selects_of_it() -> None:
+    async with stage() as running:
+        running.app.chat.run_command("/role nobody")
+        await running.settle()
+        assert running.draft == running.app.chat.composer.selected_text == "/role nobody"
+        await running.press("ctrl+c")
+        assert running.draft == running.app.clipboard == ""
+        running.app.chat.run_command("/role nobody")
+        await running.settle()
+        await running.press("end", "shift+left", "ctrl+c")
+        assert (running.draft, running.app.clipboard) == ("/role nobody", "y")
+
+
 @pytest.mark.more
 async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch: pytest.MonkeyPatch) -> None:
     found, listed = asyncio.Event(), FakeHost.sessions

@@ -176,6 +176,12 @@ async def test_a_letter_that_is_no_key_of_the_search_starts_a_message() -> None:
         await find(running, "needle")
         await running.press("enter", "h", "i")
         assert running.draft == "hi"
+        await running.press("ctrl+u")
+        await find(running, "needle")
+        await running.press("enter", "n")
+        await running.type_fast(*"now")
+        assert running.draft == "now", "an n that another letter follows at once starts a message"
+        await running.press("ctrl+u", *"hi")
         await find(running, "zz")
         assert "not found" in running.text
         await running.press("escape")
@@ -236,6 +242,12 @@ async def test_the_session_picker_shows_what_waits_and_what_was_said_last() -> N
         assert "pending: shell_exec (git push); shell_exec (make)" in running.text
         assert f"You: question of {OTHER}" in running.text
         assert "52 messages" in running.text
+        await running.press("escape")
+        running.app.chat.run_command("/sessions  parser")
+        await running.settle()
+        assert "Fix the parser" in running.text and "Release notes" not in running.text
+        await running.press("@")
+        assert "In all folders: /search --all WORDS" in running.text
 
 
 @pytest.mark.more
