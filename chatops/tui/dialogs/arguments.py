@@ -3,13 +3,14 @@
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.decisions import Decision, Edited
@@ -28,17 +29,53 @@ from chatops.tui.theme import symbols_for
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
+_EDITED = " · your earlier edit"
 _AROUND = 8
 """Lines of the window that the fields cannot have: frame, title, problem, keys."""
 _MAX_WIDTH, _SIDES = 110, 4
+_BY = {"up": -1, "down": 1}
+"""Fields that a key moves the cursor on."""
 _HEAD = re.compile(r"[^.\[]*")
 """The argument that the path of a problem begins with."""
 
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
 
 
+def _leave(field: Widget, event: events.Key, by: int) -> None:
+    """Move the cursor `by` fields of the form on, or leave the key to the field if there is no such field."""
+    form = field.screen
+    if isinstance(form, ArgumentsForm) and form.move(by):
+        event.stop()
+        event.prevent_default()
+
+
+class _Line(LineField):
+    """A field of one line, which Enter, Up and Down leave."""
+
+    async def on_key(self, event: events.Key) -> None:
+        """Go to the next or previous field."""
+        if event.key in _BY:
+            _leave(self, event, _BY[event.key])
+        elif event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            cast(ArgumentsForm, self.screen).next_or_say()
+
+
+class _Text(TextField):
+    """A field of several lines, which Up leaves at its first one and Down at its last one."""
+
+    async def on_key(self, event: events.Key) -> None:
+        """Go to the next or previous field."""
+        at, by = self.cursor_location, _BY.get(event.key, 0)
+        if (by < 0 and self.navigator.is_first_wrapped_line(at)) or (
+            by > 0 and self.navigator.is_last_wrapped_line(at)
+        ):
+            _leave(self, event, by)
+
+
 class ChoiceField(ErrorBoundary, Static, can_focus=True):
-    """A few values, of which one is chosen with the arrow keys or Space."""
+    """A few values, of which one is chosen with Left, Right or Space."""
 
     class Changed(Message):
         """Posted when another value was chosen."""
@@ -59,14 +96,23 @@ class ChoiceField(ErrorBoundary, Static, can_focus=True):
         self._draw()
 
     def on_key(self, event: events.Key) -> None:
-        """Choose the next or previous value."""
-        by = {"right": 1, "down": 1, "space": 1, "left": -1, "up": -1}.get(event.key)
+        """Choose the next or previous value, or go to another field."""
+        by = {"right": 1, "space": 1, "left": -1}.get(event.key)
         if by is not None:
             event.stop()
             event.prevent_default()
-            self.index = (self.index + by) % len(self._texts)
-            self._draw()
-            self.post_message(self.Changed())
+            self.choose(self._texts[(self.index + by) % len(self._texts)])
+        elif event.key in _BY:
+            _leave(self, event, _BY[event.key])
+        elif event.key == "enter":
+            event.stop()
+            cast(ArgumentsForm, self.screen).next_or_say()
+
+    def choose(self, text: str) -> None:
+        """Choose the value with this text."""
+        self.index = self._texts.index(text)
+        self._draw()
+        self.post_message(self.Changed())
 
     def _draw(self) -> None:
         parts = [
@@ -111,6 +157,8 @@ class ArgumentsForm(Modal[Decision | None]):
         self._problems = problems
         self._loaded: list[str] = []
         """The text of each field before it was edited."""
+        self._other: list[str] = []
+        """The texts that ctrl+r puts in place of the present ones: the original or the edited ones; empty if none."""
         self._judged: list[str] = []
         """The text of each field when its problems were found."""
 
@@ -126,15 +174,15 @@ class ArgumentsForm(Modal[Decision | None]):
             yield Static("", id="arguments-problem", markup=False)
             yield Static("", id="arguments-keys")
 
-    def _widget(self, number: int, field: ArgumentField) -> TextField | LineField | ChoiceField:
+    def _widget(self, number: int, field: ArgumentField) -> _Text | _Line | ChoiceField:
         name, text = f"field-{number}", field.text
         if field.kind is FieldKind.CHOICE:
             return ChoiceField(field, self._kept.get(field.name, ""), id=name)
         if field.kind in (FieldKind.LONG, FieldKind.JSON):
-            area = TextField(text, id=name, compact=True, highlight_cursor_line=False)
+            area = _Text(text, id=name, compact=True, highlight_cursor_line=False)
             area.cursor_blink = False
             return area
-        entry = LineField(text, id=name, compact=True, select_on_focus=False)
+        entry = _Line(text, id=name, compact=True, select_on_focus=False)
         entry.cursor_blink = False
         return entry
 
@@ -145,23 +193,42 @@ class ArgumentsForm(Modal[Decision | None]):
             for number, field in enumerate(self._fields)
         ]
         for number, field in enumerate(self._fields):
-            kept, widget = self._kept.get(field.name), self.query_one(f"#field-{number}")
-            if kept is not None and isinstance(widget, TextArea):
-                widget.load_text(kept)
-            elif kept is not None and isinstance(widget, Input):
-                widget.value = kept
-                widget.cursor_position = len(kept)
+            widget = self.query_one(f"#field-{number}")
+            if (kept := self._kept.get(field.name)) is not None:
+                self._put(number, kept)
             if isinstance(widget, TextArea) and widget.document.line_count == 1:
                 widget.move_cursor(widget.document.end)
+        if self._texts() != self._loaded:
+            self._other = self._loaded
+            self._show_keys()
         if self._problems:
             self._show_problems(self._problems)
 
-    def on_resize(self) -> None:
-        """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
+    def _put(self, number: int, text: str) -> None:
+        """Replace the text of a field."""
+        widget = self.query_one(f"#field-{number}")
+        if isinstance(widget, TextArea):
+            widget.load_text(text)
+        elif isinstance(widget, Input):
+            widget.value = text
+            widget.cursor_position = len(text)
+        elif isinstance(widget, ChoiceField) and widget.value != text:
+            widget.choose(text)
+
+    def _show_keys(self) -> None:
+        """Show title and keys: where the texts are from, if there are two versions of them."""
+        edited = bool(self._other) and self._other is self._loaded
+        self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EDITED if edited else ''}"))
+        other = f"   ctrl+r {'the original' if edited else 'your earlier edit'}" if self._other else ""
         low = self.size.height < TALL
         width = max(1, self.size.width if low else min(self.size.width, _MAX_WIDTH) - _SIDES)
-        self.query_one("#arguments-keys", Static).update(wrapped_legend(self.KEYS, width))
-        self.query_one("#arguments-body").styles.max_height = None if low else self.size.height - _AROUND
+        self.query_one("#arguments-keys", Static).update(wrapped_legend(f"{self.KEYS}{other}", width))
+
+    def on_resize(self) -> None:
+        """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
+        self._show_keys()
+        tall = self.size.height >= TALL
+        self.query_one("#arguments-body").styles.max_height = self.size.height - _AROUND if tall else None
         self.call_after_refresh(self._show_focused)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -181,7 +248,7 @@ class ArgumentsForm(Modal[Decision | None]):
             self.query_one("#arguments-body").scroll_to_region(region, animate=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Go back on Esc, check on ctrl+s."""
+        """Go back on Esc, check on ctrl+s, change to the other version of the texts on ctrl+r."""
         if event.key == "escape":
             event.stop()
             self._keep()
@@ -189,13 +256,35 @@ class ArgumentsForm(Modal[Decision | None]):
         elif event.key == "ctrl+s":
             event.stop()
             self._send()
+        elif event.key == "ctrl+r" and self._other:
+            event.stop()
+            now = self._texts()
+            for number, text in enumerate(self._other):
+                self._put(number, text)
+            self._other = now if self._other is self._loaded else self._loaded
+            self._show_keys()
+
+    def move(self, by: int) -> bool:
+        """Move the cursor `by` fields on. Return False if there is no such field."""
+        name = (self.focused.id if self.focused is not None else None) or ""
+        at = int(name.removeprefix("field-")) + by if name.startswith("field-") else -1
+        if not 0 <= at < len(self._fields):
+            return False
+        self.query_one(f"#field-{at}").focus()
+        return True
+
+    def next_or_say(self) -> None:
+        """Go to the next field. At the last one, say which key ends the form."""
+        if not self.move(1) and not self.query_one("#arguments-problem").display:
+            self._say("", f"This is the last field. {self.KEYS.partition('   ')[0]}.")
+            self._judged = self._texts()
 
     @on(TextArea.Changed)
     @on(Input.Changed)
     @on(ChoiceField.Changed)
     def forget_problem(self) -> None:
         """Clear the problems of fields whose text has changed since they were found."""
-        now = [self._text(number) for number in range(len(self._fields))]
+        now = self._texts()
         for number, judged in enumerate(self._judged):
             if now[number] != judged:
                 self._say(str(number), "")
@@ -206,6 +295,9 @@ class ArgumentsForm(Modal[Decision | None]):
     def _text(self, number: int) -> str:
         widget = self.query_one(f"#field-{number}")
         return widget.text if isinstance(widget, TextArea) else widget.value  # type: ignore[attr-defined]
+
+    def _texts(self) -> list[str]:
+        return [self._text(number) for number in range(len(self._fields))]
 
     def _keep(self) -> None:
         """Keep what was changed for the next time that this call is edited."""
@@ -228,9 +320,7 @@ class ArgumentsForm(Modal[Decision | None]):
         self._show_problems(problems)
         if problems:
             return
-        if not self.MAY_BE_UNCHANGED and not any(
-            self._text(number) != loaded for number, loaded in enumerate(self._loaded)
-        ):
+        if not self.MAY_BE_UNCHANGED and self._texts() == self._loaded:
             self._say("", "Nothing is changed. Esc goes back.")
             return
         self._say("", "Checking …")
@@ -263,7 +353,7 @@ class ArgumentsForm(Modal[Decision | None]):
             found["" if place is None else str(place)].append(text)
         for place_, texts in found.items():
             self._say(place_, "\n".join(texts))
-        self._judged = [self._text(number) for number in range(len(self._fields))]
+        self._judged = self._texts()
         first = next((number for number in range(len(self._fields)) if found[str(number)]), None)
         if first is not None:
             self.query_one(f"#field-{first}").focus()

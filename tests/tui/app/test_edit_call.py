@@ -168,6 +168,59 @@ async def test_what_the_tool_refuses_stands_at_its_field_and_what_was_typed_stay
         assert sent(running) == [{"command": "git log"}]
 
 
+def field_with_cursor(running: Stage) -> str:
+    form = running.app.screen
+    assert isinstance(form, ArgumentsForm) and form.focused is not None and form.focused.id is not None
+    return form._fields[int(form.focused.id.removeprefix("field-"))].name
+
+
+@pytest.mark.more
+async def test_enter_up_and_down_go_from_field_to_field() -> None:
+    async with stage(WithSchema(), size=(100, 44)) as running:
+        await asked(running, facts=CallFacts(arguments=json.dumps(ARGUMENTS)))
+        await running.press("e")
+        seen = [field_with_cursor(running)]
+        for key in ("down", "enter", "enter", "down", "down", "down", "up"):
+            await running.press(key)
+            seen.append(field_with_cursor(running))
+        # Neither Down nor Enter changes a choice, and Enter is a new line in the text.
+        assert seen == ["path", "mode", "content", "content", "content", "content", "times", "content"], seen
+        assert "(x) append" in running.text
+        for _ in range(6):
+            await running.press("up")
+        assert field_with_cursor(running) == "path"
+        for _ in range(12):
+            await running.press("down")
+        assert field_with_cursor(running) == "extra"
+        await running.press("enter")
+        assert field_with_cursor(running) == "extra"
+        assert "This is the last field. ctrl+s checks them." in running.text
+        await running.press("3")
+        assert "This is the last field" not in running.text
+        await running.press("ctrl+s")
+        assert sent(running) == [{**ARGUMENTS, "content": "\none\ntwo\n", "extra": 13}]
+
+
+@pytest.mark.more
+async def test_an_earlier_edit_is_named_and_ctrl_r_changes_to_the_original_and_back() -> None:
+    async with stage(WithSchema(), size=(100, 44)) as running:
+        await asked(running, facts=CallFacts(arguments=json.dumps(ARGUMENTS)))
+        await running.press("e")
+        assert "ctrl+r" not in running.text and "earlier edit" not in running.text
+        await running.type_fast("end", *"zz", "down", "right", "escape")
+        await running.settle()
+        await running.press("e")
+        assert "Edit the arguments of shell_exec · your earlier edit" in running.text, running.text
+        assert "a.txtzz" in running.text and "(x) replace" in running.text and "ctrl+r the original" in running.text
+        await running.press("ctrl+r")
+        assert "a.txtzz" not in running.text and "(x) append" in running.text
+        assert "· your earlier edit" not in running.text and "ctrl+r your earlier edit" in running.text
+        await running.press("ctrl+r")
+        assert "a.txtzz" in running.text and "· your earlier edit" in running.text
+        await running.press("ctrl+r", "escape", "e")
+        assert "a.txtzz" not in running.text and "ctrl+r" not in running.text
+
+
 @pytest.mark.more
 async def test_the_field_with_the_cursor_and_the_keys_are_on_a_small_screen() -> None:
     names = ["path", "mode", "content", "times", "ratio", "force", "tags", "extra"]
