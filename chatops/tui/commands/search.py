@@ -1,8 +1,11 @@
 """The command that finds a text in the sessions of this folder, or of all, and shows it where it was said."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from chatops.domain.wording import excerpt
+from chatops.domain.ids import SessionId
+from chatops.domain.wording import excerpt, plural
 from chatops.tui.commands.handlers import resume
 from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Replies
 from chatops.tui.composer.completions import Completion
@@ -10,6 +13,8 @@ from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.tui.host import HitRow
 
 _ALL = "--all"
+_ROWS = 3
+"""Hits listed of one session until the list is filtered."""
 _TITLE, _WHEN = 20, 16
 _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
@@ -34,11 +39,7 @@ async def search(context: Context, argument: str) -> Replies:
     choices = [
         Choice(
             key=str(index),
-            text=columns(
-                (f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE),
-                (hit.when, _WHEN),
-                (excerpt(hit.text, argument, around=_AFTER, before=_BEFORE), _BEFORE + len(argument) + _AFTER + 2),
-            ),
+            text=_row(hit, excerpt(hit.text, argument, around=_AFTER, before=_BEFORE)),
             find=f"{hit.title} {hit.text} {hit.folder}",
             preview=f"In {hit.folder}:\n{_preview(hit.text, argument)}" if hit.folder else _preview(hit.text, argument),
         )
@@ -52,7 +53,27 @@ async def search(context: Context, argument: str) -> Replies:
             return (found,)
         return (*await resume(then, hit.session_id), found)
 
-    return (*slow, Choose(Picker(f"Sessions with {argument!r}", choices=choices), chosen))
+    where = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
+    picker = Picker(f"Sessions with {argument!r}: {where}", choices=choices, unfiltered=_few(hits, choices))
+    return (*slow, Choose(picker, chosen))
+
+
+def _few(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
+    """Return the first choices of each session, and a row that counts its others and leads to the first of them."""
+    counts, listed, few = Counter(hit.session_id for hit in hits), Counter[SessionId](), []
+    for hit, choice in zip(hits, choices, strict=True):
+        listed[hit.session_id] += 1
+        more = counts[hit.session_id] - _ROWS
+        if listed[hit.session_id] <= _ROWS or more == 1:
+            few.append(choice)
+        elif listed[hit.session_id] == _ROWS + 1:
+            few.append(replace(choice, text=_row(hit, f"… {more} more in this session")))
+    return few
+
+
+def _row(hit: HitRow, text: str) -> str:
+    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE), (hit.when, _WHEN))
+    return f"{session.ljust(_TITLE + _WHEN + 2)}  {text}"
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:

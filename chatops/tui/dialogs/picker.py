@@ -50,19 +50,22 @@ class Picker(Modal[str | None]):
         title: str,
         *,
         choices: Sequence[Choice],
+        unfiltered: Sequence[Choice] = (),
         hint: str = "",
         empty: str = "Nothing here.",
         moved: Callable[[str], str] | None = None,
     ) -> None:
         """Create the picker.
 
-        `moved` is called with the highlighted key, and with the current one after Esc. It returns the preview.
+        `unfiltered` is listed instead of `choices` while no filter is typed. `moved` is called with the highlighted
+        key, and with the current one after Esc. It returns the preview.
         """
         super().__init__()
         self._moved = moved
         self._title = title
         self.choices = tuple(choices)
         """All choices, in their order."""
+        self._unfiltered = tuple(unfiltered)
         self._shown: tuple[Choice, ...] = ()
         self._marked = -1
         """The row that has the sign of the highlighted one; -1: none."""
@@ -106,7 +109,7 @@ class Picker(Modal[str | None]):
         room = self.size.height - _AROUND - max(0, lines - _PREVIEW)
         self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
         preview.styles.height = preview.styles.max_height = lines if tall and lines else None
-        texts = [line for one in self.choices for line in (one.text, *one.preview.split("\n"))]
+        texts = [line for one in (*self.choices, *self._unfiltered) for line in (one.text, *one.preview.split("\n"))]
         widest = max(map(cell_len, texts), default=0) + _BESIDE
         self.query_one("#picker").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
 
@@ -197,7 +200,7 @@ class Picker(Modal[str | None]):
     def matching(self, wanted: str) -> list[Choice]:
         """Return what matches a text: choices that begin with it, then the best match. All match an empty one."""
         if not wanted:
-            return list(self.choices)
+            return list(self._unfiltered or self.choices)
         scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in self.choices]
         start = wanted.casefold()
         scored.sort(key=lambda pair: (not pair[1].find.casefold().startswith(start), -pair[0]))

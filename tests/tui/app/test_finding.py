@@ -277,6 +277,23 @@ async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks
         assert "Earlier" not in running.text
 
 
+@pytest.mark.more
+async def test_search_counts_the_hits_and_shows_few_of_each_session_until_they_are_filtered() -> None:
+    hits = [HitRow(session_id=OTHER, title="Long", when="today", text=f"quux number {n}") for n in range(8)]
+    hits.append(HitRow(session_id=SessionId("first"), title="Short", when="today", text="quux once"))
+    hits = [replace(hit, message_id=f"m{n}") for n, hit in enumerate(hits)]
+    async with stage(host=FakeHost(hits=hits)) as running:
+        running.app.chat.run_command("/search quux")
+        await running.settle()
+        assert "Sessions with 'quux': 9 hits in 2 sessions" in running.text
+        assert "number 2" in running.text and "number 3" not in running.text
+        assert "… 5 more in this session" in running.text and "quux once" in running.text
+        await running.type_fast(*"number 7")
+        await running.settle()
+        assert "number 7" in running.text and "more in this session" not in running.text
+        assert running.app.screen.highlighted_choice.key == "7"  # type: ignore[attr-defined]
+
+
 async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_as_a_copy() -> None:
     hits = [HitRow(session_id=OTHER, title="Parser", when="today", text="the invoice parser", folder="/home/ana/old")]
     host = FakeHost(hits=hits, others={"fork": said("the invoice parser")})
