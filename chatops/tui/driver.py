@@ -113,6 +113,8 @@ _QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 _QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
 """Ask for the colour of the background (OSC 11)."""
 
+_ALT = re.compile(r"\x1b[0-9=-]")
+"""Alt keys that Textual takes for the signs which a Mac keyboard types with them, such as 2 for ™."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
 
@@ -387,6 +389,8 @@ class TerminalDriver(Driver):
                 self.process_message(events.Paste(_CONTROL.sub("", text)))
             case Typed(text=text) if text == ESCAPE:
                 self.process_message(events.Key("escape", ESCAPE))
+            case Typed(text=text) if _ALT.fullmatch(text):
+                self.process_message(events.Key(f"alt+{text[1]}", None))
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)

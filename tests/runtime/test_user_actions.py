@@ -10,12 +10,16 @@ import pytest
 
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import ApprovalRequested, TurnStatus
+from chatops.domain.events import ApprovalRequested, Published, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.transcript import fit, shared
 from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
+from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.blocks import ToolCardBlock
+from chatops.tui.transcript.card import card_lines
+from chatops.tui.transcript.projector import Projector
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled, users
@@ -49,6 +53,26 @@ async def test_a_typed_command_runs_in_the_sandbox_without_a_dialog_and_is_offer
         await session.submit("list .")
         await settled(session)
         assert users(session) == ["!echo made > one; cat one", "list ."]
+
+
+@pytest.mark.more
+async def test_its_card_does_not_say_that_it_was_approved(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (_, session, events):
+        await run(session, "echo made > one")
+        live = Projector()
+        live.feed_all(Published(at=0.0, event=event) for event in events)
+        for blocks in (live.blocks.values(), Projector().load(session.snapshot())):
+            (made,) = (block for block in blocks if isinstance(block, ToolCardBlock))
+            assert made.own and made.decided_by == str(session._services.by)
+            shown = " ".join(line.plain for line in card_lines(made, width=80, theme=PLAIN, expanded=False))
+            assert " ms" in shown and "approved" not in shown, shown
+        await session.submit("run `touch two`")
+        await settled(session)
+        (pending,) = session.pending
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
+        await settled(session)
+        *_, asked = (block for block in Projector().load(session.snapshot()) if isinstance(block, ToolCardBlock))
+        assert not asked.own
 
 
 async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> None:

@@ -110,6 +110,16 @@ print(burst(b"\\ra\\r", takes_text=False, marks_pastes=True))
     assert found.split() == [r"b'a\rb'", "b'a'", r"b'\ra\r'", r"b'\r'"]
 
 
+@pytest.mark.more
+def test_alt_with_a_digit_is_a_key_and_no_sign(terminal: Terminal) -> None:
+    terminal.wait_for(b"ready")
+    for sign in (b"2", b"-"):
+        os.write(terminal.master, b"\x1b" + sign)
+        terminal.wait_for(b"got alt+" + sign)
+    os.write(terminal.master, b"q")
+    assert terminal.process.wait(timeout=PATIENCE) == 0
+
+
 def test_broken_utf8_does_not_end_the_app(terminal: Terminal) -> None:
     terminal.wait_for(b"ready")
     os.write(terminal.master, b"\xff\xfe")

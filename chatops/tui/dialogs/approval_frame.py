@@ -104,7 +104,7 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
 
 def _rest(approvals: ApprovalList) -> str:
     unseen = len(approvals.unseen())
-    return f"A approve the rest{f', after {unseen} to read' if unseen else ''}"
+    return f"A approve the rest{f' ({unseen} not read yet)' if unseen else ''}"
 
 
 def _extra(described: str) -> str:

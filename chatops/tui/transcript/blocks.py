@@ -82,6 +82,8 @@ class ToolCardBlock:
     truncated: bool = False
     duration_ms: int = 0
     decided_by: str = ""
+    own: bool = False
+    """True for a command that the user has typed: it needed no approval by anyone else."""
     why: str = ""
     """The reason why the call needs an approval."""
     reason: str = ""

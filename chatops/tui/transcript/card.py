@@ -300,7 +300,7 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
         case None:
             return "no result"
         case Outcome.SUCCESS:
-            approved = f"approved {dot} " if login(card.decided_by) else ""
+            approved = f"approved {dot} " if login(card.decided_by) and not card.own else ""
             return approved + duration(card.duration_ms) + _further(card)
         case Outcome.FAILED:
             return _failure(card, dot)

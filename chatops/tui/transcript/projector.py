@@ -134,6 +134,8 @@ class Projector:
         """The turns of a workflow run, if the session is one."""
         self._refused = ""
         """Id of the line about an answer that was just refused, until the model is called again."""
+        self._own_round = ""
+        """Id of the last round that is a command of the user."""
         self._retry = ""
         """Id of the error that says that R retries; empty if none does."""
 
@@ -249,6 +251,8 @@ class Projector:
         match event:
             case RoundStarted():
                 self._refused = ""
+                if not event.model and self._turn not in self._run_turns:
+                    self._own_round = event.id
                 return []
             case StepStarted():
                 self._run_turns[event.turn_id] = run_turn_of(event)
@@ -309,7 +313,13 @@ class Projector:
         card = known if isinstance(known, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="")
         match event:
             case CallProposed():
-                card = replace(card, tool=event.tool, arguments=event.arguments, status=CardStatus.UNSETTLED)
+                card = replace(
+                    card,
+                    tool=event.tool,
+                    arguments=event.arguments,
+                    own=event.parent_id == self._own_round,
+                    status=CardStatus.UNSETTLED,
+                )
             case ApprovalRequested():
                 card = pending_card(card, event.pending)
             case CallDecided():
@@ -343,7 +353,7 @@ class Projector:
                     decided_by=event.decided_by,
                     facts=event.facts,
                 )
-                card = replace(done, paths=card.paths)
+                card = replace(done, paths=card.paths, own=card.own)
             case _ as never:
                 assert_never(never)
         return [self._put(card)]

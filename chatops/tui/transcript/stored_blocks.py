@@ -61,9 +61,11 @@ def stored_blocks(
     results = results_of(messages)
     asked = {one.call.id: one for one in pending}
     drawn: Counter[str] = Counter()
-    turn, in_run = "", False
+    turn, in_run, own = "", False, False
     divider: RoleSwitchMessage | None = None
     for place, message in enumerate(messages):
+        if isinstance(message, UserMessage):
+            own = message.by is Speaker.COMMAND
         match message:
             case UserMessage() if parent_turn(message) != turn:
                 yield from _ended(turn, run_turns)
@@ -75,7 +77,7 @@ def stored_blocks(
                 files = tuple(file.ref for file in message.files)
                 yield UserBlock(id=message.id, text=message.text, files=files, role=role)
             case AssistantMessage():
-                cards = _cards(message, results.get(place, ()), asked, drawn)
+                cards = _cards(message, results.get(place, ()), asked, drawn, own=own)
                 yield from _reply(message, cards, in_run=in_run)
             case ToolMessage():
                 continue  # Drawn with the message that requested the call.
@@ -127,7 +129,12 @@ def _reply(message: AssistantMessage, cards: Iterable[Block], *, in_run: bool) -
 
 
 def _cards(
-    message: AssistantMessage, results: Results, asked: Mapping[CallId, PendingCall], drawn: Counter[str]
+    message: AssistantMessage,
+    results: Results,
+    asked: Mapping[CallId, PendingCall],
+    drawn: Counter[str],
+    *,
+    own: bool,
 ) -> Iterator[Block]:
     surplus: list[CallId] = []
     for call, result in zip(message.calls, results, strict=True):
@@ -137,11 +144,11 @@ def _cards(
         drawn[call.id] += 1
         # Ids of stored calls repeat only if a store was damaged. Block ids must be unique.
         card_id = call.id if drawn[call.id] == 1 else f"{call.id}#{drawn[call.id]}"
-        card = ToolCardBlock(id=card_id, tool=call.name, arguments=call.arguments)
+        card = ToolCardBlock(id=card_id, tool=call.name, arguments=call.arguments, own=own)
         if result is not None and is_held(result):
             yield replace(card, status=CardStatus.HELD)
         elif result is not None:
-            yield finished_card(
+            done = finished_card(
                 card_id,
                 tool=result.tool,
                 arguments=result.arguments,
@@ -152,6 +159,7 @@ def _cards(
                 decided_by=result.decided_by,
                 facts=result.facts,
             )
+            yield replace(done, own=own)
         elif (one := asked.get(call.id)) is not None:
             yield pending_card(card, one)
         else:
