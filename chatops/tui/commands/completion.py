@@ -71,9 +71,12 @@ def offers_of(before: Sequence[str]) -> Offers | None:
 def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completion]:
     """Return the matching `offered` completions.
 
-    Those equal to `word` are first, then those that start with it, then those that contain its letters in order.
+    Those equal to `word` are first, then those that start with it, then those that contain its letters in order. A
+    number only stands for one that starts with it.
     """
     first = sorted((one for one in offered if one.text.startswith(word)), key=lambda one: one.text != word)
+    if word.isdigit():
+        return first
     return [*first, *(one for one in offered if one not in first and _in_order(word, one.text))]
 
 
@@ -135,6 +138,8 @@ class Completer:
                 self._closed_for = self._composer.text
                 self._offer([])
             case "tab":
+                if self._composer.popup_open and self._list.current is None:
+                    self._list.move(1)
                 if self._list.current is None:
                     self._closed_for = self._composer.placed_text = ""
                     self._look()
@@ -145,8 +150,8 @@ class Completer:
             case _:
                 self._look()
 
-    def _offer(self, items: list[Completion]) -> None:
-        self._list.offer(items)
+    def _offer(self, items: list[Completion], *, highlight: bool = True) -> None:
+        self._list.offer(items, highlight=highlight)
         self._composer.popup_open = bool(items)
 
     def _look(self) -> None:
@@ -157,7 +162,9 @@ class Completer:
         if query is None or self._composer.text in (self._closed_for, self._composer.placed_text):
             self._offer([])
         elif query.kind == "argument":
-            self._offer(complete_argument(query.word, self._known) if self._is_known(query) else [])
+            # Without an argument the command is complete, and Enter runs it.
+            found = complete_argument(query.word, self._known) if self._is_known(query) else []
+            self._offer(found, highlight=bool(query.word))
         elif query.kind == "command":
             self._offer(complete_command(query.word))
         else:
@@ -201,10 +208,11 @@ class Completer:
         current = self._list.current
         query = self._query()
         if current is None or query is None:
+            self._offer([])
             self._composer.send()
             return
         written = self._composer.text.strip() if query.kind == "command" else query.word
-        ends = query.kind == "argument" and (not query.word or current.insert.strip() == query.word)
+        ends = query.kind == "argument" and current.insert.strip() == query.word
         complete = query.kind == "command" and (current.insert.strip() == written or written[1:] in ALIASES)
         complete = complete or (query.kind == "file" and current.text == query.word)
         if query.kind == "command" and not complete and current.insert == _only_one(query.word):

@@ -1,6 +1,7 @@
 """Handlers of the slash commands. Each calls the session or the host and says what the screen shows then."""
 
 import asyncio
+from collections.abc import Sequence
 
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
@@ -17,6 +18,7 @@ from chatops.tui.commands.replies import (
     ShowText,
     UseTheme,
 )
+from chatops.tui.composer.completions import Completion
 from chatops.tui.host import TextTopic
 
 
@@ -38,6 +40,16 @@ async def role(context: Context, argument: str) -> Replies:
     rows = await asyncio.to_thread(context.host.roles)
     current = context.session.snapshot().role
     return (Choose(role_picker(rows, current=current), role, current),)
+
+
+async def role_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the roles, each with what its tools can do."""
+    if before[1:]:
+        return []
+    from chatops.tui.dialogs.choices import abilities
+
+    rows = await asyncio.to_thread(context.host.roles)
+    return [Completion(insert=row.name, text=row.name, note=abilities(row)) for row in rows]
 
 
 async def next_role(context: Context) -> Replies:
@@ -276,6 +288,21 @@ async def permissions(context: Context, argument: str) -> Replies:
 
         return (Choose(rule_picker(await context.host.rules(session)), _revoke_rule),)
     return await _text(context, "Permissions", topic="permissions", argument=argument)
+
+
+async def permission_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete what may be done, the remembered rules by their numbers, and the tools that can be taken away."""
+    match before[1:]:
+        case ():
+            revoke = Completion(insert="revoke ", text="revoke", note="a rule: ask again from now on")
+            return [revoke, Completion(insert="deny ", text="deny", note="take a tool from this session")]
+        case ("revoke",):
+            rules = await context.host.rules(context.session)
+            return [Completion(insert=one.id, text=one.id, note=sanitize(one.rule, newlines=False)) for one in rules]
+        case ("deny",):
+            return [Completion(insert=one.name, text=one.name) for one in context.session.grant().tools]
+        case _:
+            return []
 
 
 async def _revoke_rule(context: Context, rule: str) -> Replies:

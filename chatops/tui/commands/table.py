@@ -56,7 +56,7 @@ async def _contain_offers(context: Context, before: tuple[str, ...]) -> Sequence
 
 COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="help", help="keys and commands", run=handlers.show_help),
-    SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role),
+    SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role, offers=handlers.role_offers),
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
     SlashCommand(name="persona", args="[NAME]", help="speak as another persona", run=handlers.persona),
     SlashCommand(name="tools", help="tools of the role: allowed, asks or denied", run=handlers.tools),
@@ -66,6 +66,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[revoke [ID] | deny TOOL]",
         help="what no longer asks, and what is taken away",
         run=handlers.permissions,
+        offers=handlers.permission_offers,
     ),
     SlashCommand(
         name="sandbox",

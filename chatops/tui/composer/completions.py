@@ -39,13 +39,13 @@ class Completions(ErrorBoundary, Static):
 
     @property
     def current(self) -> Completion | None:
-        """The highlighted completion, or None while the list is closed."""
-        return self._items[self._at] if self.display and self._items else None
+        """The highlighted completion, or None if none is or the list is closed."""
+        return self._items[self._at] if self.display and self._items and self._at >= 0 else None
 
-    def offer(self, items: Sequence[Completion]) -> None:
-        """Show these completions. An empty sequence closes the list."""
+    def offer(self, items: Sequence[Completion], *, highlight: bool = True) -> None:
+        """Show these completions, the first one highlighted if wanted. An empty sequence closes the list."""
         self._items = tuple(items)
-        self._at = 0
+        self._at = 0 if highlight else -1
         self.display = bool(items)
         self.screen.set_class(self.display, "-completing")
         self._draw()
@@ -53,7 +53,7 @@ class Completions(ErrorBoundary, Static):
     def move(self, by: int) -> None:
         """Move the highlight by `by` entries, wrapping around."""
         if self._items:
-            self._at = (self._at + by) % len(self._items)
+            self._at = (max(self._at, 0 if by < 0 else -1) + by) % len(self._items)
             self._draw()
 
     def _draw(self) -> None:
@@ -76,5 +76,6 @@ class Completions(ErrorBoundary, Static):
             text = f"{'>' if here else ' '} {shown_text}{gap}  {item.note}".rstrip()
             lines.append(Content.styled(text, "bold" if here else ""))
         if count > room:
-            lines.append(Content(f"  {self._at + 1} of {count}, Down for more"))
+            place = f"{self._at + 1} of {count}" if self._at >= 0 else f"{count} in all"
+            lines.append(Content(f"  {place}, Down for more"))
         self.update(Content("\n").join(lines))

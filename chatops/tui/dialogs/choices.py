@@ -7,6 +7,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
+from chatops.tui.keymap import with_user_keys
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
@@ -26,7 +27,7 @@ def difference(before: RoleRow | None, after: RoleRow) -> str:
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     """Return the picker for the role that applies from the next model call on."""
     now = next((row for row in roles if row.name == current), None)
-    texts = table([(row.name, _abilities(row), row.model) for row in roles], most=(14, 40, 24)) if roles else []
+    texts = table([(row.name, abilities(row), row.model) for row in roles], most=(14, 40, 24)) if roles else []
     choices = [
         Choice(
             key=row.name,
@@ -37,10 +38,11 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
         )
         for row, text in zip(roles, texts, strict=True)
     ]
-    return Picker("Role", choices=choices, hint="from the next model call on", empty="No role of that name.")
+    hint = with_user_keys("from the next model call on   shift+Tab in the chat: the next favourite")
+    return Picker("Role", choices=choices, hint=hint, empty="No role of that name.")
 
 
-def _abilities(row: RoleRow) -> str:
+def abilities(row: RoleRow) -> str:
     """Return what the tools of a role can do, such as ``edits files, runs commands, web``."""
     if not row.tools:
         return "no tools"

@@ -277,6 +277,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def submitted(self, message: Composer.Submitted) -> None:
         """Send a message, or run a slash command. Before a session is open, keep it until then."""
         message.stop()
+        self._commands.clear_notices()
         if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
             self._background.start(work, group="submit", keys_wait=is_command(message.text))
 

@@ -75,7 +75,7 @@ class CommandPresenter:
         self._started = math.inf
         """When the last command was started, on the clock of the message field."""
         self._notices: list[str] = []
-        """The notices of the last command. They go when the next one has something to show."""
+        """The notices of the last command. They go with the next message or command."""
 
     async def run(self, text: str) -> None:
         """Run a command. Its text goes back into the message field if nothing was done."""
@@ -119,9 +119,7 @@ class CommandPresenter:
 
     async def perform(self, replies: Replies) -> bool:
         """Carry out the replies of a command. Return False if nothing was done, or could be done."""
-        if self._notices:
-            remove_notices(self._screen.app, self._notices)
-            self._notices.clear()
+        self.clear_notices()
         try:
             for reply in replies:
                 if reply is ScreenAction.GIVE_BACK:
@@ -131,6 +129,12 @@ class CommandPresenter:
             self._notify(error.full)
             return False
         return True
+
+    def clear_notices(self) -> None:
+        """Remove the notices of the last command."""
+        if self._notices:
+            remove_notices(self._screen.app, self._notices)
+            self._notices.clear()
 
     async def _perform_one(self, reply: Reply) -> None:
         if isinstance(reply, ShowText | ShowStep | Choose | EditText):

@@ -342,6 +342,56 @@ async def test_enter_runs_a_command_that_no_other_begins_like_and_completes_othe
 
 
 @pytest.mark.more
+async def test_a_command_that_is_complete_without_an_argument_highlights_none_until_down() -> None:
+    async with stage() as running:
+        await running.type_fast(*"/contain ")
+        await running.settle()
+        assert "  off" in running.text and "> off" not in running.text
+        await running.press("down")
+        assert "> off" in running.text
+        await running.press("down", "up", "up")
+        assert "> undo" in running.text
+        await running.press("enter")
+        assert running.draft == "/contain undo"
+        await running.press("ctrl+c")
+        await running.type_fast(*"/contain ")
+        await running.settle()
+        await running.press("tab")
+        assert running.draft == "/contain off"
+        await running.press("ctrl+c")
+        await running.type_fast(*"/pending", "enter")
+        await running.settle()
+        await running.type_fast(*"/role ")
+        await running.settle()
+        await running.press("enter")
+        assert isinstance(running.app.screen, Picker), "Enter runs what is written"
+
+
+@pytest.mark.more
+async def test_roles_and_rules_are_completed() -> None:
+    async with stage() as running:
+        await running.type_fast(*"/role ")
+        await running.settle()
+        assert "  researcher  reads files, web" in running.text, running.text
+        await running.type_fast(*"res", "enter")
+        assert running.draft == "/role researcher"
+        await running.type_fast("enter")
+        await running.settle()
+        assert running.session.roles_asked == ["researcher"]
+        await running.type_fast(*"/permissions revoke ")
+        await running.settle()
+        assert "  3   shell_exec:git status *" in running.text, running.text
+        # A number is no abbreviation of another one.
+        await running.type_fast(*"2", "enter")
+        await running.settle()
+        assert running.host.revoked == ["2"]
+        assert "Revoked rule 2" in running.text
+        await running.type_fast(*"hello", "enter")
+        await running.settle()
+        assert "Revoked rule 2" not in running.text
+
+
+@pytest.mark.more
 async def test_a_rule_to_revoke_is_named_or_chosen() -> None:
     async with stage() as running:
         await running.type_fast(*"/permissions revoke", "enter")
