@@ -25,6 +25,8 @@ _LONGEST = 20_000
 """Longer code (in characters) is not highlighted."""
 _SECONDS = 0.25
 """CPU seconds for one piece of code. Ordinary code of that length takes a tenth of it."""
+_AGAIN_S = 0.01
+"""CPU seconds to the next alarm: Python ignores an exception that is raised in a weakref callback or a finalizer."""
 _given_up: set[str] = set()
 """Lexers that exceeded the limit or failed once."""
 
@@ -62,6 +64,7 @@ class _Alarm:
         # A late alarm, after the lexer has finished, must not hit other code.
         if self.armed:
             raise _TimeLimitError
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 _alarm = _Alarm()
@@ -78,11 +81,10 @@ def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
     signal.signal(signal.SIGVTALRM, _alarm)
     try:
         _alarm.armed = True
-        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
-        tokens = list(lexer.get_tokens(code))
-        _alarm.armed = False
-        return tokens
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, _AGAIN_S)
+        return list(lexer.get_tokens(code))
     finally:
+        # First, so that no alarm interrupts the next line.
         _alarm.armed = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

@@ -1,9 +1,16 @@
 """Untrusted text in any field of any block is shown as text: never as markup or an escape sequence."""
 
 import json
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pytest
+from pygments.lexer import Lexer  # type: ignore[import-untyped]
+from pygments.token import Token  # type: ignore[import-untyped]
 
 from chatops.domain.files import FileRef
 from chatops.tui.theme import PLAIN
@@ -81,6 +88,36 @@ def test_code_that_a_lexer_would_take_hours_for_is_drawn_without_colours(monkeyp
     # It was tried once: what streams in is drawn many times a second.
     monkeypatch.setattr(highlight, "_tokens", lambda lexer, code: pytest.fail("asked again"))
     assert highlight.highlight(code, language="adl", theme=PLAIN).plain == code
+
+
+class DeafLexer(Lexer):  # type: ignore[misc]
+    """Takes 20 s of CPU time, and is in a weakref callback when its time is over: an exception there is ignored."""
+
+    def get_tokens(self, text: str) -> Iterator[tuple[object, str]]:
+        end, ignored = time.process_time() + 20, Lexer()
+        reference = weakref.ref(ignored, lambda _: self.spin(end))
+        del ignored
+        self.spin(end)
+        assert reference() is None
+        yield Token.Keyword, text
+
+    def spin(self, end: float) -> None:
+        while time.process_time() < end:
+            # The limit is of time outside the system's calls, and asking for the time is one.
+            sum(range(10_000))
+
+
+@pytest.mark.more
+def test_a_lexer_is_stopped_even_if_it_is_in_a_weakref_callback_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    monkeypatch.setattr(highlight, "_given_up", set())
+    monkeypatch.setattr(highlight, "_lexer", lambda language: DeafLexer())
+    assert not highlight.highlight("if", language="deaf", theme=PLAIN).spans
+    assert len(ignored) == 1
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_other_languages_keep_their_colours() -> None:
