@@ -66,7 +66,7 @@ def test_the_readmes_program_runs_on_the_demo(typed: str, printed: str, tmp_path
         input=f"{typed}\n",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

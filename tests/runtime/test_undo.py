@@ -20,6 +20,7 @@ from chatops.runtime.user_actions import UndoResult, calls_with_effects
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled, users
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 KILLED = -9
@@ -160,7 +161,7 @@ def act(place: Path, name: str, point: str) -> int:
     if point:
         environment["CHATOPS_FAILPOINT"] = point if ":" in point else f"{point}:1"
     command = [sys.executable, "-m", "tests.runtime.test_undo", str(place), name]
-    return subprocess.run(command, env=environment, cwd=place.parent, timeout=120, check=False).returncode
+    return subprocess.run(command, env=environment, cwd=place.parent, timeout=PATIENCE, check=False).returncode
 
 
 async def _act(place: Path, name: str) -> None:

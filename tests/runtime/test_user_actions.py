@@ -23,7 +23,7 @@ from chatops.tui.transcript.projector import Projector
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled, users
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 
 async def run(session: Session, command: str, *, private: bool = False) -> ToolMessage:
@@ -208,10 +208,10 @@ def test_a_command_never_runs_twice_over_a_kill(tmp_path: Path, point: str) -> N
     command = [sys.executable, "-m", "tests.runtime.test_user_actions", str(place)]
     failpoint = point if ":" in point else f"{point}:1"
     killed = subprocess.run(
-        command, env={**environment, "CHATOPS_FAILPOINT": failpoint}, cwd=tmp_path, timeout=120, check=False
+        command, env={**environment, "CHATOPS_FAILPOINT": failpoint}, cwd=tmp_path, timeout=PATIENCE, check=False
     )
     assert killed.returncode == -9
-    assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
+    assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=PATIENCE, check=False).returncode == 0
     assert len((place / "log").read_text().splitlines() if (place / "log").exists() else []) <= 1
 
 
