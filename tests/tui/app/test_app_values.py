@@ -256,7 +256,7 @@ def test_completion_knows_commands_and_files() -> None:
     query = query_at("/ro", row=0, column=3)
     assert query is not None
     assert complete_command(query.word)[0].insert == "/role "
-    assert query_at("/role x", row=0, column=7) is None
+    assert query_at("/rename x", row=0, column=9) is None
     assert query_at("see @src/a", row=3, column=10) is not None
     assert query_at("mail a@b", row=0, column=8) is None
     found = complete_file("app", ["docs/apple/readme.md", "src/app.py", "zebra"])

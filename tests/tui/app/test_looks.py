@@ -236,7 +236,7 @@ def test_the_branch_is_read_without_git_and_as_plain_text(tmp_path: Path) -> Non
     for content, branch in ((f"ref: refs/heads/{HOSTILE}\n", HOSTILE), ("0123456789abcdef\n", ""), ("ref: x\n", "")):
         head.write_text(content)
         assert branch_of(str(tmp_path)) == branch
-    now = replace(FakeSession().snapshot(), workspace=str(tmp_path))
+    now = replace(FakeSession().snapshot(), workspace="/w")
     facts = FirstFacts(role="coder", branch=HOSTILE)
     line = first_lines(now, facts, colour="", width=100, roomy=True)[0][2].plain
     assert "git " in line and "[b]x[/b]" in line and not set(line) & set("\x1b\u202e")
