@@ -23,7 +23,7 @@ from chatops.tui.textual_internals import wait_until_mounted
 
 WAITED_FOR = "keys wait for it"
 """The name of workers that a key has started and that may open a screen or change where later keys go."""
-AFTER_S = 0.05
+AFTER_S = 0.02
 """Seconds after a key until the wait begins, unless another key comes sooner. A request that Enter sends goes first."""
 MOST_S = 2.0
 """Seconds after which keys are delivered even if something is still being opened, so that the keyboard stays usable."""
