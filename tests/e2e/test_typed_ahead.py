@@ -26,7 +26,7 @@ SCREENS = {
     "nothing pending": ("\x07", "│ {}"),
     "no steps": ("\x0c", "│ {}"),
 }
-"""What opens each screen, and where it then shows what is typed."""
+"""For each screen, the keys that open it and the place where it shows typed text."""
 KEYS = re.compile(r"\x1bO.|\x1br|[\s\S]")
 TYPED, AFTER = "hxlwbymnop", "Then this."
 

@@ -19,8 +19,8 @@ class BackgroundWork:
     def __init__(self, screen: Screen[Any]) -> None:
         self._screen = screen
 
-    def start(self, work: Work, *, group: str, exclusive: bool = False, keys_wait: bool = True) -> None:
-        """Start `work`. `exclusive`: cancel what runs in its group. `keys_wait`: deliver later keys after it."""
+    def start(self, work: Work, *, group: str, exclusive: bool = False, holds_keys: bool = True) -> None:
+        """Start `work`. `exclusive`: cancel what runs in its group. `holds_keys`: deliver later keys after it."""
 
         async def guarded() -> None:
             try:
@@ -30,5 +30,5 @@ class BackgroundWork:
             self._screen.post_message(Changed())
 
         # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
-        name = WAITED_FOR if keys_wait else ""
+        name = WAITED_FOR if holds_keys else ""
         self._screen.run_worker(guarded, name=name, group=group, exclusive=exclusive)  # type: ignore[arg-type]

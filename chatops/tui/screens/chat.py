@@ -216,7 +216,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def action_take_over(self) -> None:
         """Take over a session that is open elsewhere (F2). A second time, seize it."""
         if self.opened:
-            self._background.start(self._switcher.take_over, group="take over", exclusive=True, keys_wait=False)
+            self._background.start(self._switcher.take_over, group="take over", exclusive=True, holds_keys=False)
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
@@ -279,7 +279,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         message.stop()
         self._commands.clear_notices()
         if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
-            self._background.start(work, group="submit", keys_wait=is_command(message.text))
+            self._background.start(work, group="submit", holds_keys=is_command(message.text))
 
     @on(Composer.QueueKey)
     def queue_key(self, message: Composer.QueueKey) -> None:

@@ -219,7 +219,7 @@ class CommandPresenter:
             for file in files:
                 self._notify(await self._context().host.open_file(file))
 
-        self._background.start(opened, group="picked", keys_wait=False)
+        self._background.start(opened, group="picked", holds_keys=False)
 
     def show_text(self, title: str, text: str) -> None:
         """Show a text to read."""

@@ -79,14 +79,14 @@ class OpeningPresenter:
             show_notice(self._screen.app, notice)
         if self._sending.outbox.texts:
             submit = partial(self._sending.outbox.submit_all, self._sending.work)
-            self._background.start(submit, group="submit", keys_wait=False)
+            self._background.start(submit, group="submit", holds_keys=False)
             # The request of a message that waits comes first.
             self._screen.set_timer(WARM_UP_S, self._drawing.warm_up)
         else:
             self._drawing.warm_up()
         if not opened.session.snapshot().messages and not opened.choose_session:
             find = partial(self._status.find_open_sessions, opened.host)
-            self._background.start(find, group="first screen", keys_wait=False)
+            self._background.start(find, group="first screen", holds_keys=False)
 
     def fail(self, error: ChatopsError) -> None:
         """Show the error and its advice. Messages sent meanwhile go back into the message field, before newer text."""

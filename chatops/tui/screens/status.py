@@ -71,7 +71,7 @@ class StatusPresenter:
         return failed
 
     def feed(self, events: "Sequence[Event]", host: "Host") -> None:
-        """Show what a turn cost once it is over, if the user wants that, and find anew what the first screen says."""
+        """Show the cost of a turn that has ended, if the user wants that, and renew the facts of the first screen."""
         from chatops.domain.events import TurnFinished
 
         self._first_facts = None

@@ -78,7 +78,7 @@ class SessionSwitcher:
         self._screen.post_message(Changed())
         if (presenter := shown.own_run or shown.follower) is not None:
             # Start only now, when its events have a subscriber.
-            self._background.start(presenter.show, group="run", keys_wait=False)
+            self._background.start(presenter.show, group="run", holds_keys=False)
 
     def _with_presenters(self, session: "SessionView", host: "Host") -> Shown:
         screen, clock = self._screen, self._composer.clock
@@ -144,7 +144,7 @@ class SessionSwitcher:
         if not self._replacing_lost:
             self._replacing_lost = True
             show_notice(self._screen.app, lost.full)
-            self._background.start(partial(self._follow_again, shown), group="run", keys_wait=False)
+            self._background.start(partial(self._follow_again, shown), group="run", holds_keys=False)
         return True
 
     async def _follow_again(self, shown: Shown) -> None:
@@ -158,7 +158,7 @@ class SessionSwitcher:
         self._drawing.apply(follower.changes())
         self._dialogs.refresh()
         if follower.claim():
-            self._background.start(partial(self._open_here, follower), group="run", keys_wait=False)
+            self._background.start(partial(self._open_here, follower), group="run", holds_keys=False)
 
     async def take_over(self) -> None:
         """Take over a session that is open elsewhere. A second time, seize it."""
