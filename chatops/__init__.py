@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatops.api import (
+        ChatopsError,
+        ConfigError,
         File,
+        PendingCall,
         Step,
         StepReport,
         ToolFailed,
@@ -26,7 +29,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ChatopsError",
+    "ConfigError",
     "File",
+    "PendingCall",
     "Step",
     "StepReport",
     "ToolFailed",

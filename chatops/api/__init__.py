@@ -8,12 +8,17 @@ Imported when `chatops` is first asked for one of these names, so that ``import 
 from chatops.api.step import Step, StepReport, WorkflowResult
 from chatops.api.tools import ToolRegistry, tool
 from chatops.api.workflow import Workflow
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.errors import ToolFailedError as ToolFailed
 from chatops.domain.errors import ToolRetryError as ToolRetry
+from chatops.domain.events import PendingCall
 from chatops.domain.files import File
 
 __all__ = [
+    "ChatopsError",
+    "ConfigError",
     "File",
+    "PendingCall",
     "Step",
     "StepReport",
     "ToolFailed",

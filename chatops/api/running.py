@@ -17,6 +17,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
+from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import failed_steps
 from chatops.engine.workflow.state import (
     AwaitingReview,
@@ -27,18 +28,20 @@ from chatops.engine.workflow.state import (
     RunResult,
     WorkflowState,
 )
+from chatops.headless.report import reasoning_of
 from chatops.headless.run import NO_USER
 from chatops.policy.registry import RoleSpec
 from chatops.policy.workflow import Definition, StepSpec
 from chatops.runtime.workflow import WorkflowRun
 from chatops.tools.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
-from chatops.wiring.checks import check_here
+from chatops.wiring.checks import check_to_run
 from chatops.wiring.options import Options
 from chatops.wiring.stored import open_store
 
 ROLE = RoleSpec(name="python")
-"""The role of a run that names none. It lists no tools, so that each step's own list is what narrows."""
+"""The role of a run that names none. It lists no tools, so that each step's own list is what narrows. Its models are
+those of the default role."""
 
 ACCEPTED = "accepted"
 REFUSED = "the program that runs this workflow does not permit it"
@@ -51,7 +54,7 @@ async def start(assembled: Assembled, query: str, *, options: Options, on_approv
     """Check the workflow here, start a run, and return when it is over or needs the user."""
     async with _app(assembled, options) as app:
         role = options.role or ROLE.name
-        checked = await asyncio.to_thread(check_here, app, Definition(spec=assembled.spec), role=role)
+        checked = await check_to_run(app, Definition(spec=assembled.spec), role=role)
         checked.or_raise()
         for warning in checked.warnings:
             warnings.warn(warning, stacklevel=1)
@@ -104,7 +107,7 @@ async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalP
         state = await run.settle()
     if run.blocked_by is not None:
         raise run.blocked_by
-    return _result(state, assembled, pending=run.session.pending)
+    return _result(state, await run.turns(), assembled, pending=run.session.pending)
 
 
 async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
@@ -139,8 +142,13 @@ async def _decision(pending: PendingCall, on_approval: ApprovalPolicy) -> Decisi
             raise TypeError(f"on_approval has to give True, False, a reason or None, not {answer!r}")
 
 
-def _result(state: WorkflowState, assembled: Assembled, *, pending: tuple[PendingCall, ...]) -> WorkflowResult:
-    steps = tuple(_report(state, index, assembled) for index in range(len(state.spec.steps)))
+def _result(
+    state: WorkflowState, turns: tuple[TurnState, ...], assembled: Assembled, *, pending: tuple[PendingCall, ...]
+) -> WorkflowResult:
+    steps = tuple(
+        replace(_report(state, index, assembled), reasoning=reasoning_of(state, index, turns))
+        for index in range(len(state.spec.steps))
+    )
     phase = state.phase
     given = [step for step in steps if step.status == ACCEPTED]
     answered = isinstance(phase, RunFinished) and phase.result is RunResult.ANSWERED

@@ -55,6 +55,8 @@ class StepReport:
     """``accepted``, ``failed``, ``skipped``, ``open`` (started and not over), or ``not begun``."""
     result: Any = None
     """The step's result: the value of its answer, or an instance of the class that is its output_schema."""
+    reasoning: str = ""
+    """The reason that the model gives for its answer."""
     attempts: int = 0
     """Attempts so far, including the current one."""
     detail: str = ""

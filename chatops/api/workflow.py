@@ -42,10 +42,11 @@ class Workflow:
     ) -> WorkflowResult:
         """Run the workflow for `query` and wait. Rights, approvals and storage are the same as on the command line.
 
-        Without a `role`, the run has a role that lists no tools. The `tools` of any other role have to name the
-        functions too. `approve` are rules as of ``--approve``. `on_approval` says what happens to a call that no rule
-        answers: ``pause`` (the run stops there, `resume` continues it), ``deny``, or a function that gets the
-        `PendingCall` and returns True, False, a reason for the model, or None to leave it pending.
+        Without a `role`, the run has one that lists no tools, with the models of the default role. The `tools` of any
+        other role have to name the functions too. `approve` are rules as of ``--approve``. `on_approval` says what
+        happens to a call that no rule answers: ``pause`` (the run stops there, `resume` continues it), ``deny``, or a
+        function that gets the `PendingCall` and returns True, False, a reason for the model, or None to leave it
+        pending.
 
         Raises ChatopsError.
         """

@@ -111,8 +111,11 @@ def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
 
 
 def _show(arguments: Namespace) -> int:
+    from chatops.runtime.descriptions import stored_way_to_continue
+
     with stored(arguments) as opened:
         queued = _with_changes(_as_of_now(opened, find_call(opened.store, arguments.id)))
+        then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
     from chatops.headless.pending import answers, describe
 
     view = screen()
@@ -122,7 +125,7 @@ def _show(arguments: Namespace) -> int:
     view.exactly(describe(queued.pending))
     call = queued.pending.call.id
     if queued.decided is not None:
-        view.say(f"Already decided: {_standing(queued)}. Then: chatops resume {queued.session_id}")
+        view.say(f"Already decided: {_standing(queued)}. Then: {then}")
     elif queued.pending.denial is not None:
         view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:

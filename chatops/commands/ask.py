@@ -13,6 +13,7 @@ from chatops.commands.context import (
     find_session,
     last_session,
     screen,
+    warn_of_use,
     with_app,
 )
 from chatops.commands.workspace import WAY_OUT, whole
@@ -50,9 +51,10 @@ def run(arguments: Namespace) -> int:
     async def work(app: App) -> int:
         if arguments.role is not None:
             check_role(app, arguments.role)
-        session = await app.open_session(_session_id(app, arguments), attended=False)
+        session = await app.open_session(_session_id(app, arguments), attended=False, attaches=arguments.prompt)
         if arguments.contain:
             await session.actions.contain()
+        warn_of_use(app, session.grant())
         for notice in (
             *app.servers.failures(),
             *app.rights.withheld(session.grant().role, but=app.catalog.unavailable),

@@ -1,28 +1,37 @@
 """``chatops connect URL``: ask an endpoint for its models, add one to the user's registry, make it the default.
 
-The key stays where it is: only the name of its environment variable is written. It is sent to that host only.
+A key stays in its environment variable, of which only the name is written, or the user types it when the server asks
+for one. Then it is stored in the keyring or in a file of its own. It is sent to that host only.
 """
 
+import asyncio
 import os
 import re
 import sys
 from argparse import Namespace
 from dataclasses import asdict
+from getpass import getpass
 from pathlib import Path
+from urllib.parse import quote
 
 from chatops.commands.context import screen, with_app
 from chatops.commands.registry_edit import edit_registry, file_to_edit
 from chatops.config.document import Json, with_value
+from chatops.config.paths import Paths, write_private
 from chatops.config.registry_read import BUILT_IN_MODELS
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.wording import plural
 from chatops.headless.screen import Screen
-from chatops.models.discover import Probe, details, probe
-from chatops.models.hosts import split_url
+from chatops.models.discover import KeyRefusedError, Probe, details, probe
+from chatops.models.hosts import host_and_port, split_url
+from chatops.models.keys import store_in_keyring
 from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
 from chatops.wiring.app import App
 from chatops.wiring.words import unknown
 
+TRIES = 3
+"""How often a key may be typed."""
 SHOWN = 40
 """Models that the picker lists. Any other can be named with --model."""
 
@@ -39,8 +48,9 @@ def run(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
         host_type = HostType(arguments.host_type) if arguments.host_type else None
-        key = _key(arguments.key_env)
-        found = await probe(checked_url(arguments.url), key=key, host_type=host_type)
+        url, key = checked_url(arguments.url), _key(arguments.key_env)
+        found, typed = await _probed(url, key, host_type=host_type, view=view)
+        key = typed or key
         model = pick(found, wanted=arguments.model, view=view)
         entry: dict[str, Json] = {
             "type": "openai",
@@ -52,16 +62,40 @@ def run(arguments: Namespace) -> int:
         entry |= _limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
+        elif typed:
+            place = await asyncio.to_thread(store_key, typed, server=host_and_port(found.base_url), paths=opened.paths)
+            entry |= place
+            view.say(f"The key is in {place.get('api_key_file', 'the keyring')}.")
         target = file_to_edit(opened.loaded, opened.paths)
         name = keep(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
-        if limits := _limits_line(stated, found.host_type):
-            view.say(limits)
+        view.say(_limits_line(stated, found.host_type, entry=name))
+        if others := len(found.names) - (model in found.names):
+            view.say(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
         view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
         return 0
 
     return with_app(arguments, work, via="headless")
+
+
+async def _probed(url: str, key: str, *, host_type: HostType | None, view: Screen) -> tuple[Probe, str]:
+    """Ask the endpoint for its models. Returns also the key that the user had to type; empty without one.
+
+    A terminal is asked for a key at most `TRIES` times, unless one was given.
+    """
+    asks = 0 if key or not (sys.stdin.isatty() and sys.stderr.isatty()) else TRIES
+    typed = ""
+    while True:
+        try:
+            return await probe(url, key=typed or key, host_type=host_type), typed
+        except KeyRefusedError as refused:
+            if not asks:
+                raise
+            if typed:
+                view.say(f"{refused} Try again.")
+        asks -= 1
+        typed = typed_key(url)
 
 
 def checked_url(url: str) -> str:
@@ -86,17 +120,17 @@ def _limits(model: ServedModel) -> dict[str, Json]:
     return {name: value for name, value in stated.items() if value is not None}
 
 
-def _limits_line(model: ServedModel, host_type: HostType) -> str:
-    """Return one line about the limits that were written; empty if there are none."""
+def _limits_line(model: ServedModel, host_type: HostType, *, entry: str) -> str:
+    """Return one line about the limits that were written to `entry`."""
     parts = []
-    if model.context_window is not None:
+    if model.context_window is None:
+        parts.append(f"context window unknown (context_window of {entry} in the registry sets it)")
+    else:
         parts.append(f"context window {model.context_window:,} tokens")
     if model.max_output_tokens is not None:
         parts.append(f"answers up to {model.max_output_tokens:,} tokens")
     if model.price is not None:
         parts.append(f"{model.price.input:g} in, {model.price.output:g} out per million tokens")
-    if not parts:
-        return ""
     if host_type is HostType.OLLAMA and model.context_window is not None:
         parts.append("if Ollama runs it with less (num_ctx, OLLAMA_CONTEXT_LENGTH), lower context_window")
     return f"From the server: {'; '.join(parts)}."
@@ -153,7 +187,11 @@ def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
             )
         before = models.get(chosen)
         kept = before if isinstance(before, dict) else {}
-        dropped = {"api_key_env"} if kept.get("api_url") == entry["api_url"] else CREDENTIALS
+        if kept.get("api_url") != entry["api_url"]:
+            dropped = CREDENTIALS
+        else:
+            # An entry names one place of its key.
+            dropped = CREDENTIALS - {"headers"} if CREDENTIALS & entry.keys() else frozenset({"api_key_env"})
         kept = {key: inner for key, inner in kept.items() if key not in dropped}
         return with_value(text, ("models", chosen), {**kept, **entry})
 
@@ -173,6 +211,33 @@ def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
         number += 1
         name = f"{base}-{number}"
     return name
+
+
+def typed_key(url: str) -> str:
+    """Return the key that the user types, which is not shown. Raises ChatopsError without one."""
+    try:
+        key = getpass(f"{host_and_port(url)} requires a key. Key (not shown): ", sys.stderr).strip()
+    except (EOFError, KeyboardInterrupt):
+        key = ""
+    if not key:
+        raise ChatopsError(
+            "No key was given, and nothing was written.", advice="Run it again, or name a variable: --key-env VARIABLE"
+        )
+    return key
+
+
+def store_key(key: str, *, server: str, paths: Paths) -> dict[str, Json]:
+    """Store a key for `server` in the keyring, else in a file that only the user can read; return where.
+
+    Raises ConfigError.
+    """
+    entry = f"chatops/{server}"
+    if store_in_keyring(key, entry=entry):
+        return {"api_key_keyring": entry}
+    host, _, port = server.rpartition(":")
+    file = paths.config / "keys" / f"{quote(host, safe='')}_{port}"
+    write_private(file, f"{key}\n".encode())
+    return {"api_key_file": str(file)}
 
 
 def _key(variable: str | None) -> str:

@@ -17,7 +17,7 @@ from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_p
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
-from chatops.headless.screen import Screen
+from chatops.headless.screen import Screen, forget_said
 from chatops.wiring.logs import start_logging
 from chatops.wiring.options import Options, added_folders, workspace_of
 from chatops.wiring.stored import Storage, make_store, open_store
@@ -25,6 +25,7 @@ from chatops.wiring.stored import Storage, make_store, open_store
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from chatops.policy.grant import Grant
     from chatops.store.base import PendingCallRow, SessionInfo, Store
     from chatops.wiring.app import App
     from chatops.wiring.rights import RegistryRights
@@ -36,6 +37,12 @@ SHORTEST_NAME = 6
 def screen() -> Screen:
     """Return a screen over the process's streams, looked up now so that tests and redirections take effect."""
     return Screen(out=sys.stdout, err=sys.stderr)
+
+
+def typed_yes(question: str) -> bool:
+    """Print a question that ends with "Type yes". Return True if yes is typed."""
+    screen().say(question)
+    return sys.stdin.readline().strip().lower() == "yes"
 
 
 def options(arguments: "Namespace", *, via: str, storage: Storage = Storage.NEEDED) -> Options:
@@ -147,6 +154,7 @@ def with_app(
     """
     import asyncio
 
+    forget_said()
     from chatops.tools.threads import DaemonThreadExecutor
     from chatops.wiring.app import App
 
@@ -270,10 +278,23 @@ def check_role(opened: "App", name: str) -> None:
 def check_configuration(opened: "App") -> None:
     """Raise the registry's ConfigError: with no user at the screen, a broken file stops the command.
 
-    Otherwise print the notices about the configuration to stderr.
+    Otherwise print the notices about the configuration to stderr, and about the role that is named or the default.
     """
     if opened.loaded.broken is not None:
         raise opened.loaded.broken
+    role = opened.options.role or opened.loaded.registry.default_role
+    try:
+        notices = opened.notices(opened.grant_for(role))
+    except ConfigError:
+        # There is no such role or model, or not yet such a tool: the command says so if it needs it.
+        notices = opened.notices()
     view = screen()
-    for notice in opened.notices():
+    for notice in notices:
         view.say(notice)
+
+
+def warn_of_use(opened: "App", grant: "Grant") -> None:
+    """Print the notices about role and models of a run, as far as `check_configuration` has not."""
+    view = screen()
+    for notice in opened.notices(grant):
+        view.say_once(notice)

@@ -18,7 +18,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
 from chatops.runtime.denials import denial_sentence, judge_now
-from chatops.runtime.descriptions import describe_decision, find_decision
+from chatops.runtime.descriptions import describe_decision, find_decision, stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow, Store
 from chatops.wiring.app import App
@@ -142,10 +142,11 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         posted = post(opened.store, queued.pending, decision, opened.principal)
         if not posted:
             return _too_late(opened.store, queued)
+        then = _then(opened.store, queued)
     view = screen()
     word = _word(decision, again=queued.pending.outcome_unknown)
     view.answer(f"{word}: {mention(queued.pending)}")
-    view.say(_then(queued))
+    view.say(then)
     return 0
 
 
@@ -199,7 +200,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         return _too_late(opened.store, queued)
     view.exactly(describe(shown))
     view.answer(f"\nApproved: {mention(shown)}")
-    view.say(_then(queued))
+    view.say(_then(opened.store, queued))
     return 0
 
 
@@ -247,9 +248,10 @@ def _too_late(store: Store, queued: PendingCallRow) -> int:
     answer = find_decision(store, queued.session_id, call)
     already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
     view.say(f"{call} {already} already; the first decision counts.")
-    view.say(f"To continue: chatops resume {queued.session_id}")
+    view.say(f"To continue: {stored_way_to_continue(store, queued.session_id)}")
     return 1
 
 
-def _then(queued: PendingCallRow) -> str:
-    return f"If the session is open in a window, it continues there. Otherwise: chatops resume {queued.session_id}"
+def _then(store: Store, queued: PendingCallRow) -> str:
+    way = stored_way_to_continue(store, queued.session_id)
+    return f"If the session is open in a window, it continues there. Otherwise: {way}"

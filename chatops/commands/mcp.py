@@ -1,16 +1,26 @@
 """``chatops mcp list|add|remove|login|check``: the MCP servers of the registry."""
 
-import shutil
+import asyncio
+import os
+import shlex
+import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
-from chatops.commands.context import app, screen, with_app
-from chatops.commands.registry_edit import edit_registry, file_to_edit, line_for_role
+from chatops.commands.context import app, screen, typed_yes, with_app
+from chatops.commands.registry_edit import check_edit, edit_registry, file_to_edit, line_for_role
+from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue
-from chatops.domain.errors import ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
 from chatops.headless.screen import table
+from chatops.mcp.packages import remove_package
+from chatops.mcp.runners import parse_runner, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
+from chatops.tools.programs import look_up
 from chatops.wiring.app import App
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.words import unknown
@@ -19,7 +29,7 @@ _KEYS = ("mcp_servers", "mcpServers")
 
 
 def run(arguments: Namespace) -> int:
-    """List, add, remove or check servers, or log in at one. Only `login` and `check` connect to one."""
+    """List, add, remove or check servers, or log in at one. `list` and `remove` connect to none."""
     match arguments.action:
         case "add":
             return _add(arguments)
@@ -83,17 +93,59 @@ def _add(arguments: Namespace) -> int:
 
     with app(arguments, via="headless") as opened:
         target = file_to_edit(opened.loaded, opened.paths)
+        check_edit(target, edit)
+        if "command" in entry:
+            entry |= _installed(arguments, words, opened) or {"command": [*_absolute(words, opened.workspace)]}
         edit_registry(target, edit)
         listing = line_for_role([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
     view = screen()
     view.answer(f"{arguments.name} is in {target}.")
-    if "command" in entry and shutil.which(words[0]) is None:
-        view.say(f"The program {words[0]} is not on PATH here. Install it, or name it by its absolute path.")
+    code = 0 if arguments.oauth else _check(arguments, described=False)
     if arguments.oauth:
         view.say(f"Log in first: chatops mcp login {arguments.name}")
-    view.say(f"Try it: chatops mcp check {arguments.name}")
     view.say(listing)
-    return 0
+    return code
+
+
+def _absolute(words: list[str], workspace: Path) -> Iterator[str]:
+    """Yield the command with absolute paths of its program and of files beside which it was typed."""
+    program = look_up(words[0], workspace=workspace, cwd=Path.cwd())
+    yield str(program or words[0])
+    for word in words[1:]:
+        is_file = not word.startswith("-") and Path(word).suffix and Path(word).is_file()
+        yield os.path.abspath(word) if is_file else word
+
+
+def _installed(arguments: Namespace, words: list[str], opened: App) -> dict[str, Json] | None:
+    """Install the package that a runner would fetch at each start, after a yes, and return what the entry says of it.
+
+    None if the command is that of a program that is installed, or if the server may use the network and the user has
+    not said yes. Raises ChatopsError if the server could not start.
+    """
+    if not (runner := runner_of(words)):
+        return None
+    if arguments.network and not (arguments.install or sys.stdin.isatty()):
+        return None
+    package = parse_runner(words)
+    installer = opened.servers.installer(opened.paths.servers)
+    view, confined = screen(), installer.confinement()
+    what = f"{runner} would fetch {reveal(package.package)} from the network at each start of the server."
+    if not (arguments.install or sys.stdin.isatty()):
+        again = f"chatops mcp add --install {arguments.name} {shlex.join(words)}"
+        raise ConfigError(what, advice=f"`{again}` installs it once; --network lets the server fetch it.")
+    view.say(
+        f"{what} Installed once, it starts without the network.\n"
+        f"  in: {installer.folder}\n"
+        f"  by: {package.ecosystem.value}, with the network; scripts of packages do not run\n"
+        f"  sandbox: {confined.description}"
+    )
+    if not (arguments.install or typed_yes("Type yes to install it:")):
+        if arguments.network:
+            return None
+        raise ChatopsError("Nothing was installed, and nothing was written.")
+    command, found = asyncio.run(installer.install(package))
+    view.say(f"Installed {found.package} in {found.folder}.")
+    return {"command": [*command], "installed": {**asdict(found)}}
 
 
 def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
@@ -146,6 +198,9 @@ def _remove(arguments: Namespace) -> int:
         target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
         opened.servers.forget_login(arguments.name)
+        for server in opened.loaded.registry.servers:
+            if server.name == arguments.name and server.installed is not None:
+                remove_package(server.installed, installed=opened.paths.servers)
     screen().answer(f"{arguments.name} is no longer in {target}.")
     return 0
 
@@ -154,7 +209,7 @@ def _login(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
         await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
-        await opened.servers.connect(only=(arguments.name,))
+        await opened.servers.connect((arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
         return 0 if status.state is ServerState.READY else 1
@@ -162,22 +217,45 @@ def _login(arguments: Namespace) -> int:
     return with_app(arguments, work, via="headless")
 
 
-def _check(arguments: Namespace) -> int:
+def _check(arguments: Namespace, *, described: bool = True) -> int:
+    """Connect to a server and print its state; `described`: with what it says of its tools."""
+
     async def work(opened: App) -> int:
         view = screen()
         names = [status.name for status in opened.servers.statuses()]
         if arguments.name not in names:
             raise unknown("MCP server", arguments.name, names)
-        await opened.servers.connect(only=(arguments.name,))
+        await opened.servers.connect((arguments.name,))
+        if _permitted(opened, arguments):
+            await opened.servers.connect((arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         if arguments.output_format == "json":
             view.json(_json(status))
         else:
             said = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
             lines = [*status_lines(status)]
-            for name in status.tools:
+            for name in status.tools if described else ():
                 lines += ["", f"{name}:", *(f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))]
             view.answer("\n".join(lines))
         return 0 if status.state is ServerState.READY else 1
 
     return with_app(arguments, work, via="headless")
+
+
+def _permitted(opened: App, arguments: Namespace) -> bool:
+    """Ask about a server that needs the user's yes to start, and store it. Return False if there was none."""
+    question, view = opened.server_trust.question, screen()
+    if not question.is_answerable:
+        return False
+    again = f"chatops mcp check {arguments.name}"
+    if arguments.digest is not None:
+        check_digest(arguments.digest, question, again=again)
+    elif arguments.output_format == "json":
+        return False
+    else:
+        show_question(question, view)
+        for one in question.listed:
+            view.exactly(one.item.data.decode("utf-8"))
+        if not confirmed(question, view, again=again):
+            return False
+    return not opened.server_trust.trust(question)

@@ -5,6 +5,7 @@ from argparse import Namespace
 from typing import assert_never
 
 from chatops.commands.context import app, screen, with_app
+from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.reach import Reach, Reachability, reach
@@ -15,7 +16,6 @@ from chatops.models.memory import memory_of
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 
-_INSTALL = "Install it: uv tool install 'chatops[prices]', or pip install genai-prices beside chatops."
 _SHORT = {
     Reachability.THERE: "ready",
     Reachability.UNLISTED: "not on its server",
@@ -73,7 +73,7 @@ def _prices(arguments: Namespace) -> int:
         view = screen()
         if arguments.refresh:
             if not prices.available():
-                raise ConfigError("The package genai-prices is not installed.", advice=_INSTALL)
+                raise ConfigError(f"There is nothing to refresh: {not_installed('prices')}.")
             prices.refresh()
         found = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
         if arguments.output_format == "json":
@@ -88,7 +88,7 @@ def _prices(arguments: Namespace) -> int:
         view.answer(table(("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows))
         view.say("Per million tokens; known prices are in US dollars. A price in the registry takes precedence.")
         if not prices.available():
-            view.say(f"Prices of public providers are known with the package genai-prices. {_INSTALL}")
+            view.say(f"Prices of public providers are not known: {not_installed('prices')}.")
     return 0
 
 

@@ -1,16 +1,8 @@
-"""The command line for argparse: every flag that this version has.
-
-Imports no other module of chatops until something is printed, so that ``--help`` and completion are fast.
-"""
+"""The command line: every command and flag that this version has."""
 
 import argparse
-import re
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from chatops.commands.argument_parser import Parser
 
 FORMATS = ("text", "json")
 RUN_FORMATS = ("text", "json", "stream-json")
@@ -28,90 +20,6 @@ EPILOG = (
     "exit codes: 0 answered, 1 error, 2 usage or bad configuration, 3 paused for approval, "
     "4 round, time or token limit, 130 interrupted"
 )
-
-
-# All help is English, and `Parser.error` reads argparse's messages. Looking for translations on the disk, for each
-# parser, takes longer than everything else.
-argparse._ = lambda text: text  # type: ignore[attr-defined]
-
-
-class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence and a next step, with exit code 2."""
-
-    _takes_prompt = False
-    """True if ``-p`` is among the arguments, which takes its prompt as the next one."""
-    last_word: str | None = None
-    """The optional argument that comes last, if there is one."""
-    actions: "argparse._SubParsersAction[Parser] | None" = None
-    """The subcommands, one of which is required, if there are any. ``list`` is the default where it exists."""
-
-    def add_last_word(self, name: str, *, metavar: str, help: str | None = None) -> None:
-        """Add an optional argument that may also come after the flags."""
-        self.add_argument(name, metavar=metavar, nargs="?", help=help)
-        self.last_word = name
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does, but let the command itself report arguments that are left over.
-
-        argparse before 3.13 takes an optional positional argument for absent at the first flag, and leaves it over.
-        """
-        self._takes_prompt = not {*(sys.argv[1:] if args is None else args)}.isdisjoint({"-p", "--print"})
-        known, rest = super().parse_known_args(self._spelled_out(args), namespace)
-        if self.last_word and rest and getattr(known, self.last_word) is None:
-            words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
-            if len(words) == 1:
-                setattr(known, self.last_word, words[0])
-                return known, []
-        if rest:
-            quotes = self.last_word and not any(word.startswith("-") for word in rest)
-            hint = ". Words that belong together go in quotes" if quotes else ""
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
-        return known, []
-
-    def _spelled_out(self, args: Sequence[str] | None) -> Sequence[str] | None:
-        if args is None or self.actions is None or "list" not in self.actions.choices:
-            return args
-        first = args[0] if args else "--"
-        lists = first.startswith("-") and not {*args} & {"-h", "--help", *self.actions.choices}
-        return ["list", *args] if lists else args
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and where to find help. For an unknown command, suggest the nearest one."""
-        found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
-        if found:
-            from difflib import get_close_matches
-
-            known = self._known()
-            near = get_close_matches(found[1], known, n=1, cutoff=0.6)
-            hint = f" Did you mean {self.prog} {near[0]}?" if near else ""
-            message = f"there is no command {found[1]!r}.{hint}"
-            if self.prog == "chatops" and self._takes_prompt:
-                message = "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT."
-            elif not near and self.prog == "chatops":
-                message += " To send a message without the screen: chatops -p PROMPT."
-            elif not near:
-                message += f" There are: {', '.join(known)}."
-        elif message.endswith("required: ACTION"):
-            message = f"one of these has to follow: {', '.join(self._known())}"
-        text = message.encode("utf-8", "backslashreplace").decode()
-        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-        self._print_message(f"{self.prog}: {text}\n{self.prog} --help shows how it is used.\n", sys.stderr)
-        raise SystemExit(2)
-
-    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
-        """Print to the process's own streams. argparse would not notice if they are closed."""
-        from chatops.headless.screen import Screen
-
-        view = Screen(out=sys.stdout, err=sys.stderr)
-        if file is sys.stdout:
-            view.answer(message)
-        else:
-            view.say(message)
-
-    def _known(self) -> list[str]:
-        return [*self.actions.choices] if self.actions else []
 
 
 def build_parser() -> Parser:
@@ -269,6 +177,7 @@ class _Group:
         actions = self._group("sessions", "stored sessions")
         listing = _with_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
+        listing.add_argument("--limit", metavar="N", type=_positive, default=200, help="the newest N (default: 200)")
         show = _with_store(self._listing(actions, "show", "print a session"))
         show.add_argument("session", metavar="SESSION", help=SESSION)
         search = _with_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
@@ -301,8 +210,9 @@ class _Group:
         show = self._listing(tools, "show", "one tool: its arguments, and what a role may do with it")
         show.add_argument("--role", metavar="ROLE", help="as this role has it", default=argparse.SUPPRESS)
         show.add_argument("tool", metavar="TOOL")
-        check = self._listing(tools, "check", "load a file with a tool of your own, and report its problems")
-        check.add_argument("file", metavar="FILE", help="a Python file; its code is executed")
+        check = self._listing(tools, "check", "run a file with a tool of your own, and report its problems")
+        check.add_argument("file", metavar="FILE", help="a Python file; its code runs as you, outside the sandbox")
+        check.add_argument("--yes", action="store_true", help="do not ask before it runs")
         policy = self._group("policy", "why a call is allowed, asked about or denied")
         explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
         help_role = "under this role (default: the default role)"
@@ -337,22 +247,29 @@ class _Group:
     def _servers(self) -> None:
         servers = self._group("mcp", "MCP servers: list, add, remove, login, check")
         self._listing(servers, "list", "the servers of the registry")
-        add = self._action(servers, "add", "write a server into your registry")
+        add = self._action(servers, "add", "write a server into your registry, and connect to it")
         add.add_argument("--env", metavar="NAME=VALUE", action="append", help="a variable of the command; repeatable")
         add.add_argument("--network", action="store_true", help="let the command use the network")
         add.add_argument("--header", metavar="NAME:VALUE", action="append", help="for a URL; repeatable")
         add.add_argument("--oauth", action="store_true", help="for a URL that asks for a login: chatops mcp login NAME")
         add.add_argument("--sse", action="store_true", help="for a URL that knows only the older transport, SSE")
+        add.add_argument(
+            "--install",
+            action="store_true",
+            help="do not ask: install a package once that is fetched otherwise (npx, uvx)",
+        )
         add.add_argument("name", metavar="NAME", help="what its tools are called by: NAME__TOOL")
         add.add_argument(
             "words", metavar="COMMAND|URL", nargs=argparse.REMAINDER, help="the command with its words, or the URL"
         )
+        add.set_defaults(output_format="text", digest=None)
         remove = self._action(servers, "remove", "take a server out of your registry, and its login")
         remove.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
         login = self._action(servers, "login", "log in at a server with OAuth, in the browser")
         login.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
         check = self._listing(servers, "check", "connect to a server, and list its tools")
         check.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
+        check.add_argument("--digest", metavar="HEX", help="do not ask: start it if this is still its digest")
 
     def _rest(self) -> None:
         audit = self._group("audit", "the decision log")

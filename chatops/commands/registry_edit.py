@@ -32,11 +32,20 @@ def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> 
     return f'For role {role.name}: {first}write in {target}, "roles", "{role.name}": "tools": {line}'
 
 
+def check_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
+    """Raise ConfigError if `edit_registry` would."""
+    _edited(target, edit)
+
+
 def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
     """Write what `edit` makes of the text of the registry at `target`, which it gets with its value.
 
     A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
     """
+    write_private(target.resolve(), _edited(target, edit))
+
+
+def _edited(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
     source = target if target.exists() else packaged_registry()
     try:
         # Not as text: that would make each line end with a line feed.
@@ -52,4 +61,4 @@ def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> 
     except UnicodeEncodeError as error:
         raise ConfigError("A name is not valid UTF-8.", advice="Nothing was written.") from error
     read_registry(data, source=str(target))
-    write_private(target.resolve(), data)
+    return data

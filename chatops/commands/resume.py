@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from chatops.commands import workflow
-from chatops.commands.context import find_session, screen, with_app
+from chatops.commands.context import find_session, screen, warn_of_use, with_app
 from chatops.domain.errors import ChatopsError
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, go_on, show_end
@@ -27,6 +27,7 @@ def run(arguments: Namespace) -> int:
         if info.active_turn is None:
             return _ended(app, info, view, output)
         session = await app.open_session(info.id, attended=False)
+        warn_of_use(app, session.grant())
         return await go_on(session, screen=view, output=output, on_approval=OnApproval(arguments.on_approval))
 
     return with_app(arguments, work, via="headless", session=arguments.session)

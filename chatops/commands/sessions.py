@@ -1,17 +1,17 @@
 """``chatops sessions``: list, show, search, rename, fork, export, import and delete stored sessions."""
 
 import os
-import secrets
 import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, find_session, screen, stored
+from chatops.commands.context import Stored, find_session, screen, stored, typed_yes
 from chatops.config.paths import write_new_private
-from chatops.domain.errors import ConfigError, SessionBusyError
+from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
 from chatops.headless.screen import table, when
+from chatops.store.base import ALL
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import NO_TITLE, run_state
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from chatops.store.base import SessionInfo, Store
     from chatops.store.files import SessionFiles
 
-ALL = 1_000_000
 AROUND = 40
 """Characters shown on each side of a search hit."""
 
@@ -53,7 +52,10 @@ def run(arguments: Namespace) -> int:
 
 def _list(opened: Stored, arguments: Namespace) -> int:
     view = screen()
-    found = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace))
+    everything = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL)
+    found = everything[: arguments.limit]
+    if len(found) < len(everything):
+        view.say(f"The newest {len(found):,} of {len(everything):,} sessions. All of them: --limit {len(everything)}")
     if arguments.output_format == "json":
         view.json([{**_info_json(one), "state": _state(opened.store, one)} for one in found])
         return 0
@@ -113,8 +115,10 @@ def _show(opened: Stored, arguments: Namespace) -> int:
     if info.pending:
         view.say(f"{plural(info.pending, 'approval')} pending. To see: chatops approvals list")
     elif info.active_turn:
-        state = _state(opened.store, info)
-        view.say(f"The last turn is not finished ({state}). To continue: chatops resume {info.id}")
+        from chatops.runtime.descriptions import stored_way_to_continue
+
+        state, way = _state(opened.store, info), stored_way_to_continue(opened.store, info.id)
+        view.say(f"The last turn is not finished ({state}). To continue: {way}")
     return 0
 
 
@@ -212,21 +216,27 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     if data is None:
         raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
     format = ImportFormat(arguments.format) if arguments.format else None
-    found = read(data, format=format, source=str(path), token=f"import-{secrets.token_hex(6)}")
+    workspace = str(opened.workspace)
+    found = read(data, format=format, source=str(path), workspace=workspace)
     view = screen()
     if not found:
         raise ConfigError(f"{path} has no conversation.", advice="chatops sessions import --help names the formats.")
     role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
     for one in found:
-        made = opened.store.create_session(
-            workspace=str(opened.workspace), role=role, persona="", title=one.title, messages=one.messages
-        )
-        for name, content in one.files:
-            if (file := _files(opened).keep(made.id, name, content)).problem:
-                view.say(f"{file}.")
-        view.answer(made.id)
         left_out = f", {one.skipped} left out" if one.skipped else ""
-        view.say(f"{made.title}: {plural(made.messages, 'message')}{left_out}. Open it with: chatops -r {made.id}")
+        try:
+            made = opened.store.create_session(
+                workspace=workspace, role=role, persona="", title=one.title, messages=one.messages
+            )
+            session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
+        except AlreadyStoredError as error:
+            session_id, what = error.session_id, f"{one.title or NO_TITLE}: imported before, so it was left out"
+        # Also of a session from before: that import may have been stopped between the two.
+        for name, content in one.files:
+            if (file := _files(opened).keep(session_id, name, content)).problem:
+                view.say(f"{file}.")
+        view.answer(session_id)
+        view.say(f"{what}. Open it with: chatops -r {session_id}")
     return 0
 
 
@@ -265,8 +275,7 @@ def _confirmed(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
     count = plural(info.messages, "message")
-    screen().say(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
-    return sys.stdin.readline().strip().lower() == "yes"
+    return typed_yes(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
 
 
 def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":

@@ -2,10 +2,11 @@
 
 import os
 import shlex
+import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import app, check_role, options, screen
+from chatops.commands.context import app, check_role, options, screen, typed_yes
 from chatops.commands.registry_edit import file_to_edit, line_for_role
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
@@ -51,13 +52,17 @@ def run(arguments: Namespace) -> int:
 
 
 def _check(file: Path, arguments: Namespace) -> int:
-    """Load a file and print its tools and problems. Exit code 0, or 1 if there are problems."""
+    """Run a file and print its tools and problems. Exit code 0, or 1 if there are problems or the user says no."""
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"{file} cannot be read: {error.strerror}.", advice="Name a Python file with functions under @tool."
         ) from None
+    paths = find_paths(os.environ)
+    if not (arguments.yes or _trusted(file.resolve(), data, paths) or _confirmed(file)):
+        screen().say("Nothing was run.")
+        return 1
     found = load_file(data, file.resolve())
     problems = list(found.notices)
     problems += [fault for tool in found.tools if (fault := name_fault(tool.spec.name, taken=()))]
@@ -81,7 +86,6 @@ def _check(file: Path, arguments: Namespace) -> int:
     if problems:
         view.say("It has problems.")
         return 1
-    paths = find_paths(os.environ)
     view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
     loaded = load_registry(path=options(arguments, via="headless").registry, paths=paths, env=os.environ)
     target = file_to_edit(loaded, paths)
@@ -93,10 +97,25 @@ def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
     """Return what is left to do until chatops loads the file."""
     if file.parent != paths.tools.resolve():
         return f"Copy it to {paths.tools}"
-    trust = OwnToolsTrust(paths.tools, folder=paths.trust)
-    if any((item.path, item.data) == (file.name, data) for item in trust.in_force.own_tools):
+    if _trusted(file, data, paths):
         return "You trust it, so every session loads it."
     return f"The chat asks before it loads it; for scripts: chatops trust {shlex.quote(str(paths.tools))}"
+
+
+def _trusted(file: Path, data: bytes, paths: Paths) -> bool:
+    """Return True if sessions load this file, with this content."""
+    trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    listed = any((item.path, item.data) == (file.name, data) for item in trust.in_force.own_tools)
+    return listed and file.parent == paths.tools.resolve()
+
+
+def _confirmed(file: Path) -> bool:
+    """Ask on a terminal. Raises ConfigError without one."""
+    what = f"To check it, {file} has to be run: as you, outside the sandbox."
+    if not sys.stdin.isatty():
+        again = f"chatops tools check {shlex.quote(str(file))} --yes"
+        raise ConfigError(what, advice=f"Look at it, then: {again}")
+    return typed_yes(f"{what} Type yes to run it:")
 
 
 def _describe(spec: ToolSpec) -> None:

@@ -48,13 +48,13 @@ def run(arguments: Namespace) -> int:
     if not question.listed:
         view.say(f"{workspace} brings nothing that chatops would use.")
         return 0
-    _show(question, view)
+    show_question(question, view)
     if arguments.digest is not None:
-        _check(arguments.digest, question)
+        check_digest(arguments.digest, question, again="chatops trust")
     elif not question.is_answerable:
         view.say("There is nothing to decide.")
         return 0
-    elif not _confirmed(workspace, question, view):
+    elif not confirmed(question, view, again=f"chatops trust {shlex.quote(str(workspace))}"):
         return 1
     changed = trust.trust(question)
     for sentence in changed:
@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> int:
     return 1 if changed else 0
 
 
-def _show(question: TrustQuestion, view: Screen) -> None:
+def show_question(question: TrustQuestion, view: Screen) -> None:
     """Print each item with state, size and digest, then the notices."""
     rows = [
         (
@@ -79,22 +79,21 @@ def _show(question: TrustQuestion, view: Screen) -> None:
     view.answer("\n".join(("", *question_notices(question))))
 
 
-def _check(digest: str, question: TrustQuestion) -> None:
-    """Raise ChatopsError unless `digest` is the beginning of the digest of what has just been printed."""
+def check_digest(digest: str, question: TrustQuestion, *, again: str) -> None:
+    """Raise ChatopsError unless `digest` is the beginning of the digest of what the command `again` has printed."""
     if len(digest) < _LEAST_DIGEST:
-        raise ConfigError(f"--digest needs {_LEAST_DIGEST} digits or more.", advice="chatops trust prints it.")
+        raise ConfigError(f"--digest needs {_LEAST_DIGEST} digits or more.", advice=f"{again} prints it.")
     if not question.digest.startswith(digest.lower()):
         raise ChatopsError(
-            "Nothing was trusted: the digest is not that of what the folder brings now.",
-            advice=f"Look at it, then: chatops trust --digest {question.digest[:SHOWN_DIGEST]}",
+            "Nothing was trusted: the digest is not that of what is shown now.",
+            advice=f"Look at it, then: {again} --digest {question.digest[:SHOWN_DIGEST]}",
         )
 
 
-def _confirmed(workspace: Path, question: TrustQuestion, view: Screen) -> bool:
-    """Ask on a terminal. Without one, say how to answer; that is a no."""
+def confirmed(question: TrustQuestion, view: Screen, *, again: str) -> bool:
+    """Ask on a terminal. Without one, say how to answer with the command `again`; that is a no."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        answer = f"chatops trust {shlex.quote(str(workspace))} --digest {question.digest[:SHOWN_DIGEST]}"
-        view.say(f"Nothing was trusted. To trust this: {answer}")
+        view.say(f"Nothing was trusted. To trust this: {again} --digest {question.digest[:SHOWN_DIGEST]}")
         return False
     view.say(f"Type {_WORD} to trust this. Anything else leaves it as it is.")
     if sys.stdin.readline().strip() == _WORD:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from chatops.commands.ask import read_prompt
-from chatops.commands.context import app, check_role, find_session, screen, with_app
+from chatops.commands.context import app, check_role, find_session, screen, warn_of_use, with_app
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
@@ -20,11 +20,11 @@ from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen, table, when
 from chatops.headless.workflow import drive, review_steps, reviewed
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
-from chatops.runtime.descriptions import describe_review
+from chatops.runtime.descriptions import describe_review, way_to_continue
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
-from chatops.wiring.checks import check_here
+from chatops.wiring.checks import at_step, check_here, check_to_run
 from chatops.wiring.stored import Storage
 from chatops.wiring.words import run_state
 
@@ -63,10 +63,13 @@ def _run(arguments: Namespace) -> int:
             check_role(opened, arguments.role)
         found = opened.workflows().get(arguments.name)
         definition = replace(found, spec=_adjusted(found.spec, arguments))
-        checked = check_here(opened, definition, role=arguments.role or opened.loaded.registry.default_role)
+        role = arguments.role or opened.loaded.registry.default_role
+        checked = await check_to_run(opened, definition, role=role)
         for warning in checked.warnings:
             view.say(warning)
         spec = checked.or_raise().spec
+        for step in {each.role: each for each in reversed(spec.steps)}.values():
+            warn_of_use(opened, opened.rights.grant(at_step(spec, step, role=role)))
         query = read_prompt(arguments.query or "", sys.stdin, view, usage=f'chatops workflow run {spec.name} "QUERY"')
         return await drive(
             await opened.new_run(spec, query, attended=False),
@@ -309,9 +312,9 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
     if result.review is not None:
         view.say(review_steps(run))
     elif result.pending:
-        view.say(next_steps(run.session_id, result.pending))
+        view.say(next_steps(result.pending, then=way_to_continue(run.session_id, run.spec)))
     elif not (info.run and info.run.result):
-        view.say(f"To continue: chatops resume {run.session_id}")
+        view.say(f"To continue: {way_to_continue(run.session_id, run.spec)}")
     view.say(f"The whole session: chatops sessions show {run.session_id}")
     return 0
 

@@ -36,6 +36,8 @@ OtherPoint = Literal[
     # A session is stored but has no messages; a queued message is about to start a turn.
     "after_create",
     "sending_kept",
+    # What was only in memory is written to the store's file, whose transaction has not ended.
+    "in_late_save",
     # A decision from another process: before its transaction ends; found by the turn but not applied yet.
     "in_posting",
     "decision_found",

@@ -91,6 +91,11 @@ class Paths:
         return self.data / "trust"
 
     @property
+    def servers(self) -> Path:
+        """Folder with the packages of MCP servers. Beside the data folder, of which no program may see anything."""
+        return self.data.with_name(f"{self.data.name}-servers")
+
+    @property
     def protected(self) -> tuple[Path, ...]:
         """Folders that no tool may touch, resolved."""
         return tuple(dict.fromkeys(path.resolve() for path in (self.config, self.data, self.log)))

@@ -42,6 +42,7 @@ from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site import SitePlace, load_site
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
+from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registries, Registry, RoleSpec
 from chatops.policy.workflow import Definition
@@ -59,6 +60,11 @@ class _Lookup:
     env: tuple[tuple[str, str], ...]
     site: SitePlace
     packaged: Path
+    by_name: bool
+
+    def shown(self, path: Path) -> str:
+        """Return how sentences name the registry `path`."""
+        return path.name if self.by_name else str(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +129,7 @@ class Loaded:
         if stamp == self.stamp and (gone or _choose(self.lookup) == self.path):
             return None
         if gone:
-            return self._still_in_force(ConfigError(f"{self.path} is gone."), stamp=stamp)
+            return self._still_in_force(ConfigError(f"{self.lookup.shown(self.path)} is gone."), stamp=stamp)
         try:
             return _load(self.lookup)
         except ConfigError as error:
@@ -148,10 +154,12 @@ def load_registry(
     env: Mapping[str, str],
     site: SitePlace | None = None,
     packaged: Path | None = None,
+    by_name: bool = False,
 ) -> Loaded:
     """Find and read the registry: `path` (the flag), the environment, the user's own, or the packaged one.
 
-    A file that exists and is broken does not raise: see `Loaded.broken`. `site` and `packaged` are for tests.
+    A file that exists and is broken does not raise: see `Loaded.broken`. `site` and `packaged` are for tests. If
+    `by_name`, sentences about the file name it without its folders, for a chat that shows them in a few lines.
 
     Raises ConfigError for a named file that does not exist and for a site registry that cannot be trusted.
     """
@@ -163,6 +171,7 @@ def load_registry(
             env=tuple(sorted((name, value) for name, value in env.items() if name in wanted)),
             site=site if site is not None else SitePlace(),
             packaged=packaged if packaged is not None else packaged_registry(),
+            by_name=by_name,
         )
     )
 
@@ -177,7 +186,7 @@ def _load(lookup: _Lookup) -> Loaded:
     cap: AccessLevel | None = None
     try:
         data = _read(path)
-        registry = read_registry(data, source=str(path))
+        registry = read_registry(data, source=lookup.shown(path))
         _keep(lookup.paths, path, data, notices)
         notices.extend(_loose_mode(path))
     except ConfigError as error:
@@ -240,7 +249,7 @@ def _read(path: Path) -> bytes:
 
 def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
     """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
-    kept = _kept(lookup.paths, path)
+    kept = _kept(lookup, path)
     if kept is not None:
         return kept, None, "The last version of it that could be read stays in force."
     note = "There is no earlier version of it, so the built-in registry is used, at level viewer."
@@ -272,13 +281,13 @@ def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
         notices.append(f"No copy of the registry could be kept in case it breaks later: {error}")
 
 
-def _kept(paths: Paths, path: Path) -> Registry | None:
+def _kept(lookup: _Lookup, path: Path) -> Registry | None:
     try:
-        with _copy_of(paths, path).open("rb") as file:
+        with _copy_of(lookup.paths, path).open("rb") as file:
             digest, _, data = file.read(MAX_BYTES + 100).partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != digest:
             return None
-        return read_registry(data, source=f"{path} (last good copy)")
+        return read_registry(data, source=f"{lookup.shown(path)} (last good copy)")
     except (OSError, ConfigError):
         return None
 
@@ -314,7 +323,13 @@ def with_built_in_models(registry: Registry, *, env: Mapping[str, str]) -> Regis
             label="from the environment",
             key=KeySource(env="OPENAI_API_KEY"),
         ),
-        ModelSpec(name="demo", type=ModelType.DEMO, model_name="demo", label="demo (no real model)"),
+        ModelSpec(
+            name="demo",
+            type=ModelType.DEMO,
+            model_name="demo",
+            label="demo (no real model)",
+            context_window=ASSUMED_WINDOW,
+        ),
         ModelSpec(name="claude_cli", type=ModelType.CLI, command=("claude", "-p"), label="Claude CLI"),
     )
     missing = tuple(model for model in built_in if registry.model(model.name) is None)

@@ -5,6 +5,7 @@ boolean.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import (
@@ -103,7 +104,7 @@ class TimeoutEntry(Lenient):
     """Until the first token of a reply."""
     idle: Seconds = 60.0
     """Between two tokens."""
-    total: Seconds = 3_600.0
+    total: Seconds = 1_800.0
     """For a whole reply."""
 
 
@@ -120,6 +121,14 @@ ModelTypeWord = Annotated[
     WithJsonSchema({"anyOf": [{"enum": list(BUILT_IN_TYPES)}, {"type": "string"}]}),
 ]
 """A built-in type, or the name of an engine of an installed package."""
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def variable_fault(variables: Mapping[str, str]) -> str:
+    """Return the name of the first variable that cannot be one of a program; empty if all can."""
+    return next((name for name, value in variables.items() if not _VARIABLE.fullmatch(name) or "\0" in value), "")
 
 
 class ModelEntry(Lenient):
@@ -151,12 +160,14 @@ class ModelEntry(Lenient):
     """For type cli: the program and its options."""
     hosts: Hosts = Field(default_factory=list)
     """For type cli: hosts that the program reaches besides its own."""
+    env: dict[str, str] = Field(default_factory=dict, repr=False)
+    """For type cli: variables of the program. ``${NAME}`` in a value is a variable of chatops."""
     unsandboxed: bool = False
     """For type cli: run the program where there is no sandbox, with your files and your network."""
     tool_format: str = "auto"
     """``auto``, ``native`` (only the calls of the API), or the text format to ask the model for, such as ``hermes``."""
-    context_window: Tokens = 32_768
-    """Tokens that the server takes in all."""
+    context_window: Tokens | None = None
+    """Tokens that the server takes in all; left out: unknown."""
     max_output_tokens: Tokens | None = None
     """Maximum number of tokens of a reply; left out: the server's own limit."""
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
@@ -301,6 +312,8 @@ class SandboxEntry(Strict):
     """Names of environment variables that commands get."""
     contain: bool = True
     """False: no turn can be contained."""
+    accept_level: bool = True
+    """False: `accept_level` of MCP servers has no effect, so the user is asked about each start below level basic."""
 
 
 class KnowledgeEntry(Strict):

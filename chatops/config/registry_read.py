@@ -24,6 +24,7 @@ from chatops.config.registry_model import (
     UserEntry,
     free_key,
     required_level,
+    variable_fault,
 )
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
@@ -33,6 +34,7 @@ from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_
 from chatops.policy.patterns import parse_rule, pattern_from_list
 from chatops.policy.registry import (
     SERVER_MARK,
+    EntryWarning,
     HostType,
     KeySource,
     KnowledgeSource,
@@ -126,6 +128,11 @@ class _Reader:
                 advice="Upgrade chatops.",
             )
 
+    def _warn(self, path: Path, why: str) -> None:
+        text = f"{self._where(path)}: {why}."
+        about_entry = path[0] in ("roles", "models") and len(path) > 1
+        self.warnings.append(EntryWarning(text, entry=(str(path[0]), str(path[1]))) if about_entry else text)
+
     def _unknown_keys(self, model: BaseModel, path: Path) -> None:
         """Warn about unknown keys. A near miss of a key that decides rights is an error."""
         known = list(type(model).model_fields)
@@ -135,7 +142,7 @@ class _Reader:
             rights = sorted(model.rights_keys) if isinstance(model, Lenient) else []
             if near := get_close_matches(key.casefold(), rights, n=1, cutoff=0.7):
                 raise self.error((*path, key), f"there is no such key; {near[0]!r} is meant, and it decides rights")
-            self.warnings.append(f"{self._where((*path, key))}: this key is not known{nearest(key, known)}.")
+            self._warn((*path, key), f"this key is not known{nearest(key, known)}")
         for part, inner in _inner(model):
             self._unknown_keys(inner, (*path, *part))
 
@@ -143,15 +150,14 @@ class _Reader:
         models = tuple(self._model(name, entry) for name, entry in file.models.items())
         roles = tuple(self._role(name, entry, file) for name, entry in file.roles.items())
         users = None if file.users is None else tuple(self._user(name, entry) for name, entry in file.users.items())
-        self.warnings += [f"{self._where(path)}: {why}." for path, why in _ignored(file, site=self.site)]
+        for path, why in _ignored(file, site=self.site):
+            self._warn(path, why)
         default_role = file.default_role
         if "default_role" not in file.model_fields_set and file.roles and default_role not in file.roles:
             default_role = next(iter(file.roles))
         if file.roles and not self.site and default_role not in file.roles:
-            self.warnings.append(
-                f"{self._where(('default_role',))}: there is no role {file.default_role!r}"
-                f"{nearest(file.default_role, list(file.roles))}."
-            )
+            near = nearest(file.default_role, list(file.roles))
+            self._warn(("default_role",), f"there is no role {file.default_role!r}{near}")
         return Registry(
             source=self.document.source,
             digest=digest,
@@ -162,6 +168,7 @@ class _Reader:
             tools=tuple(self._tool(name, entry, file) for name, entry in file.tools.items()),
             knowledge=tuple(self._knowledge(name, entry) for name, entry in file.knowledge.items()),
             may_contain=file.sandbox.contain,
+            may_accept_level=file.sandbox.accept_level,
             sandbox=_sandbox(file.sandbox) if "sandbox" in file.model_fields_set else None,
             max_rounds=file.max_rounds,
             respond_with_final=file.respond_with_final,
@@ -209,10 +216,10 @@ class _Reader:
         if len(given) > 1:
             raise self.error(path, "more than one source of a key is given, and only one can count")
         if entry.api_key and entry.api_key.casefold() != "none":
-            self.warnings.append(
-                f"{self._where((*path, 'api_key'))}: a key in the file can be read by whoever reads the file;"
-                " api_key_env or api_key_file is safer."
-            )
+            why = "a key in the file can be read by whoever reads the file; api_key_env or api_key_file is safer"
+            self._warn((*path, "api_key"), why)
+        if fault := variable_fault(entry.env):
+            raise self.error((*path, "env", fault), "this is not a valid variable")
         for header, text in entry.headers.items():
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
                 raise self.error((*path, "headers", header), "this is not a valid header value")
@@ -228,6 +235,7 @@ class _Reader:
             key=KeySource(env=GEMINI_KEY) if gemini and not given else key,
             command=tuple(entry.command),
             hosts=tuple(host.lower() for host in entry.hosts),
+            env=tuple(entry.env.items()),
             unsandboxed=entry.unsandboxed,
             tool_format=FORMAT_ALIASES.get(entry.tool_format, entry.tool_format),
             context_window=entry.context_window,
@@ -261,10 +269,8 @@ class _Reader:
         models = []
         for key in ("primary", "backup_1", "backup_2", "backup_3", "backup_4", "responder"):
             model = str(getattr(entry, key) or "")
-            if model and model not in known:
-                self.warnings.append(
-                    f"{self._where((*path, key))}: there is no model {model!r}{nearest(model, known)}."
-                )
+            if model and model not in known and model.partition("/")[0] not in known:
+                self._warn((*path, key), f"there is no model {model!r}{nearest(model, known)}")
             if model and key != "responder" and model not in models:
                 models.append(model)
         return RoleSpec(
@@ -291,13 +297,11 @@ class _Reader:
         except ConfigError as error:
             raise self.error((*path, "match"), str(error).rstrip("."), advice=error.advice) from None
         if entry.verdict == "allow" and not entry.match:
-            self.warnings.append(f"{self._where(path)}: an allow rule without match answers nothing.")
+            self._warn(path, "an allow rule without match answers nothing")
         if "*" in entry.match[:-1]:
-            self.warnings.append(f"{self._where((*path, 'match'))}: only a * at the end matches further words.")
+            self._warn((*path, "match"), "only a * at the end matches further words")
         if entry.workspace and (not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).command or entry.verdict != "allow"):
-            self.warnings.append(
-                f"{self._where((*path, 'workspace'))}: this counts only in a rule that allows shell_exec."
-            )
+            self._warn((*path, "workspace"), "this counts only in a rule that allows shell_exec")
         return Rule(
             tool=tool, verdict=Verdict(entry.verdict), pattern=pattern, workspace_read=entry.workspace == "read"
         )
@@ -311,9 +315,7 @@ class _Reader:
             except ConfigError as error:
                 raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
             if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
-                self.warnings.append(
-                    f"{self._where(where)}: a bare {tool} would let the model run anything, so it answers nothing."
-                )
+                self._warn(where, f"a bare {tool} would let the model run anything, so it answers nothing")
         denied = [
             self._tool_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(entry.confirm_deny)
         ]
@@ -335,7 +337,7 @@ class _Reader:
             ports=None if entry.ports is None else tuple(entry.ports),
         )
         if entry.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
-            self.warnings.append(f"{self._where(('tools', name, 'ports'))}: this counts only for web_fetch.")
+            self._warn(("tools", name, "ports"), "this counts only for web_fetch")
         return meant, setting
 
     def _tool_name(self, name: str, path: Path) -> str:
@@ -352,7 +354,7 @@ class _Reader:
         """Return the tool that `name` is an alias of, with a warning, or `name` itself."""
         meant = tool_name(name)
         if meant != name:
-            self.warnings.append(f"{self._where(path)}: {name} is another name of {meant}, so that is what it means.")
+            self._warn(path, f"{name} is another name of {meant}, so that is what it means")
         return meant
 
 

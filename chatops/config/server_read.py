@@ -12,15 +12,14 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from chatops.config.document import Document, Path
-from chatops.config.registry_model import Hosts, RequiredLevel, Seconds, Strict, required_level
+from chatops.config.registry_model import Hosts, RequiredLevel, Seconds, Strict, required_level, variable_fault
 from chatops.domain.rights import AccessLevel, LevelWord, Verdict, VerdictWord
 from chatops.domain.sandbox import SandboxSpec
-from chatops.policy.registry import SERVER_MARK, McpServerSpec, ServerTransport, ToolSetting
+from chatops.policy.registry import SERVER_MARK, InstalledPackage, McpServerSpec, ServerTransport, ToolSetting
 
 _NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _MOST_NAME = 32
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSPORTS = {
     "stdio": ServerTransport.STDIO,
     "http": ServerTransport.HTTP,
@@ -50,6 +49,15 @@ class ServerSandboxEntry(Strict):
     env: list[str] = Field(default_factory=list)
 
 
+class InstalledEntry(Strict):
+    """A package that `chatops mcp add` installed for a server. One whose folder has changed since is not started."""
+
+    package: str
+    """Name and version."""
+    folder: str
+    digest: str
+
+
 class ServerEntry(Strict):
     """An MCP server: a command that chatops starts, or a URL."""
 
@@ -58,6 +66,10 @@ class ServerEntry(Strict):
     """Further arguments of the command."""
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str = ""
+    workspace: Literal["read", "write"] = "read"
+    """Rights of a command in the workspace."""
+    accept_level: Literal["landlock", "none"] | None = None
+    """Start the command without asking where no better sandbox than this works."""
     sandbox: ServerSandboxEntry = Field(default_factory=ServerSandboxEntry)
     url: str = ""
     transport: Literal["stdio", "http", "sse"] | None = None
@@ -69,6 +81,8 @@ class ServerEntry(Strict):
     tools: dict[str, ServerToolEntry] = Field(default_factory=dict)
     timeout_s: Seconds = 60.0
     disabled: bool = False
+    installed: InstalledEntry | None = None
+    """Written by `chatops mcp add`."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "ServerEntry":
@@ -79,8 +93,9 @@ class ServerEntry(Strict):
             raise ValueError("transport and type contradict each other")
         if wanted and (_TRANSPORTS[wanted] is ServerTransport.STDIO) != bool(self.command):
             raise ValueError(f"a server with a {'command' if self.command else 'url'} cannot use {wanted}")
-        if self.url and (self.args or self.env or self.cwd or "sandbox" in self.model_fields_set):
-            raise ValueError("args, env, cwd and sandbox are for a server with a command")
+        for_programs = {"sandbox", "workspace", "accept_level"} & self.model_fields_set
+        if self.url and (self.args or self.env or self.cwd or for_programs):
+            raise ValueError("args, env, cwd, workspace, accept_level and sandbox are for a server with a command")
         if self.command and (self.headers or self.auth):
             raise ValueError("headers and auth are for a server with a url")
         if self.auth and any(name.lower() == "authorization" for name in self.headers):
@@ -130,6 +145,8 @@ def _keys(path: Path) -> list[str]:
     parts = [part for part in path if isinstance(part, str)]
     if "sandbox" in parts[:1]:
         return list(ServerSandboxEntry.model_fields)
+    if "installed" in parts[:1]:
+        return list(InstalledEntry.model_fields)
     return list((ServerToolEntry if len(parts) > 1 else ServerEntry).model_fields)
 
 
@@ -144,10 +161,9 @@ def _spec(document: Document, name: str, entry: ServerEntry, path: Path) -> McpS
     if entry.url:
         _check_url(document, entry, path)
     words = [entry.command] if isinstance(entry.command, str) and entry.command else list(entry.command)
-    for variable in entry.env:
-        if not _VARIABLE.fullmatch(variable):
-            raise document.error((*path, "env", variable), "this is not a valid variable name")
-    if any("\0" in word for word in (*words, *entry.args, *entry.env.values())):
+    if fault := variable_fault(entry.env):
+        raise document.error((*path, "env", fault), "this is not a valid variable")
+    if any("\0" in word for word in (*words, *entry.args)):
         raise document.error(path, "a NUL character cannot be part of a command")
     if entry.cwd and not os.path.isabs(os.path.expanduser(entry.cwd)):
         raise document.error((*path, "cwd"), "expected an absolute path")
@@ -158,12 +174,15 @@ def _spec(document: Document, name: str, entry: ServerEntry, path: Path) -> McpS
         env=tuple(entry.env.items()),
         cwd=os.path.expanduser(entry.cwd),
         sandbox=_sandbox(entry.sandbox),
+        accept_level=required_level(entry.accept_level or "basic"),
+        writes_workspace=entry.workspace == "write",
         url=entry.url,
         headers=tuple(entry.headers.items()),
         oauth=entry.auth == "oauth",
         tool_names=None if entry.tool_names is None else tuple(dict.fromkeys(entry.tool_names)),
         tools=tuple((tool, _setting(one)) for tool, one in entry.tools.items()),
         timeout_s=entry.timeout_s,
+        installed=None if entry.installed is None else InstalledPackage(**entry.installed.model_dump()),
     )
 
 

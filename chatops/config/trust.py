@@ -15,7 +15,8 @@ The registry is different in one way. It can only narrow rights, so ignoring it 
 files could change it and be free of it. Its trusted text is therefore kept in the record, and stays in force until the
 user trusts another one, accepts that it is gone, or revokes the trust.
 
-Trust never starts a program. Tools and MCP servers are listed, and their digests noted as seen, not as trusted.
+Trust in a workspace never starts a program. Its tools and MCP servers are listed, and their digests noted as seen, not
+as trusted.
 """
 
 import hashlib
@@ -89,6 +90,12 @@ class TrustQuestion:
     """Path of the folder."""
     listed: tuple[Listed, ...]
     left_out: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> ItemKind | None:
+        """Kind of the items if the question is about one kind of program, which runs as the user; else None."""
+        kinds = {one.item.kind for one in self.listed}
+        return next(iter(kinds & {ItemKind.OWN_TOOL, ItemKind.SERVER_START}), None)
 
     @property
     def is_open(self) -> bool:

@@ -73,6 +73,8 @@ class ItemKind(StrEnum):
     SERVERS = "MCP servers"
     OWN_TOOL = "your tool"
     """A file of the config folder, not of a workspace."""
+    SERVER_START = "start of an MCP server"
+    """The command of a server, see `mcp.start`; no file."""
 
     @property
     def used(self) -> bool:
@@ -83,6 +85,7 @@ class ItemKind(StrEnum):
             ItemKind.WORKFLOW,
             ItemKind.SKILL,
             ItemKind.OWN_TOOL,
+            ItemKind.SERVER_START,
         )
 
     @property
@@ -99,6 +102,8 @@ class ItemKind(StrEnum):
                 return "can be read by the model; its name and description become part of the prompt"
             case ItemKind.OWN_TOOL:
                 return "is loaded at once and runs as you, in chatops itself and outside any sandbox"
+            case ItemKind.SERVER_START:
+                return "runs as you whenever a role needs its tools"
             case _:
                 return "not used yet; will be asked about by itself"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from chatops.dialects.literals import JSON, MAX_DEPTH, LiteralReader
+from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
@@ -20,7 +21,7 @@ _WINDOW = 4096
 _GROWTH = 16
 _NEAR = 32
 _SPACE = re.compile(r"[ \t\n\r]*+")
-_EXTRA = re.compile(r"(?:[ \t\n\r]*+}){1,2}+")
+_EXTRA = re.compile(possessive(r"[ \t\n\r]*+}", "{1,2}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

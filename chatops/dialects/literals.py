@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.dialects.strings import QUOTES, StringContext, from_json_escapes, from_python_escapes, read_quoted
 from chatops.domain.canonical import JsonValue
@@ -25,6 +26,7 @@ KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+
 _OVER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
 _VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
 _NAMED = r"[^\W\d][\w-]{0,128}+\s*+=(?!=)"
+_MORE_DIGITS = possessive(r"_\d++")
 _MORE_TEXT = r"""[rRuU]?["'“‘]"""
 MAX_DEPTH = 200
 _WORD = re.compile(r"[^\W\d]\w*+")
@@ -34,7 +36,7 @@ _AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
 """Beginnings of marks that formats put after a value. Other text may mean that the end of a string was missed."""
 _MISSING_COMMA = re.compile(KEY)
 _EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
-_RAW_NEWLINE = re.compile(r"(?:[^\\]|^)(?:\\\\)*+\n")
+_RAW_NEWLINE = re.compile(r"(?:[^\\]|^)" + possessive(r"\\\\") + r"\n")
 _PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 
 
@@ -72,7 +74,7 @@ JSON = Spelling(
     openers={"{": Container.OBJECT, "[": Container.ARRAY},
     words=_JSON_WORDS,
     foreign_words=_PYTHON_WORDS,
-    gap=re.compile(r"(?:\s++|//[^\n]*+|#[^\n]*+|/\*(?s:.*?)\*/)*+"),
+    gap=re.compile(possessive(r"\s++|//[^\n]*+|#[^\n]*+|/\*(?s:.*?)\*/")),
     number=re.compile(
         r"(?P<sign>[-+]?)(?P<whole>0|[1-9]\d*+)?(?P<rest>(?:\.\d*+)?(?:[eE][-+]?\d++)?)(?![\w.])", re.ASCII
     ),
@@ -92,9 +94,10 @@ PYTHON = Spelling(
     openers={"{": Container.OBJECT, "[": Container.ARRAY, "(": Container.TUPLE},
     words=_PYTHON_WORDS | _JSON_WORDS,
     foreign_words={},
-    gap=re.compile(r"(?:\s++|#[^\n]*+)*+"),
+    gap=re.compile(possessive(r"\s++|#[^\n]*+")),
     number=re.compile(
-        r"(?P<sign>[-+]?)(?P<whole>\d++(?:_\d++)*+)?(?P<rest>(?:\.\d*+)?(?:[eE][-+]?\d++)?)(?![\w.])", re.ASCII
+        rf"(?P<sign>[-+]?)(?P<whole>\d++{_MORE_DIGITS})?(?P<rest>(?:\.\d*+)?(?:[eE][-+]?\d++)?)(?![\w.])",
+        re.ASCII,
     ),
     contexts={
         Container.OBJECT: StringContext(

@@ -8,12 +8,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Repair, UnreadableValueError
 
 QUOTES = "\"'“”„‘’"
 _SINGLE = "'‘’"
 _ENDS = {'"': '"', "'": "'", "“": "“”", "”": "”", "„": "“”", "‘": "’", "’": "’"}
-_BODY = {quote: re.compile(rf"[^{ends}\\]*+(?:\\.[^{ends}\\]*+)*+", re.DOTALL) for quote, ends in _ENDS.items()}
+_BODY = {
+    quote: re.compile(rf"[^{ends}\\]*+" + possessive(rf"\\.[^{ends}\\]*+"), re.DOTALL) for quote, ends in _ENDS.items()
+}
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LIKE_A_KEY = re.compile(r"\s*+:")

@@ -35,6 +35,10 @@ class Ending:
     """The time limit that it reached."""
     stopped: int = 0
     """Number of background processes that were stopped after it."""
+    pipeline: tuple[str, ...] = ()
+    """Names of the programs of a pipeline, whose exit code is that of the last one; empty: the command is none."""
+    not_found: tuple[str, ...] = ()
+    """Programs of the pipeline that the shell did not find."""
     cause: str = ""
     """Likely cause of a failure in the sandbox, with the key of the registry that changes it."""
 
@@ -59,9 +63,19 @@ class Ending:
                 return f"exit code {self.exit_code}" + (f" ({self.signal})" if self.signal else "")
 
     @property
-    def stopped_words(self) -> str:
-        """The processes that were stopped after it, in words for the user; empty if there were none."""
-        return f"{plural(self.stopped, 'background process', 'background processes')} stopped" if self.stopped else ""
+    def also(self) -> str:
+        """Further words for the user: whose exit code it is, and what was stopped after it."""
+        parts = [f"{name} not found" for name in self.not_found]
+        if self.pipeline and self.by is EndedBy.EXIT:
+            parts.append(f"exit code of {self.last}")
+        if self.stopped:
+            parts.append(f"{plural(self.stopped, 'background process', 'background processes')} stopped")
+        return ", ".join(parts)
+
+    @property
+    def last(self) -> str:
+        """The last program of the pipeline, by name if it is known."""
+        return self.pipeline[-1] or "the last program"
 
 
 def exit_of(code: int) -> Ending:
@@ -78,7 +92,7 @@ def exit_of(code: int) -> Ending:
 
 
 _BEGINNINGS = (
-    *("[exit code ", "[stopped after ", "[killed", "[the command killed", "[likely cause: "),
+    *("[exit code ", "[stopped after ", "[killed", "[the command killed", "[not found: ", "[likely cause: "),
     *(f"[{digit}" for digit in range(10)),
 )
 """Beginnings of the lines about an end; the last ones are those of a count."""
@@ -93,12 +107,12 @@ def with_ending(output: str, ending: Ending) -> str:
     how = _how(ending)
     if not how and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
         how = "[exit code 0]"
-    return "\n".join(part for part in (own, how, _stopped(ending.stopped), _cause(ending.cause)) if part)
+    return "\n".join(part for part in (own, how, *_about(ending)) if part)
 
 
 def without_ending(text: str, ending: Ending) -> str:
     """Return the output that `with_ending` made `text` from."""
-    for line in (_cause(ending.cause), _stopped(ending.stopped), _how(ending)):
+    for line in reversed((_how(ending), *_about(ending))):
         if line:
             text = text.removesuffix(line).rstrip("\n")
     return text
@@ -111,12 +125,20 @@ def _how(ending: Ending) -> str:
         case EndedBy.UNKNOWN:
             # These words are stored: `store.older` reads them in results of versions without facts.
             return "[the command killed the process that watched over it, so its exit code is not known]"
+        case _ if ending.pipeline:
+            code = f"exit code {ending.exit_code}" + (f" ({ending.signal})" if ending.signal else "")
+            return f"[{code}; of the pipeline only {ending.last} counts in it]"
         case _ if ending.succeeded:
             return ""
         case _ if ending.signal == "SIGKILL":
             return f"[{KILLED}, exit code {ending.exit_code}]"
         case _:
             return f"[{ending.how}]"
+
+
+def _about(ending: Ending) -> tuple[str, ...]:
+    missing = f"[not found: {', '.join(ending.not_found)}]" if ending.not_found else ""
+    return missing, _stopped(ending.stopped), _cause(ending.cause)
 
 
 def _stopped(count: int) -> str:

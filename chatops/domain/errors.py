@@ -3,17 +3,20 @@
 ChatopsError
 ├── ConfigError               a file, flag or setting is wrong; exit code 2
 ├── ToolError
-│   ├── ToolRetryError        the model can correct the call: the text goes back to it as an invalid call
+│   ├── ToolRetryError        the model can correct the call: the text says how
 │   └── ToolFailedError       it ran and failed: the text is the result
 ├── StoreError
 │   ├── ConflictError         another process advanced the turn first
 │   ├── AlreadyDecidedError   another decision on the call was posted first
 │   ├── SessionHeldError      the session is open elsewhere
+│   ├── AlreadyStoredError    a message with this id is stored already
 │   ├── NoSuchSessionError
 │   ├── NotSavedError         writing failed for now (disk full, read-only, locked): trying again may help
 │   └── UnreadableError       damaged, or written by a newer version
 └── SessionBusyError          the session cannot take this now
 """
+
+from chatops.domain.ids import SessionId
 
 
 class ChatopsError(Exception):
@@ -38,7 +41,7 @@ class ToolError(ChatopsError):
 
 
 class ToolRetryError(ToolError):
-    """The call cannot work as written. The text tells the model what to correct."""
+    """The tool ran, and the call cannot work as written. The text tells the model what to correct."""
 
 
 class ToolFailedError(ToolError):
@@ -59,6 +62,15 @@ class AlreadyDecidedError(StoreError):
 
 class SessionHeldError(StoreError):
     """The session is open in another process or on another host."""
+
+
+class AlreadyStoredError(StoreError):
+    """A message with this id is stored already."""
+
+    def __init__(self, message: str, *, advice: str = "", session_id: SessionId) -> None:
+        super().__init__(message, advice=advice)
+        self.session_id = session_id
+        """The session that it was stored for, which may have been deleted since."""
 
 
 class NoSuchSessionError(StoreError):

@@ -31,6 +31,15 @@ class FileRef:
     """Media type of a file whose bytes are kept beside the session; empty if its text is in the message."""
 
     @property
+    def attachment(self) -> str:
+        """A line on how much of a file that a message names is attached, or why nothing is; not sanitised."""
+        if self.problem:
+            return f"not attached: {self.path}: {self.problem}"
+        beginning = ", the beginning" if self.cut else ""
+        type_ = f"{self.type}, " if self.type else ""
+        return f"attached: {self.path} ({type_}{self.size:,} bytes{beginning})"
+
+    @property
     def is_image(self) -> bool:
         """True for an image that is kept."""
         return self.type in IMAGE_TYPES and not self.problem

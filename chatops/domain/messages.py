@@ -20,7 +20,7 @@ class Speaker(StrEnum):
     """chatops, in a workflow run: the message that opens an attempt, and the feedback on an answer that is not
     accepted."""
     COMMAND = "command"
-    """The user, who ran a command: the text is the command after its sign, and its call follows."""
+    """The user, who ran a command: the text is the command with its sign, and its call follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,10 @@ class ToolChoice(StrEnum):
     NONE = "none"
 
 
+ASSUMED_WINDOW = 32_768
+"""Tokens. Beyond them, old tool results are left out for a model whose context window is unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTarget:
     """The properties of a registry model that a turn needs. Sizes in tokens."""
@@ -25,8 +29,14 @@ class ModelTarget:
     name: str
     """Its key in the registry."""
     label: str = ""
-    context_window: int = 32_768
+    context_window: int | None = None
+    """None if neither the registry nor the server states it."""
     max_output_tokens: int = 4_096
+
+    @property
+    def effective_window(self) -> int:
+        """The context window to keep requests within: if it is unknown, one that most models have."""
+        return ASSUMED_WINDOW if self.context_window is None else self.context_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

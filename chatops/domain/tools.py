@@ -330,6 +330,10 @@ class CallFacts:
     server: ServerFacts | None = None
     """The MCP server that runs the call; None: chatops runs it."""
 
+    def relative(self, path: str) -> str:
+        """Return a path in the workspace relative to it, any other as it is."""
+        return path.removeprefix(self.workspace.rstrip("/") + "/") if self.workspace else path
+
 
 class ResultSource(StrEnum):
     """Origin of the result of a call."""
@@ -348,6 +352,12 @@ class ResultSource(StrEnum):
     """Nothing: no result was recorded, and this one stands in for it."""
     HELD = "held"
     """Nothing: the call never started, in a copy of its session that cannot be saved."""
+    IMPORTED = "imported"
+    """A file that was imported. The call never ran here, and nothing of its result was checked."""
+
+
+NOT_RUN_HERE = "imported, not run here"
+"""Mark of an imported result for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,8 +390,10 @@ class ResultFacts:
     added: int = 0
     """Number of lines that the call added to the file."""
     removed: int = 0
+    count: int | None = None
+    """Number of lines that were read, of entries that were listed, or of matches that were found."""
     refused_hosts: tuple[str, ...] = ()
-    """``HOST:PORT`` that the command asked for and the sandbox refused; untrusted text, made visible."""
+    """``HOST:PORT`` that the command asked its sandbox for in vain; untrusted text, made visible."""
     files: tuple[FileRef, ...] = ()
     """Files that the call returned, kept by `ToolContext.keep_file`. The content of the result names them."""
 

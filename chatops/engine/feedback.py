@@ -10,6 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.tools import (
     CallFacts,
     Interruption,
@@ -229,6 +230,8 @@ def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
     )
 
 
+ASSUMED_ADVICE = f"How many tokens the model takes is unknown; {ASSUMED_WINDOW:,} are assumed: see context_window."
+"""Advice for a notice of `left_out`."""
 THE_SAME = "the same call was made before, and it is not known whether it took effect"
 """Reason for asking about a call that would need no approval otherwise."""
 _AGAIN = (

@@ -12,7 +12,7 @@ away and cannot add any.
 
 By phase:
 
-- AwaitingModel: send the request again.
+- AwaitingModel: send the request again, and say so: text that had streamed in is lost.
 - CheckingAnswer: check the answer again. Checking changes nothing.
 - InRound, Stopping: recover each call, then start what may start.
 - Finished: do nothing.
@@ -68,6 +68,7 @@ from chatops.policy.grant import Grant
 LOST = "the app stopped while it ran"
 UNANSWERED = f"{LOST} and a question of its server to you was open, without an answer"
 IN_COPY = "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
+SENT_AGAIN = "The request is sent again; the text of an answer that was cut off is not stored."
 NO_EFFECT = "Interrupted before it took effect."
 
 
@@ -86,6 +87,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     match draft.state.phase:
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant))
+            draft.notice(SENT_AGAIN)
             rounds.send(draft)
         case CheckingAnswer():
             acceptance.ask(draft)

@@ -91,7 +91,7 @@ def adopt_limit(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
     target = model_of(draft)
     if target_of(draft, phase) != target:
         return False
-    known = target.context_window
+    known = target.effective_window
     narrower = replace(target, context_window=limit if limit < known else known * 3 // 4)
     before, after = (_fitted(draft, model).tokens for model in (target, narrower))
     if after >= before:
@@ -334,15 +334,15 @@ def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
     if fitted.given_up and fitted.elided > counters.elided:
         counters = replace(counters, elided=fitted.elided)
         draft.count(counters)
-        draft.notice(feedback.left_out(fitted.given_up, model=name))
+        advice = feedback.ASSUMED_ADVICE if target.context_window is None else ""
+        draft.notice(feedback.left_out(fitted.given_up, model=name), advice=advice)
     before = fitted.tokens_before if _last_model(draft) == target.name else 0
-    nearly = target.context_window * NEARLY_FULL
-    crossed = before < nearly <= fitted.tokens
-    if not counters.full and (crossed or fitted.tokens > target.context_window):
+    window = target.context_window
+    if window is None or counters.full:
+        return
+    if before < window * NEARLY_FULL <= fitted.tokens or fitted.tokens > window:
         draft.count(replace(counters, full=True))
-        draft.notice(
-            feedback.nearly_full(fitted.tokens, target.context_window, model=name), advice=feedback.NEARLY_FULL_ADVICE
-        )
+        draft.notice(feedback.nearly_full(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
 
 
 def _last_model(draft: Draft) -> str:

@@ -76,8 +76,8 @@ def tools_size(tools: Sequence[ToolSpec]) -> int:
 
 def budget(model: ModelTarget) -> int:
     """Return the token budget of the input: the window minus the reply, and at most its safe share."""
-    reply = min(model.max_output_tokens, int(model.context_window * LARGEST_REPLY))
-    return max(1_000, min(int(model.context_window * SHARE_OF_WINDOW), model.context_window - reply))
+    reply = min(model.max_output_tokens, int(model.effective_window * LARGEST_REPLY))
+    return max(1_000, min(int(model.effective_window * SHARE_OF_WINDOW), model.effective_window - reply))
 
 
 def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -19,6 +19,7 @@ from itertools import product
 from math import prod
 
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
+from chatops.domain.endings import without_ending
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
 from chatops.domain.wording import one_line
@@ -100,16 +101,19 @@ def as_verdict(
     if validation is None or result.outcome is not Outcome.SUCCESS:
         return result
     found: tuple[Problem, ...]
+    ended = result.facts.ending
+    said = result.content if ended is None else without_ending(result.content, ended)
     match validation.passes_when:
         case PassesWhen.VALID:
-            found = reported(result.content)
+            found = reported(said)
+        case _ if ended is not None and ended.pipeline:
+            found = (_error("command", _PIPELINE.format(last=ended.last)),)
         case PassesWhen.SUCCESS:
             content = spec is not None and spec.capabilities.returns_content
-            found = () if content else denied(result.content)
+            found = () if content else denied(said)
         case PassesWhen.EXIT_CODE_0:
             # The content is the program's output if one ran, and else a report.
-            ended = result.facts.ending
-            found = () if ended is not None and ended.succeeded else exit_code(result.content)
+            found = () if ended is not None and ended.succeeded else exit_code(said)
     if not found:
         return result
     facts = replace(result.facts, problems=found)
@@ -173,7 +177,7 @@ def _seen(
     for message in messages:
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
-        if _ran(message) and _changes(message, validation, contract, grant, claims):
+        if message.outcome in _RAN and _changes(message, validation, contract, grant, claims):
             for key, standing in seen.items():
                 if standing.status is ValidationStatus.PASSED:
                     seen[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
@@ -181,11 +185,6 @@ def _seen(
             key = _key(validation.subject, message.arguments)
             seen[key] = _word(validation.tool, key, message)
     return seen
-
-
-def _ran(message: ToolMessage) -> bool:
-    """Return True if the tool was started. A tool that rejected its arguments may have had effects before it did."""
-    return message.outcome in _RAN or (message.outcome is Outcome.INVALID and bool(message.decided_by))
 
 
 def _word(tool: str, key: _Key, message: ToolMessage) -> ValidationState:
@@ -269,6 +268,10 @@ _NO_VERDICT = (
     'a validation passes only if it returns an object such as {"valid": true}; the definition of a tool that is no '
     "validator needs passes_when. It gave:"
 )
+_PIPELINE = (
+    "it is a pipeline, so its exit code is that of {last} and says nothing of the programs before it. It does not count"
+    " as a pass. Run the command without the pipe."
+)
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
 _GOOD = frozenset({"valid", "isvalid", "success", "successful", "succeeded", "ok", "pass", "passed", "passes"})
 _BAD = frozenset({"invalid", "failed", "failure", "failures", "iserror", "haserrors", "problems", "violations"})
@@ -330,23 +333,27 @@ def exit_code(content: str) -> tuple[Problem, ...]:
 def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
     """Return a finding for each member of a result that reports an error.
 
-    Only top-level members count. Nested ones may be about parts that are not required to succeed.
+    Only top-level members count. Nested ones may be about parts that are not required to succeed. A member that only
+    says that something failed (``valid`` false, a count) is a finding where no other member says what.
     """
     errors: list[Problem] = []
     others: list[Problem] = []
+    verdicts: list[Problem] = []
     for key, value in read.items():
         match _NOT_A_LETTER.sub("", key.lower()):
             case "error" | "errors":
                 errors += _listed(value)
+            case word if word in _BAD and value and not _no(value) and not isinstance(value, bool | int | float):
+                others.append(_error(key, f"it is {_text(value)}"))
             case word if (word in _GOOD and _no(value)) or (word in _BAD and value and not _no(value)):
-                others.append(_error(key, f"it is {_text(value)}"))
+                verdicts.append(_error(key, f"it is {_text(value)}"))
             case word if word in _STATE and isinstance(value, str) and value.strip().lower() in _WENT_WRONG:
-                others.append(_error(key, f"it is {value}"))
+                verdicts.append(_error(key, f"it is {value}"))
             case word if word in _CODE and _is_code(value) and value != 0:
-                others.append(_error(key, f"it is {_text(value)}"))
+                verdicts.append(_error(key, f"it is {_text(value)}"))
             case _:
                 pass
-    return (*errors, *others)[:MAX_ERRORS]
+    return ((*errors, *others) or tuple(verdicts))[:MAX_ERRORS]
 
 
 def _bare(content: str) -> str:

@@ -77,8 +77,7 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
         found.append(Check(name="registry", grade=Grade.FAIL, text=text, advice=loaded.broken.advice))
     else:
         found.append(Check(name="registry", grade=Grade.OK, text=f"{loaded.path}"))
-    broken = str(loaded.broken) if loaded.broken is not None else None
-    notices = [notice for notice in loaded.notices if broken is None or not notice.startswith(broken)]
+    notices = [notice for notice in loaded.notices if notice != loaded.broken_note]
     found += [Check(name="registry", grade=Grade.WARN, text=notice) for notice in notices]
     site = "none" if loaded.site is None else loaded.site.source
     found.append(Check(name="site registry", grade=Grade.OK, text=site))

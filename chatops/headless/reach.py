@@ -56,6 +56,12 @@ class Reach:
         """True if a message sent to the model now is expected to get an answer."""
         return self.reachability is Reachability.THERE
 
+    @property
+    def missing(self) -> str:
+        """The reason why no answer is expected, with the next step, in sentences; empty if one is."""
+        end = "" if self.text.endswith((".", "!", "?")) else "."
+        return "" if self.usable else f"{self.text[:1].upper()}{self.text[1:]}{end} {self.advice}".strip()
+
 
 async def reach(
     spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE

@@ -1,13 +1,14 @@
 """Results of turns and workflow runs for scripts, built from the stored state. `report_json` gives their JSON form."""
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
-from chatops.domain.messages import ToolMessage
+from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage, total
@@ -41,6 +42,9 @@ from chatops.engine.workflow.state import (
     WorkflowState,
 )
 
+NOT_SAVED = "not_saved"
+"""`reason` of a turn that failed because nothing could be stored."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReport:
@@ -72,6 +76,8 @@ class StepSummary:
     """Model calls of all attempts."""
     output: str = ""
     """The accepted result, as the run stores it."""
+    reasoning: str = ""
+    """The reason that the model gives for its answer."""
     has_schema: bool = False
     detail: str = ""
     """Reason that there is no result, or that the last attempt was not accepted."""
@@ -158,7 +164,7 @@ def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | Non
         case TurnStatus.LIMIT:
             return "limit"
         case TurnStatus.FAILED if blocked_by is not None and not isinstance(state.phase, Finished):
-            return "not_saved"
+            return NOT_SAVED
         case TurnStatus.FAILED:
             return "no_answer"
         case _:
@@ -304,6 +310,20 @@ def _run_reason(run: WorkflowState, turns: Sequence[TurnState], blocked_by: Chat
             return "not_going_on" if blocked_by is not None else ""
 
 
+def reasoning_of(run: WorkflowState, step: int, turns: Sequence[TurnState]) -> str:
+    """Return what the model says of the last answer to a step; empty if it says nothing, or there is no answer."""
+    made = [one.turn_id for one in run.attempts if one.step == step and not one.gate]
+    turn = next((turn for turn in turns if made and turn.turn_id == made[-1]), None)
+    if turn is None or turn_status(turn) is not TurnStatus.ANSWERED:
+        return ""
+    from chatops.tools.answers import read_answer  # slow to import, and only runs need it
+
+    texts = (one.text for one in reversed(turn.messages) if isinstance(one, AssistantMessage))
+    answer = json_or_text(read_answer(next(texts, ""), schema="").value)
+    said = answer.get("reasoning") if isinstance(answer, Mapping) and "result" in answer else None
+    return said if isinstance(said, str) else ""
+
+
 def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:
     """Return the turn that the run waits for, if it was started and the run has not recorded its end."""
     phase = run.phase
@@ -326,6 +346,7 @@ def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], *, paused:
         status="pending",
         attempts=max(attempts, default=0),
         iterations=sum(turn.counters.requests for turn in mine),
+        reasoning=reasoning_of(run, index, turns),
         has_schema=bool(run.spec.step(index).output_schema),
         detail=made[-1].detail if made else "",
         usage=total(*(turn.usage for turn in mine)),

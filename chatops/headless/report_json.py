@@ -31,7 +31,7 @@ def _run_json(value: RunReport) -> dict[str, JsonValue]:
             {
                 **_members(one, "name", "status", "attempts", "iterations"),
                 "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
-                **_members(one, "detail", "usage"),
+                **_members(one, "reasoning", "detail", "usage"),
             }
             for one in value.steps
         ],

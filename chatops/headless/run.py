@@ -6,19 +6,21 @@ It never runs by itself, and nothing is ever read from the terminal.
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from enum import IntEnum, StrEnum
 from typing import assert_never
 
 from chatops.domain.decisions import Rejected
 from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
-from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStatus
+from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStarted, TurnStatus
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
-from chatops.headless.formats import OutputFormat, Reporter, reporter
+from chatops.headless.formats import OutputFormat, Reporter, one_line, reporter
 from chatops.headless.pending import next_steps
-from chatops.headless.report import TurnReport, report
+from chatops.headless.report import NOT_SAVED, TurnReport, report
 from chatops.headless.screen import Screen
 from chatops.headless.stop import Stop
+from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.session import Session
 
 NO_USER = "no user is there to approve it"
@@ -53,7 +55,16 @@ async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFo
     async def begin() -> None:
         await session.submit(prompt)
 
-    return await _drive(session, begin, screen=screen, printer=printer, on_approval=on_approval)
+    def name_files(published: Published) -> None:
+        if isinstance(published.event, TurnStarted):
+            for file in published.event.files:
+                screen.say(one_line(file.attachment))
+
+    unsubscribe = session.subscribe(name_files)
+    try:
+        return await _drive(session, begin, screen=screen, printer=printer, on_approval=on_approval)
+    finally:
+        unsubscribe()
 
 
 async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
@@ -67,7 +78,7 @@ async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_ap
 def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat) -> int:
     """Print the result of a turn that is over, and return its exit code."""
     screen.say("The last turn of this session has already ended:")
-    return _end(state, workspace, screen, reporter(output, screen))
+    return _end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
 
 
 async def _drive(
@@ -88,11 +99,16 @@ async def _drive(
             return _stopped(session, state, screen, printer)
         if state is None:
             return _lost(session.blocked_by, screen, printer)
-        code = _end(state, session.snapshot().workspace, screen, printer, session.blocked_by)
-        if could_not_wait and code == ExitCode.ANSWERED:
+        result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
+        if could_not_wait and result.status is TurnStatus.ANSWERED:
             tools = ", ".join(dict.fromkeys(one.call.name for one in could_not_wait))
-            screen.say(f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}")
-            code = ExitCode.ERROR
+            result = replace(
+                result,
+                status=TurnStatus.FAILED,
+                reason=NOT_SAVED,
+                detail=f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}",
+            )
+        code = _end(result, screen, printer, over=_over(state), blocked_by=session.blocked_by)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except NotSavedError as error:
         return _lost(error, screen, printer)
@@ -186,19 +202,18 @@ def _occupied(session: Session, state: TurnState, screen: Screen, printer: Repor
         printer.event(Published(at=time.time(), event=paused))
     printer.finished(report(state, workspace=session.snapshot().workspace))
     if waiting:
-        screen.say(next_steps(session_id, waiting))
+        screen.say(next_steps(waiting, then=way_to_continue(session_id)))
         return ExitCode.PAUSED
     screen.say(f"Finish it first with: chatops resume {session_id}")
     return ExitCode.ERROR
 
 
 def _end(
-    state: TurnState, workspace: str, screen: Screen, printer: Reporter, blocked_by: ChatopsError | None = None
+    result: TurnReport, screen: Screen, printer: Reporter, *, over: bool, blocked_by: ChatopsError | None = None
 ) -> int:
-    result = report(state, workspace=workspace, blocked_by=blocked_by)
     printer.finished(result)
-    _explain(result, screen, unsaved=blocked_by is not None and not _over(state))
-    if blocked_by is not None and _over(state):
+    _explain(result, screen, unsaved=blocked_by is not None and not over)
+    if blocked_by is not None and over:
         screen.say_once(f"{unsaved_sentence(blocked_by)} {blocked_by.advice}".strip())
         return ExitCode.ERROR
     return exit_code(result.status)
@@ -210,14 +225,14 @@ def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
         case TurnStatus.ANSWERED:
             return
         case TurnStatus.PAUSED:
-            screen.say(next_steps(result.session_id, result.pending))
+            screen.say(next_steps(result.pending, then=way_to_continue(result.session_id)))
         case TurnStatus.LIMIT:
             screen.say_once(f"{result.detail or 'A limit was reached.'} {result.advice}".strip())
         case TurnStatus.FAILED:
             screen.say_once(f"{result.detail or 'The turn failed.'} {result.advice}".strip())
             if unsaved:
                 screen.say(f"When it can be saved again: chatops resume {result.session_id}")
-            else:
+            elif result.reason != NOT_SAVED:
                 screen.say(f"Everything is saved. To continue: chatops -r {result.session_id}")
         case TurnStatus.CANCELLED | TurnStatus.RUNNING:
             screen.say(f"Stopped. The session is {result.session_id}.")

@@ -8,7 +8,7 @@ it.
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
@@ -20,6 +20,8 @@ WIDEST = 60
 """Maximum characters of a cell. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
+_SAID: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
+"""Messages printed to each stream, for the same reason."""
 
 
 def lost(stream: TextIO) -> bool:
@@ -30,6 +32,11 @@ def lost(stream: TextIO) -> bool:
     return stream in _LOST
 
 
+def forget_said() -> None:
+    """Forget what was printed: another command begins in this process."""
+    _SAID.clear()
+
+
 class Screen:
     """Writes requested output to stdout and messages to stderr."""
 
@@ -38,7 +45,7 @@ class Screen:
         self.err = err
         self.closed = False
         """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
-        self._said: set[str] = set()
+        self._said = _SAID.setdefault(err, set())
 
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""

@@ -47,8 +47,12 @@ async def drive(
         result = run_report(
             run.state, await run.turns(), workspace=str(run.session.workspace), blocked_by=run.blocked_by
         )
+        if run.blocked_by is not None and result.pending:
+            # A decision that was posted is taken once the run can continue.
+            undecided = await run.undecided()
+            result = replace(result, pending=tuple(one for one in result.pending if one.call.id in undecided))
         if settled is None and not run.over:
-            return _stopped(result, screen, printer)
+            return _stopped(result, run, screen, printer)
         printer.finished(result)
         _explain(result, run, screen)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else exit_code(result.status)
@@ -118,7 +122,7 @@ def _implied(wanted: AwaitingReview | None) -> Review | None:
     return TryAgain() if wanted is not None and wanted.reason in again else None
 
 
-def _stopped(result: RunReport, screen: Screen, printer: Reporter) -> int:
+def _stopped(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:
     """Print the run as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     stopped = replace(
@@ -126,15 +130,15 @@ def _stopped(result: RunReport, screen: Screen, printer: Reporter) -> int:
         status=TurnStatus.CANCELLED,
         reason="stopped",
         detail="Stopped by a signal.",
-        advice=_go_on(result),
+        advice=_to_continue(run),
     )
     printer.finished(stopped)
-    screen.say(f"Stopped. {_go_on(result)}")
+    screen.say(f"Stopped. {_to_continue(run)}")
     return ExitCode.INTERRUPTED
 
 
-def _go_on(result: RunReport) -> str:
-    return f"To continue: chatops resume {result.session_id}"
+def _to_continue(run: WorkflowRun) -> str:
+    return f"To continue: {run.way_to_continue}"
 
 
 def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
@@ -144,27 +148,32 @@ def _explain(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
             if result.detail:
                 screen.say(result.detail)
         case TurnStatus.PAUSED:
-            screen.say(review_steps(run.state) if result.review is not None else _approvals(result, run.state))
+            if (error := run.blocked_by) is not None:
+                screen.say_once(f"The run is blocked: {error} {error.advice}".strip())
+            if result.review is not None:
+                screen.say(review_steps(run.state))
+            elif result.pending:
+                screen.say(_approvals(result, run))
         case TurnStatus.LIMIT | TurnStatus.FAILED:
             screen.say_once(f"{one_line(result.detail or 'The run failed.')} {result.advice}".strip())
             if not run.over:
-                screen.say(f"When that is fixed: chatops resume {result.session_id}")
+                screen.say(f"When that is fixed: {run.way_to_continue}")
             else:
                 screen.say(f"To see what each step did: chatops workflow show {result.session_id}")
         case TurnStatus.CANCELLED:
             screen.say(f"Cancelled. To see what was done: chatops workflow show {result.session_id}")
         case TurnStatus.RUNNING:
-            screen.say(_go_on(result))
+            screen.say(_to_continue(run))
         case never:
             assert_never(never)
 
 
-def _approvals(result: RunReport, run: WorkflowState) -> str:
-    steps = next_steps(result.session_id, result.pending)
-    if not isinstance(run.phase, CheckingGate):
+def _approvals(result: RunReport, run: WorkflowRun) -> str:
+    steps, phase = next_steps(result.pending, then=run.way_to_continue), run.state.phase
+    if not isinstance(phase, CheckingGate):
         return steps
-    step = run.spec.step(run.phase.step)
-    return f"The answer of step {step.name} has to pass the gate {step.gates[run.phase.gate].name}: a command.\n{steps}"
+    step = run.state.spec.step(phase.step)
+    return f"The answer of step {step.name} has to pass the gate {step.gates[phase.gate].name}: a command.\n{steps}"
 
 
 def review_steps(run: WorkflowState) -> str:

@@ -1,5 +1,5 @@
 """MCP servers: connections to them, and their tools as tools of chatops.
 
-Imported only for a registry that names servers. The SDK itself (the extra ``chatops[mcp]``) is imported by `connection`
+Imported only for a registry that names servers. The SDK itself (the extra ``mcp``) is imported by `connection`
 and what that imports, in a thread and before the first connection.
 """

@@ -5,7 +5,7 @@ say nothing about rights: only the registry does.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -14,6 +14,7 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import Capabilities, ToolSpec, definition_of
 from chatops.policy.registry import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
 from chatops.tools.output import visible
+from chatops.tools.schema import without_references
 
 MOST_DESCRIPTION = 20_000
 MOST_SCHEMA = 100_000
@@ -73,6 +74,20 @@ def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tu
     return tuple(found.values()), tuple(warnings)
 
 
+def expected(server: McpServerSpec, known: Collection[str], *, named: Iterable[str]) -> tuple[ToolSpec, ...]:
+    """Return specs that stand for tools which `server` may have and has not listed: only their rights are known.
+
+    `known` are the tools that it listed last, `named` those that roles name, both by their names here. As long as it
+    has listed nothing, one more stands for any other tool.
+    """
+    prefix = f"{server.name}{SERVER_MARK}"
+    names = [name for name, _ in server.tools]
+    names += [name.removeprefix(prefix) for name in named if name.startswith(prefix)]
+    names += server.tool_names or (() if known else ("",))
+    found = (_spec(server, Described(name=name, description="", input_schema={})) for name in dict.fromkeys(names))
+    return tuple({spec.name: spec for spec in found if spec.name not in known}.values())
+
+
 def local_name(server: str, tool: str) -> str:
     """Return the name of a server's tool here: letters, digits, - and _, at most 64 of them."""
     name = f"{server}{SERVER_MARK}{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
@@ -108,7 +123,7 @@ def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     return ToolSpec(
         name=local_name(server.name, tool.name),
         description=_clean(tool.description),
-        schema=_clean(canonical({"type": "object", **tool.input_schema})),
+        schema=_clean(canonical(without_references({"type": "object", **tool.input_schema}))),
         output_schema=_clean(canonical(tool.output_schema)) if tool.output_schema is not None else "",
         min_access=AccessLevel.OPERATOR if setting.min_access is None else setting.min_access,
         verdict=setting.verdict or Verdict.ASK,

@@ -7,26 +7,30 @@ task. Its calls may come from other tasks, and cancelling one leaves the connect
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from mcp import Client, MCPError, types
+from mcp.client._transport import TransportStreams
 from mcp.client.auth import OAuthFlowError
 from mcp.client.session import IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from pydantic import ValidationError
 
 from chatops import __version__
 from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
+from chatops.mcp.inbound import MOST_PER_S, MOST_TOOLS, Inbound, filtered
 from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
-from chatops.mcp.stdio import UNREADABLE, stdio_transport
+from chatops.mcp.stdio import UNREADABLE, Lost, stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
 from chatops.tools.base import Ask
 from chatops.tools.output import visible
@@ -41,7 +45,6 @@ CONNECT_S = 30.0
 LIST_S = 10.0
 """Seconds in which a server has to list its tools."""
 _MOST_PAGES = 100
-_MOST_TOOLS = 500
 _MOST_CONTINUED = 10
 """Times that a server may ask for more input before it gives the result of a call."""
 _CONTINUE_S = 0.25
@@ -56,7 +59,10 @@ Progress = Callable[[float, float | None, str], None]
 
 
 class LostError(Exception):
-    """Raised if the connection ended during a call: it is not known whether the call took effect."""
+    """Raised if the connection ended during a call: it is not known whether the call took effect.
+
+    Its text is the reason as a clause, if there is one.
+    """
 
 
 class AnswerError(Exception):
@@ -73,8 +79,8 @@ class Connection:
 
     client: Client
     process: ServerProcess | None
-    lost: asyncio.Event
-    """Set when the connection has ended."""
+    lost: Lost
+    inbound: Inbound
     sandbox: str = ""
     """How the server's process is confined; empty: it is reached by URL."""
     network: bool = True
@@ -92,6 +98,8 @@ class Connection:
         """Return the server's tools, from all pages. Raises TimeoutError, MCPError and others."""
         found: list[types.Tool] = []
         seen: set[str] = set()
+        self.inbound.broken.clear()
+        self.inbound.version = self.protocol
         cursor: str | None = None
         async with asyncio.timeout(LIST_S):
             for _ in range(_MOST_PAGES):
@@ -99,10 +107,17 @@ class Connection:
                 page = await self.client.session.list_tools(params=params)
                 found += page.tools
                 cursor = page.next_cursor
-                if cursor is None or cursor in seen or len(found) >= _MOST_TOOLS:
+                if cursor is None or cursor in seen or len(found) >= MOST_TOOLS:
                     break
                 seen.add(cursor)
-        return found[:_MOST_TOOLS]
+        return found[:MOST_TOOLS]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """A clause for each tool that the last lists could not have, and one if messages were dropped."""
+        broken = [f"{name} is not used: {why}" for name, why in self.inbound.broken.items()]
+        flood = f"it sent more than {MOST_PER_S} messages in a second; the others were dropped"
+        return (*broken, *([flood] if self.inbound.dropped else []))
 
     async def call(
         self, tool: str, arguments: dict[str, Any], *, shown: Progress, ask: Ask, declined: Callable[[str], None]
@@ -137,7 +152,7 @@ class Connection:
             try:
                 await asyncio.wait((asked, lost), return_when=asyncio.FIRST_COMPLETED)
                 if not asked.done():
-                    raise LostError
+                    raise LostError(self.lost.reason)
                 answers[key] = asked.result()
             finally:
                 asked.cancel()
@@ -169,7 +184,7 @@ class Connection:
         except MCPError as error:
             if self.lost.is_set() or error.code == types.CONNECTION_CLOSED:
                 self.lost.set()
-                raise LostError from error
+                raise LostError(self.lost.reason) from error
             if error.code == UNREADABLE:
                 raise AnswerError from error
             if self.origin is not None and self.origin.last_status == _SESSION_ENDED:
@@ -178,7 +193,7 @@ class Connection:
         except Exception as error:
             if self.lost.is_set() or isinstance(error, httpx2.HTTPError | OSError):
                 self.lost.set()
-                raise LostError from error
+                raise LostError(self.lost.reason) from error
             raise CallError(reason_of(error)) from error
         return result
 
@@ -198,17 +213,31 @@ async def connected(
     """
     async with AsyncExitStack() as stack:
         process: ServerProcess | None = None
+        lost, inbound, questions = Lost(), Inbound(changed), Questions(spec.name)
+        make_client = partial(_client, inbound=inbound, changed=changed, questions=questions)
         try:
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
                     process = await stack.enter_async_context(running(spec, sandbox, limits))
-                    connection = await _over_stdio(process, stack, changed, Questions(spec.name))
+                    client = await stack.enter_async_context(make_client(stdio_transport(process.process, lost=lost)))
+                    connection = Connection(
+                        client=client,
+                        process=process,
+                        lost=lost,
+                        inbound=inbound,
+                        sandbox=process.confined.description,
+                        network=process.confined.network,
+                        questions=questions,
+                    )
                 else:
-                    connection = await _over_http(spec, stack, changed, records)
+                    origin, client = await _over_http(spec, stack, make_client, records)
+                    connection = Connection(
+                        client=client, process=None, lost=lost, inbound=inbound, origin=origin, questions=questions
+                    )
         except ServerStartError:
             raise
         except Exception as error:
-            failed = ServerStartError(_with_words(reason_of(error), process))
+            failed = ServerStartError(_with_words(lost.reason or reason_of(error), process))
             failed.sandbox = process.confined.description if process is not None else ""
             raise failed from error
         # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
@@ -222,53 +251,40 @@ async def connected(
                 await task
 
 
-async def _over_stdio(
-    process: ServerProcess, stack: AsyncExitStack, changed: Callable[[], None], questions: Questions
-) -> Connection:
-    lost = asyncio.Event()
-    client = _client(stdio_transport(process.process, lost=lost), changed, questions)
-    await stack.enter_async_context(client)
-    return Connection(
-        client=client,
-        process=process,
-        lost=lost,
-        sandbox=process.confined.description,
-        network=process.confined.network,
-        questions=questions,
-    )
-
-
 async def _over_http(
-    spec: McpServerSpec, stack: AsyncExitStack, changed: Callable[[], None], records: Path
-) -> Connection:
+    spec: McpServerSpec, stack: AsyncExitStack, make_client: Callable[[Any], Client], records: Path
+) -> tuple[Origin, Client]:
     """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
     if spec.oauth:
         auth = await in_thread(StoredAuth, spec, records)
         origin = Origin(spec, auth=auth, allows=auth.allows)
     else:
         origin = Origin(spec)
-    questions = Questions(spec.name)
     if spec.transport is ServerTransport.HTTP:
         http = await stack.enter_async_context(origin.client())
-        client = _client(streamable_http_client(spec.url, http_client=http), changed, questions)
         try:
-            await stack.enter_async_context(client)
-            return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin, questions=questions)
+            client = make_client(streamable_http_client(spec.url, http_client=http))
+            return origin, await stack.enter_async_context(client)
         except Exception:
             if origin.first_error not in _UNKNOWN_TRANSPORT:
                 raise
-    client = _client(sse_client(spec.url, httpx_client_factory=origin.client), changed, questions)
-    await stack.enter_async_context(client)
-    return Connection(client=client, process=None, lost=asyncio.Event(), origin=origin, questions=questions)
+    client = make_client(sse_client(spec.url, httpx_client_factory=origin.client))
+    return origin, await stack.enter_async_context(client)
 
 
-def _client(transport: object, changed: Callable[[], None], questions: Questions) -> Client:
+def _client(
+    transport: AbstractAsyncContextManager[TransportStreams],
+    *,
+    inbound: Inbound,
+    changed: Callable[[], None],
+    questions: Questions,
+) -> Client:
     async def handle(message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             changed()
 
     return Client(
-        transport,  # type: ignore[arg-type]
+        filtered(transport, inbound),
         message_handler=handle,
         # Offered even where nobody can answer: a server may list other tools to a client that takes no questions.
         elicitation_callback=questions.requested,
@@ -309,6 +325,8 @@ def reason_of(error: BaseException) -> str:
         text = "its request is not valid HTTP"  # The error's own text may quote a header's secret.
     elif isinstance(error, httpx2.ConnectError):
         text = f"no connection: {error}"
+    elif isinstance(error, ValidationError):
+        text = "its answer is not what the protocol wants"  # The error's own text names Python types and a web site.
     elif isinstance(error, FileNotFoundError):
         text = f"there is no {error.filename}"
     else:

@@ -10,29 +10,33 @@ import re
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
+from chatops.mcp.packages import is_changed
+from chatops.mcp.runners import runner_of
+from chatops.mcp.start import start_of
 from chatops.policy.registry import McpServerSpec
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_secrets
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.execution import search_path
-from chatops.tools.mount_point import BARE_HEAD, MOUNTED, can_become_bare, mount_point
+from chatops.tools.mount_point import mount_points
 from chatops.tools.orphans import CALL_VARIABLE
 from chatops.tools.output import visible
 from chatops.tools.process import DATA, Command, clean_environment, memory_file, supervised
+from chatops.tools.programs import find_program, program_at, workspace_last
 from chatops.tools.proxy import Proxy, proxy_environment
 from chatops.tools.sandbox import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.tools.threads import in_thread
-from chatops.tools.toolchains import shown_for
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ _TAIL_SHOWN = 300
 _NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
 _LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|can't open file", re.I)
 _EXIT_S = 1.0
+_MODULE_OPTION = re.compile(r"-[A-Za-z]*[mc]")
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -52,13 +57,19 @@ class ServerStartError(ChatopsError):
     sandbox = ""
 
 
+class NotPermittedError(ServerStartError):
+    """Raised if the sandbox is below level basic and the user has not said yes to the start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Workspace, protected paths and sandbox level for the processes of servers."""
+    """Workspace, protected paths, sandbox level and the user's yes for the processes of servers."""
 
     workspace: Path
     protected: tuple[Path, ...]
     best: SandboxLevel = SandboxLevel.HARD
+    permits: Callable[[Item], bool] = lambda start: False
+    """Returns True if the user has said yes to this start. Asked below level basic only; may read files."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,9 +116,17 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
 
     Raises ServerStartError.
     """
-    sandbox = replace(sandbox, read=(*sandbox.read, *_named_files(spec, limits)))
+    spec, shown = await in_thread(_installed, spec, sandbox, limits)
+    sandbox = replace(sandbox, read=(*sandbox.read, *shown))
     # In a thread, because it may run the sandbox's probe.
-    confined = await in_thread(confinement, sandbox, workspace=limits.workspace, best=limits.best)
+    confined = await in_thread(
+        confinement,
+        sandbox,
+        workspace=limits.workspace,
+        best=limits.best,
+        read_only=not spec.writes_workspace,
+        protected=limits.protected,
+    )
     if confined.refusal:
         raise ServerStartError(confined.refusal.rstrip("."))
     async with AsyncExitStack() as stack:
@@ -127,15 +146,38 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
             reading.cancel()
 
 
-def _named_files(spec: McpServerSpec, limits: ServerLimits) -> tuple[str, ...]:
-    """Return what the sandbox has to show for the absolute paths in the server's command: its program, its script.
+def _installed(
+    spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits
+) -> tuple[McpServerSpec, tuple[str, ...]]:
+    """Return the server with its program where that is installed, and what the sandbox has to show for its command.
 
-    The user has named them. Not those of files that no program may see.
+    The user has named its program, and its script by an absolute path. Files that no program may see are not shown.
+    Raises ServerStartError if there is no such program, or if it is one that would have to be fetched.
     """
+    name, *words = spec.command
+    runner = runner_of(spec.command)
+    if runner and not (sandbox.network or sandbox.hosts):
+        raise ServerStartError(
+            f"{runner} fetches it from the network at each start, and its sandbox has none; to install it once,"
+            f" `chatops mcp remove {spec.name}`, then `chatops mcp add {spec.name} {spec.origin}` in a terminal"
+        )
+    if spec.installed is not None and is_changed(spec.installed):
+        raise ServerStartError(
+            f"{spec.installed.package} is not what chatops mcp add installed in {visible(spec.installed.folder)};"
+            f" `chatops mcp remove {spec.name}`, then add it again"
+        )
+    cwd = Path(spec.cwd) if spec.cwd else limits.workspace
+    program = find_program(name, workspace=limits.workspace, cwd=cwd)
+    if program is None:
+        where = "is no program" if "/" in name else "is not installed, or not on the PATH of chatops"
+        raise ServerStartError(f"{visible(name, limit=200)} {where}")
+    named = (Path(word) for word in words if os.path.isabs(word) and os.path.isfile(word))
+    scripts = [program_at(path, workspace=limits.workspace) for path in named]
+    shown = dict.fromkeys(place for one in (program, *scripts) for place in one.shown)
     closed = (*limits.protected, *home_secrets())
-    named = [Path(word) for word in spec.command if os.path.isabs(word) and os.path.isfile(word)]
-    shown = [place for path in named for place in shown_for(path, workspace=limits.workspace)]
-    return tuple(str(place) for place in dict.fromkeys(shown) if not any(place.is_relative_to(one) for one in closed))
+    return replace(spec, command=(str(program.path), *words)), tuple(
+        str(place) for place in shown if not any(place.is_relative_to(one) for one in closed)
+    )
 
 
 async def _command(
@@ -153,9 +195,14 @@ async def _command(
         **given,
         **clean_environment(os.environ),
         **confined.toolchains.environment,
-        "PATH": search_path(confined),
+        **_import_limits(spec),
+        "PATH": os.pathsep.join(workspace_last(search_path(confined).split(os.pathsep), workspace=limits.workspace)),
         **own,
     }
+    if confined.level < spec.accept_level:
+        start = await in_thread(start_of, spec, confined, cwd=cwd, environment=environment)
+        if not await in_thread(limits.permits, start):
+            raise NotPermittedError(f"it needs your yes, because its sandbox would be of level {confined.level.word}")
     call = f"mcp.{spec.name}"
     command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
     context = ToolContext(
@@ -163,7 +210,7 @@ async def _command(
         session_id=SessionId(""),
         call_id=CallId(call),
         protected=limits.protected,
-        exposure=Exposure.MASKED,
+        exposure=Exposure.MASKED if spec.writes_workspace else Exposure.READ_ONLY,
         sandbox=sandbox,
     )
     if confined.level is SandboxLevel.NONE:
@@ -179,9 +226,7 @@ async def _command(
         ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
         channel = theirs.fileno()
         await stack.enter_async_context(Proxy(hosts=sandbox.hosts).serving(ours))
-    for name in MOUNTED:
-        if name != BARE_HEAD or can_become_bare(limits.workspace):
-            stack.enter_context(mount_point(limits.workspace / name))
+    stack.enter_context(mount_points(limits.workspace))
     return await in_thread(
         sandboxed_command,
         spec.command,
@@ -194,6 +239,12 @@ async def _command(
         channel=channel,
         serves=True,
     )
+
+
+def _import_limits(spec: McpServerSpec) -> dict[str, str]:
+    """Return what keeps ``python -m MODULE`` from loading modules of the workspace, unless the entry names a folder."""
+    names_module = any(_MODULE_OPTION.fullmatch(word) for word in spec.command[1:])
+    return {"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}
 
 
 async def _started(command: Command) -> asyncio.subprocess.Process:
@@ -233,19 +284,27 @@ async def _stop(process: asyncio.subprocess.Process, *, contained: bool) -> None
     """Close the server's input, give it a moment, and kill what is left of it. A second cancellation kills at once."""
     if process.stdin is not None:
         process.stdin.close()
+    # The supervisor kills the tree when it is told to end; it is killed itself only if it does not.
+    signals = (signal.SIGKILL,) if contained else (signal.SIGTERM, signal.SIGKILL)
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_EXIT_S):
-                await process.wait()
+        await _ended(process)
+        for number in signals:
+            if process.returncode is None:
+                with suppress(OSError):
+                    os.killpg(process.pid, number)
+                await _ended(process)
     finally:
         if process.returncode is None:
-            # The supervisor kills the tree when it is told to end; it is killed itself only if it does not.
             with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL if contained else signal.SIGTERM)
-    if process.returncode is None:
-        try:
-            async with asyncio.timeout(_EXIT_S):
-                await process.wait()
-        except TimeoutError:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signals[0])
+        else:
+            # It closes itself only at the end of the output, and what is not read any more never ends. While the
+            # process lives, this would kill the supervisor before it has killed the tree.
+            process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait a moment for the end of the process."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_EXIT_S):
+            await process.wait()

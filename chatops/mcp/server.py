@@ -17,7 +17,7 @@ inspection.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,11 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.config.extras import not_installed
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import definition_of
-from chatops.mcp.catalogue import Described, Listed, catalogue
-from chatops.mcp.process import ServerLimits, ServerStartError
+from chatops.domain.tools import ToolSpec, definition_of
+from chatops.mcp.catalogue import Described, Listed, catalogue, expected
+from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
 from chatops.mcp.record import Record
 from chatops.policy.registry import McpServerSpec
 from chatops.tools.threads import in_thread
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOT_INSTALLED = "the MCP SDK is not installed; run: pip install 'chatops[mcp]'"
 LOST = "the connection was lost"
 _PAUSES_S = (0.5, 2.0, 8.0)
 _ATTEMPTS = len(_PAUSES_S) + 1
@@ -56,6 +56,8 @@ class ServerState(StrEnum):
     """Nothing has asked for it yet."""
     STARTING = "starting"
     READY = "ready"
+    NEEDS_YES = "needs your yes"
+    """Its sandbox would be below level basic, and the user has not said yes to the start."""
     FAILED = "failed"
     CLOSED = "closed"
 
@@ -78,8 +80,21 @@ class ServerStatus:
     """A clause for each tool that it lists and that cannot be used, and for each that the registry names in vain."""
 
     @property
+    def is_off(self) -> bool:
+        """True if nothing has asked for it yet."""
+        return self.state is ServerState.OFF
+
+    @property
+    def may_list_tools(self) -> bool:
+        """True if its tools are not known, and may be soon."""
+        return self.state in (ServerState.OFF, ServerState.STARTING) and not self.tools
+
+    @property
     def failure(self) -> str:
         """Why there is no connection, as a sentence; empty if there is one, or may be soon."""
+        if self.state is ServerState.NEEDS_YES:
+            decide = f"To decide: chatops mcp check {self.name}, or /trust in the chat"
+            return f"The MCP server {self.name} is not started: {self.reason}. {decide}."
         if self.state is not ServerState.FAILED:
             return ""
         return f"The MCP server {self.name} is not connected: {self.reason}."
@@ -111,9 +126,24 @@ class Server:
         self._owner: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._settled = asyncio.Event()
-        """Set while the server is ready, failed or closed."""
+        """Set unless the server is off or starting."""
         self._list_changed = asyncio.Event()
         self._calls = 0
+
+    def expected(self, named: Iterable[str]) -> tuple[ToolSpec, ...]:
+        """Return specs for tools that it may have and has not listed, see `catalogue.expected`."""
+        return expected(self.spec, self.status.tools, named=named)
+
+    @property
+    def is_connecting(self) -> bool:
+        """True while it connects for the first time."""
+        return self.status.state is ServerState.STARTING and not self.status.reason
+
+    async def settled(self) -> None:
+        """Wait until it is connected, or cannot be for now."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                await self._settled.wait()
 
     def start(self) -> None:
         """Connect in the background, unless that was done."""
@@ -122,7 +152,7 @@ class Server:
             self._owner = asyncio.create_task(self._own(), name=f"MCP server {self.spec.name}")
 
     def reconnect(self) -> None:
-        """Connect now if the server has failed."""
+        """Connect now if the server has failed, or look again if the user has said yes."""
         self.start()
         self._woken.set()
 
@@ -155,7 +185,7 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_S):
                 for _ in range(attempts):
-                    if self.status.state in (ServerState.OFF, ServerState.FAILED):
+                    if self.status.state in (ServerState.OFF, ServerState.FAILED, ServerState.NEEDS_YES):
                         self._settled.clear()
                         self.reconnect()
                     elif self.status.state is ServerState.READY and (
@@ -178,7 +208,8 @@ class Server:
             if isinstance(error, TimeoutError) and self._calls:
                 # It may work on one request at a time. What is approved is bound to the list that is known.
                 return
-            raise ServerStartError(f"it does not list its tools: {_reason(error)}") from error
+            why = connection.lost.reason or _reason(error)
+            raise ServerStartError(f"it does not list its tools: {why}") from error
 
     def tool(self, name: str) -> Listed | None:
         """Return the tool called `name` here."""
@@ -214,9 +245,12 @@ class Server:
         # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
         while not self._closed():
             self._woken.clear()
+            state = ServerState.FAILED
             try:
-                await self._serve()
-                failures, reason = 0, LOST
+                why = await self._serve()
+                failures, reason = 0, f"{LOST}: {why}" if why else LOST
+            except NotPermittedError as error:
+                state, failures, reason = ServerState.NEEDS_YES, _ATTEMPTS, str(error)
             except ServerStartError as error:
                 failures, reason = failures + 1, str(error)
                 self.status = replace(self.status, sandbox=error.sandbox or self.status.sandbox)
@@ -228,7 +262,7 @@ class Server:
             if self._closed():
                 return
             if not self._woken.is_set():
-                self._set(ServerState.FAILED, reason=reason)
+                self._set(state, reason=reason)
                 pause = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -236,8 +270,8 @@ class Server:
                         failures = 0
             self._set(ServerState.STARTING, reason=reason)
 
-    async def _serve(self) -> None:
-        """Connect, and return when the connection is lost. Raises ServerStartError if there is none."""
+    async def _serve(self) -> str:
+        """Connect, and return when and why the connection is lost. Raises ServerStartError if there is none."""
         await _load_sdk()
         from chatops.mcp.connection import connected
 
@@ -249,6 +283,7 @@ class Server:
             failure = await self._hold(connection)
         if failure:
             raise ServerStartError(failure)
+        return connection.lost.reason
 
     async def _hold(self, connection: "Connection") -> str:
         """Use a new connection until it is lost. Return why it cannot be used; empty if it could."""
@@ -256,7 +291,7 @@ class Server:
         try:
             await self._list(connection)
         except Exception as error:
-            return f"it does not list its tools: {_reason(error)}"
+            return f"it does not list its tools: {connection.lost.reason or _reason(error)}"
         self._connection = connection
         self._set(ServerState.READY)
         watching = asyncio.create_task(self._follow(connection), name=f"tools of {self.spec.name}")
@@ -289,6 +324,7 @@ class Server:
             for tool in await connection.tools()
         ]
         tools, warnings = catalogue(self.spec, described)
+        warnings = (*connection.faults, *warnings)
         if tools != self.tools or warnings != self.status.warnings or self.status.protocol != connection.protocol:
             self.tools = tools
             self.status = replace(
@@ -322,7 +358,7 @@ class Server:
 async def _load_sdk() -> None:
     """Import what needs the SDK. Raises ServerStartError."""
     if find_spec("mcp") is None:
-        raise ServerStartError(NOT_INSTALLED)
+        raise ServerStartError(not_installed("mcp"))
     try:
         await in_thread(import_module, "chatops.mcp.connection")
     except ImportError as error:

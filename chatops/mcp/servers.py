@@ -1,12 +1,13 @@
 """All servers of the registry in force, and their tools."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from chatops.domain.sandbox import SandboxSpec
+from chatops.domain.tools import ToolSpec
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.server import Server, ServerStatus
 from chatops.mcp.tool import ServerTool
@@ -70,32 +71,39 @@ class Servers:
         """Return the state of each server."""
         return tuple(server.status for server in self._current())
 
-    def start(self) -> None:
-        """Connect to all servers in the background, and from now on to new ones too."""
-        self._loop = asyncio.get_running_loop()
-        for server in self._current():
-            server.start()
+    def expected(self, named: Iterable[str]) -> tuple[ToolSpec, ...]:
+        """Return specs for tools that the servers may have and have not listed; roles name those in `named`."""
+        names = tuple(named)
+        return tuple(spec for server in self._current() for spec in server.expected(names))
 
-    async def connect(self, *, only: Collection[str] | None = None) -> None:
-        """Connect to all servers, or to `only` these, and wait until each is ready or has failed. Never raises."""
-        wanted = [server for server in self._current() if only is None or server.spec.name in only]
-        if only is None:
-            self.start()
-        await asyncio.gather(*(server.ready(attempts=1) for server in wanted), return_exceptions=True)
+    def start(self, names: Collection[str]) -> tuple[ServerStatus, ...]:
+        """Connect to these servers in the background. Return those that are connecting for the first time."""
+        found = self._named(names)
+        for server in found:
+            server.start()
+        return tuple(server.status for server in found if server.is_connecting)
+
+    async def settled(self, names: Collection[str]) -> None:
+        """Wait until each of these servers is connected, or cannot be for now."""
+        await asyncio.gather(*(server.settled() for server in self._named(names)))
+
+    async def connect(self, names: Collection[str]) -> None:
+        """Connect to these servers, and wait until each is ready or has failed. Never raises."""
+        await asyncio.gather(*(server.ready(attempts=1) for server in self._named(names)), return_exceptions=True)
 
     def reconnect(self, name: str) -> bool:
         """Connect to a server now if it has failed. Return False if there is none of that name."""
-        found = [server for server in self._current() if server.spec.name == name]
+        found = self._named((name,))
         for server in found:
             server.reconnect()
         return bool(found)
 
     async def log_in(self, name: str, *, show: Callable[[str], None]) -> bool:
         """Log in at a server. Return False if there is none of that name. Raises ChatopsError."""
-        found = next((server for server in self._current() if server.spec.name == name), None)
-        if found is not None:
-            await found.log_in(show=show)
-        return found is not None
+        found = self._named((name,))
+        for server in found:
+            await server.log_in(show=show)
+        return bool(found)
 
     async def aclose(self) -> None:
         """End all servers."""
@@ -103,6 +111,10 @@ class Servers:
             servers, self._servers = tuple(self._servers.values()), {}
             self._configured = tuple
         await asyncio.gather(*(server.aclose() for server in servers), *self._ending, return_exceptions=True)
+
+    def _named(self, names: Collection[str]) -> tuple[Server, ...]:
+        self._loop = asyncio.get_running_loop()
+        return tuple(server for server in self._current() if server.spec.name in names)
 
     def _current(self) -> tuple[Server, ...]:
         wanted = tuple(self._configured())
@@ -112,8 +124,7 @@ class Servers:
                 self._servers = {one: before.get(one) or self._made(one) for one in wanted}
                 if self._loop is not None and not self._loop.is_closed():
                     gone = tuple(server for one, server in before.items() if one not in self._servers)
-                    new = tuple(server for one, server in self._servers.items() if one not in before)
-                    self._loop.call_soon_threadsafe(self._replace, gone, new)
+                    self._loop.call_soon_threadsafe(self._end, gone)
             return tuple(self._servers.values())
 
     def _made(self, one: Configured) -> Server:
@@ -123,10 +134,8 @@ class Servers:
         server = Server(one.spec, sandbox=one.sandbox, limits=self._limits, records=self._records, changed=changed)
         return server
 
-    def _replace(self, gone: Sequence[Server], new: Sequence[Server]) -> None:
+    def _end(self, gone: Sequence[Server]) -> None:
         for server in gone:
             task = asyncio.ensure_future(server.aclose())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-        for server in new:
-            server.start()

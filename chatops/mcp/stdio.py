@@ -5,7 +5,6 @@ The SDK's own transport starts the process itself, without a sandbox and a limit
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,7 +13,7 @@ from mcp import types
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 
-log = logging.getLogger(__name__)
+from chatops.mcp.process import MAX_LINE
 
 MOST_UNREADABLE = 100
 """Maximum number of lines that are no messages. A server that writes more of them ends."""
@@ -22,10 +21,15 @@ UNREADABLE = -32_099
 """Code of the error that stands for an answer that is not JSON by the standard."""
 
 
+class Lost(asyncio.Event):
+    """Set once a connection is lost."""
+
+    reason = ""
+    """Why it was given up, as a clause; empty if the server ended it."""
+
+
 @asynccontextmanager
-async def stdio_transport(
-    process: asyncio.subprocess.Process, *, lost: asyncio.Event
-) -> AsyncIterator[TransportStreams]:
+async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) -> AsyncIterator[TransportStreams]:
     """Yield the streams of a started server. `lost` is set when it will send nothing more."""
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
@@ -36,12 +40,7 @@ async def stdio_transport(
         unreadable = 0
         async with received:
             while unreadable <= MOST_UNREADABLE:
-                try:
-                    line = await reading.readline()
-                except (ValueError, OSError) as error:
-                    log.warning("the messages of a server cannot be read: %s", error)
-                    break
-                if not line:
+                if not (line := await _line(reading, lost)):
                     break
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -54,6 +53,8 @@ async def stdio_transport(
                     await received.send(SessionMessage(message))
                 except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                     break
+            if unreadable > MOST_UNREADABLE:
+                lost.reason = f"it sent more than {MOST_UNREADABLE} lines that are no messages"
             lost.set()
         # A server that cannot write would not notice that its input was closed.
         await _drain(reading)
@@ -79,6 +80,17 @@ async def stdio_transport(
             incoming.close()
             outgoing.close()
             tasks.cancel_scope.cancel()
+
+
+async def _line(stream: asyncio.StreamReader, lost: Lost) -> bytes:
+    """Return the next line; empty at the end, and if it cannot be read."""
+    try:
+        return await stream.readline()
+    except ValueError:
+        lost.reason = f"it sent a message of more than {MAX_LINE >> 20} MiB"
+    except OSError as error:
+        lost.reason = f"its messages cannot be read ({error.strerror})"
+    return b""
 
 
 def _unreadable_answer(line: bytes) -> types.JSONRPCError | None:

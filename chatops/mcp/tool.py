@@ -96,6 +96,7 @@ class ServerTool:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
         from chatops.mcp.connection import AnswerError, CallError, LostError
         from chatops.mcp.content import as_result
+        from chatops.mcp.inbound import MOST_PER_S
 
         await self.server.used(found)
         notices: list[str] = []
@@ -109,6 +110,7 @@ class ServerTool:
 
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
         limit = seconds_left(context)
+        dropped = connection.inbound.dropped
         self.server.begin_call()
         try:
             async with asyncio.timeout(limit) as clock:
@@ -118,14 +120,17 @@ class ServerTool:
             return _unknown(f"The server did not answer within {limit:.0f} s.")
         except asyncio.CancelledError:
             return _unknown("Stopped by the user while the server worked on it.")
-        except LostError:
-            return _unknown(f"The connection to the MCP server {self.server.spec.name} was lost during the call.")
+        except LostError as error:
+            why = f": {error}" if str(error) else ""
+            return _unknown(f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}.")
         except AnswerError:
             return _unknown("The answer of the server cannot be read.")
         except CallError as error:
             raise ToolFailedError(f"The server refused the call: {error}") from error
         finally:
             self.server.end_call()
+        if connection.inbound.dropped > dropped:
+            notices.append(f"[chatops dropped messages of the server: it sent more than {MOST_PER_S} in a second]")
         answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
         return replace(answered, content="\n".join((*dict.fromkeys(notices), answered.content)))
 

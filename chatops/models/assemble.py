@@ -138,6 +138,8 @@ class Assembler:
         self._calls = CallCollector()
         self._refused = False
         self._size = 0
+        self.pieces = 0
+        """Number of pieces that came. Servers send at least one token in each, so there were no fewer tokens."""
         self.finish_reason = ""
         self.model_id = ""
         self.usage: Usage | None = None
@@ -293,6 +295,7 @@ class Assembler:
 
     def _grow(self, size: int) -> None:
         self._size += size
+        self.pieces += size > 0
         self.started = self.started or size > 0
         if self._size > SIZE_LIMIT:
             raise ReplyTooLargeError

@@ -189,7 +189,13 @@ class OpenAIChat:
         text_tools = self._callable_in_text(request, plan.delivery)
         window = self._memory.context_window(self._spec.context_window)
         endpoint = replace(self._endpoint, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
-        reader = ResponseReader(endpoint=endpoint, timeouts=self._spec.timeouts, pace=self._pace, text_tools=text_tools)
+        reader = ResponseReader(
+            endpoint=endpoint,
+            timeouts=self._spec.timeouts,
+            pace=self._pace,
+            text_tools=text_tools,
+            max_output_tokens=self._spec.max_output_tokens,
+        )
         feed = ByteFeed(self._bytes(body.data, key=key, reader=reader))
         error: AttemptFailure | None = None
         try:

@@ -19,7 +19,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import httpx2
 
@@ -35,6 +35,7 @@ from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import InMemoryTextStore
 from chatops.models.server_json import as_list, as_object, as_text
 from chatops.policy.registry import ModelSpec
+from chatops.policy.sandbox import covers_host
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,10 @@ _MARK = secrets.token_hex(4)
 """Part of the tags around messages: no text of a message can end it. It lasts as long as the process, for caches."""
 _REJECTED = ("login", "log in", "api key", "authenticat", "oauth")
 _LIMITED = ("limit", "429", "overloaded")
+_UNREACHABLE = ("enotfound", "eai_again", "econnrefused", "etimedout", "connection error", "unable to connect")
+_NO_NETWORK = "Check the network, or choose another model."
+_END_S = 10.0
+"""Seconds for a program to end that has reported an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class CliRun:
     argv: tuple[str, ...]
     files: Mapping[str, bytes]
     hosts: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = field(repr=False)
+    """Variables of the model's entry; ``${NAME}`` in a value stands for a variable of chatops."""
     seconds: float
     unsandboxed: bool
 
@@ -68,6 +75,12 @@ class CliEnd:
 
     code: int | None
     errors: str = ""
+    unreached: tuple[str, ...] = ()
+    """``HOST:PORT`` that its sandbox did not reach."""
+
+
+class ReportedError(EngineError):
+    """The program itself reports that it has no answer."""
 
 
 RunProgram = Callable[[CliRun, Callable[[str], None]], Awaitable[CliEnd]]
@@ -100,6 +113,7 @@ def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
             argv=argv,
             files={},
             hosts=(*program.hosts, *spec.hosts),
+            env=spec.env,
             seconds=spec.timeouts.total,
             unsandboxed=spec.unsandboxed,
         ),
@@ -165,12 +179,19 @@ class _Answer(httpx2.AsyncByteStream):
         reader = EventReader(name, login=self._run.program.login) if self._run.program.events else TextReader()
         try:
             while (text := await output.get()) is not None:
-                for delta in reader.feed(text):
-                    yield self._chunk(delta)
+                try:
+                    for delta in reader.feed(text):
+                        yield self._chunk(delta)
+                except ReportedError as error:
+                    # A program may take its missing network for a missing login. Only its end tells.
+                    raise await self._cause(error, task) from None
                 if reader.finished:
                     break
             if not reader.finished:
-                for delta in reader.end(await task, name=name):
+                end = await task
+                if (unreached := _not_reached(end, run=self._run)) is not None and end.code != 0:
+                    raise unreached
+                for delta in reader.end(end, name=name):
                     yield self._chunk(delta)
             yield self._chunk({}, finish=reader.finish)
             if reader.usage:
@@ -178,6 +199,12 @@ class _Answer(httpx2.AsyncByteStream):
             yield b"data: [DONE]\n\n"
         finally:
             await self.aclose()
+
+    async def _cause(self, error: "ReportedError", task: "asyncio.Task[CliEnd]") -> EngineError:
+        with contextlib.suppress(TimeoutError, EngineError):
+            async with asyncio.timeout(_END_S):
+                return _not_reached(await asyncio.shield(task), run=self._run) or error
+        return error
 
     async def aclose(self) -> None:
         """Stop the program and wait until it is gone."""
@@ -318,7 +345,7 @@ class EventReader:
         text = as_text(event.get("result"))
         if event.get("is_error") or as_text(event.get("subtype")) not in ("success", ""):
             errors = " ".join(map(as_text, as_list(event.get("errors")))) or text or as_text(event.get("subtype"))
-            raise EngineError(self._refused(errors, status=event.get("api_error_status")))
+            raise ReportedError(self._refused(errors, status=event.get("api_error_status")))
         self._must_be_toolless()
         if not self._streamed:
             yield {"content": "".join(self._whole) or text}
@@ -333,6 +360,8 @@ class EventReader:
             # The program gives no status if it failed before it asked the API: its words are all there is.
             rejected = any(word in lower for word in _REJECTED)
             limited = any(word in lower for word in _LIMITED)
+            if any(word in lower for word in _UNREACHABLE):
+                return self._failure(FailureKind.UNREACHABLE, f"reports: {shown}", _NO_NETWORK)
         if rejected:
             return self._failure(FailureKind.UNAUTHORIZED, f"is not logged in: {shown}", self._login)
         return self._failure(FailureKind.RATE_LIMITED if limited else FailureKind.SERVER_ERROR, f"reports: {shown}")
@@ -344,6 +373,18 @@ class EventReader:
 
 
 _TOOLS_ON = "Nothing of its answer was used. Update the program, or choose another model."
+
+
+def _not_reached(end: CliEnd, *, run: CliRun) -> EngineError | None:
+    """Return the error of a program that did not reach a host; None if it reached all that it asked for."""
+    if not end.unreached:
+        return None
+    barred = [name for name in end.unreached if not any(covers_host(entry, name) for entry in run.hosts)]
+    names = plain_line(", ".join(barred or end.unreached), limit=200)
+    why = "which its sandbox does not permit" if barred else "which does not answer"
+    advice = 'Add it to "hosts" of the model in the registry if the program needs it.' if barred else _NO_NETWORK
+    message = f"{run.argv[0]} asked for {names}, {why}."
+    return EngineError(ModelFailure(kind=FailureKind.UNREACHABLE, message=message, advice=advice))
 
 
 def _no_answer(end: CliEnd, *, name: str) -> EngineError:

@@ -124,8 +124,9 @@ class _NoListingError(ChatopsError):
 def _key_needed(host: str, error: KeyRefusedError, *, key: str) -> KeyRefusedError:
     """Return `error` for a server that is not in the registry yet."""
     if key:
-        return KeyRefusedError(f"{host} refuses the key ({error.status}).", advice="Set the variable to a valid key.")
-    advice = "Set it in an environment variable and name that: --key-env VARIABLE"
+        advice = "Type the right key, or set the variable to it."
+        return KeyRefusedError(f"{host} refuses the key ({error.status}).", advice=advice)
+    advice = "In a terminal, connect asks for it. In scripts, name its environment variable: --key-env VARIABLE"
     return KeyRefusedError(f"{host} requires a key ({error.status}).", advice=advice)
 
 

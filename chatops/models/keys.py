@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from chatops.config.extras import not_installed
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import KeySource
 
@@ -134,8 +135,8 @@ def _from_keyring(entry: str) -> str:
         keyring = importlib.import_module("keyring")
     except ImportError:
         raise ConfigError(
-            "The key is expected in the keyring, and the package keyring is not installed.",
-            advice="Install it beside chatops (pip install 'keyring>=25,<26'), or use api_key_env or api_key_file.",
+            f"The key is expected in the keyring, and {not_installed('keyring')}.",
+            advice="Or use api_key_env or api_key_file.",
         ) from None
     service, _, user = entry.rpartition("/")
     try:
@@ -147,3 +148,14 @@ def _from_keyring(entry: str) -> str:
             f"The keyring has no entry {entry!r}.", advice=f"Add it: keyring set {service or 'chatops'} {user}"
         )
     return found
+
+
+def store_in_keyring(key: str, *, entry: str) -> bool:
+    """Store a key in the system's keyring as ``SERVICE/NAME``. Return False if none keeps it."""
+    service, _, user = entry.rpartition("/")
+    try:
+        keyring = importlib.import_module("keyring")
+        keyring.set_password(service, user, key)
+        return bool(keyring.get_password(service, user) == key)
+    except Exception:  # The package may be absent, and backends may raise any exception.
+        return False

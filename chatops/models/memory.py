@@ -133,21 +133,22 @@ class EndpointMemory:
         if count != self.count():
             self._store.set(self._count, "" if count is None else json.dumps([count.tokens, count.size]))
 
-    def learn_limit(self, limit: int, *, window: int) -> None:
+    def learn_limit(self, limit: int, *, window: int | None) -> None:
         """Remember the context limit that the server has named, as long as the registry says `window`."""
-        if 0 < limit < self.context_window(window):
+        known = self.context_window(window)
+        if 0 < limit and (known is None or limit < known):
             self._store.set(self._limit, json.dumps([limit, window]))
 
-    def context_window(self, window: int) -> int:
+    def context_window(self, window: int | None) -> int | None:
         """Return the context window in tokens: the limit that the server has named, or else `window` of the registry.
 
         A registry that was changed since then is newer than what the server said.
         """
         known = _parsed(self._store.get(self._limit))
-        if not (isinstance(known, list) and len(known) == 2 and all(type(number) is int for number in known)):
+        if not (isinstance(known, list) and len(known) == 2 and type(known[0]) is int):
             return window
         limit, said_under = known
-        return limit if said_under == window and 0 < limit < window else window
+        return limit if said_under == window and 0 < limit and (window is None or limit < window) else window
 
     def wants_reasoning(self) -> bool:
         """Return True if the server requires the reasoning before earlier calls to be sent back."""

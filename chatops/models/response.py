@@ -40,8 +40,9 @@ the limit, but not more than once per second.
 has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._bytes`). Without it, a `first_token`
 limit below 15 seconds was noticed too late.
 
-Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A reply that
-repeats one short text endlessly is stopped, and its beginning is kept (`Repetition`).
+Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A stream that
+has not ended after `REPLY_TOKENS` pieces, or `max_output_tokens` if that is more, is stopped: some models never end. A
+reply that repeats one short text endlessly is stopped, and its beginning is kept (`Repetition`).
 """
 
 import asyncio
@@ -67,6 +68,8 @@ BUFFER_LIMIT = 1024 * 1024
 GATHER_S = 0.02
 """Seconds for which data that comes in quick succession is gathered, because each reading of it costs CPU."""
 _QUICK_S = 0.01
+REPLY_TOKENS = 131_072
+"""Tokens of a reply that are accepted in any case, as many as any common model writes at most."""
 CLOSE_WITHIN_S = 1.0
 BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
@@ -162,8 +165,15 @@ class ResponseReader:
     """Reader of one response. After `close`, `failure` is the reason why there is no reply; None if there is one."""
 
     def __init__(
-        self, *, endpoint: Endpoint, timeouts: Timeouts, pace: Pace, text_tools: TextTools = NO_TEXT_TOOLS
+        self,
+        *,
+        endpoint: Endpoint,
+        timeouts: Timeouts,
+        pace: Pace,
+        text_tools: TextTools = NO_TEXT_TOOLS,
+        max_output_tokens: int | None = None,
     ) -> None:
+        self._most_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
         self._endpoint = endpoint
         self._timeouts = timeouts
         self._pace = pace
@@ -234,6 +244,8 @@ class ResponseReader:
         chunks = self.assembler.take()
         if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
             self.failure = self._repeating(again)
+        elif not self._is_over() and self.assembler.pieces > self._most_pieces:
+            self.failure = self._endless()
         return chunks
 
     def _take(self, data: bytes | None) -> None:
@@ -356,6 +368,15 @@ class ResponseReader:
             message=f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
             "the reply was stopped.",
             advice="Rephrase the message, or choose another model.",
+        )
+        return AttemptFailure(failure=failure)
+
+    def _endless(self) -> AttemptFailure:
+        most = f"{self._most_pieces:,}"
+        failure = ModelFailure(
+            kind=FailureKind.OUT_OF_TOKENS,
+            message=f"{self._endpoint.model} wrote more than {most} tokens in one reply; it was stopped.",
+            advice="Ask for less at once; max_output_tokens in the registry allows more.",
         )
         return AttemptFailure(failure=failure)
 

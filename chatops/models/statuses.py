@@ -146,8 +146,8 @@ class Endpoint:
     """The registry's name for the model."""
     key: KeySource
     host_type: HostType = HostType.OPENAI
-    window: int = 0
-    """Context window in tokens, from the registry or as the server has stated; 0 if unknown."""
+    window: int | None = None
+    """Context window in tokens, from the registry or as the server has stated; None if unknown."""
     sent: int = 0
     """Estimated number of tokens that were sent; 0 if unknown."""
 
@@ -270,13 +270,12 @@ def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
 
 def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     limit = _limit_in(error)
-    sizes = (
-        f" About {endpoint.sent:,} tokens were sent; the registry allows {endpoint.window:,}." if endpoint.sent else ""
-    )
+    allowed = "" if endpoint.window is None else f"; the registry allows {endpoint.window:,}"
+    sizes = f" About {endpoint.sent:,} tokens were sent{allowed}." if endpoint.sent else ""
     advice = "Choose a role or a model with more room, or start a new session."
     if limit:
         advice = f"{advice} From now on its limit of {limit:,} tokens counts."
-    elif endpoint.sent < endpoint.window:
+    elif endpoint.window is None or endpoint.sent < endpoint.window:
         advice = (
             f"{advice[:-1]}; or set context_window of this model in the registry to its limit, then old tool results "
             "are left out in time."

@@ -91,6 +91,10 @@ class Parsed:
     """Names of functions that it defines. A program of that name is the function."""
     simple: tuple[str, ...] = ()
     """The words if the command is one program with known words and nothing else, as in `argv.simple_words`."""
+    pipeline: tuple[str, ...] = ()
+    """Names of the programs of the pipeline whose last one sets the exit code; a name that is not known is empty.
+
+    Empty without such a pipeline, and where the command sets `pipefail` first."""
     unclear: str = ""
     """Why a part of the command may be missing here; empty if nothing is."""
 
@@ -116,6 +120,7 @@ def parse(command: str) -> Parsed:
         substitutions=tuple(sorted(reader.substitutions, key=lambda one: one.span)),
         functions=tuple(reader.functions),
         simple=_simple(root, reader),
+        pipeline=_pipeline(root, reader),
         unclear=_unclear(command, reader, error=root.has_error),
     )
 
@@ -160,12 +165,37 @@ def _simple(root: "Node", reader: "_Reader") -> tuple[str, ...]:
     return tuple(word.text for word in words if word.text is not None) if all(_plain(word) for word in words) else ()
 
 
+def _pipeline(root: "Node", reader: "_Reader") -> tuple[str, ...]:
+    """Return the names of the programs of the pipeline that may set the exit code of the command, see `Parsed`."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        parts = [child for child in node.named_children if child.type not in _NO_STATEMENTS]
+        if node.type == "pipeline":
+            return () if any(map(_sets_pipefail, reader.programs)) else reader.piped(parts[-1])
+        if node.type in _PASSING_ON:
+            waiting.extend(parts)
+        elif node.type in _SEQUENCES:
+            waiting.extend(parts[-1:])
+    return ()
+
+
+def _sets_pipefail(program: Program) -> bool:
+    name, *words = program.argv or ("",)
+    return name == "set" and "pipefail" in words and words[words.index("pipefail") - 1].startswith("-")
+
+
 def _plain(word: Word) -> bool:
     return word.text is not None and not word.source.startswith("~")
 
 
 _COMMANDS = frozenset({"command", "declaration_command", "unset_command"})
 _NOT_SIMPLE = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "subshell"})
+_SEQUENCES = frozenset({"program", "subshell", "compound_statement"})
+"""Statements whose exit code is that of their last part."""
+_PASSING_ON = frozenset({"list", "redirected_statement", "heredoc_redirect"})
+"""Statements whose exit code may be that of any part. A pipe after a here document stands within the document."""
+_NO_STATEMENTS = frozenset({"comment", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
 _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
     "command_substitution": "command",
     "process_substitution": "command",
@@ -204,6 +234,14 @@ class _Reader:
             for child in node.children:
                 follows = follows or (node.type == "pipeline" and child.type in ("|", "|&"))
                 waiting.append((child, piped or follows))
+
+    def piped(self, last: "Node") -> tuple[str, ...]:
+        """Return the names of the programs before `last`, the end of a pipeline, and its own."""
+        start, end = self._span(last)
+        before = [program for program in self.programs if program.span[0] < start]
+        own = [program for program in self.programs if start <= program.span[0] < end and last.type == "command"]
+        names = [program.words[0].text or "" for program in sorted(before, key=lambda one: one.span)]
+        return (*names, own[0].words[0].text or "" if own else "")
 
     def _note(self, node: "Node", *, piped: bool) -> None:
         match node.type:

@@ -49,7 +49,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec
-from chatops.policy.matching import covers, matches, undecided
+from chatops.policy.matching import covers, matches, undecided, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
 from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
@@ -151,16 +151,19 @@ class Grant:
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
         if deciding.verdict is not Verdict.ASK:
             return deciding
-        if not (facts.repairs or facts.needs_user):
-            for answer in self.answers:
-                if answer.tool == tool and matches(answer.pattern, facts):
-                    return Judgement(
-                        verdict=Verdict.ALLOW,
-                        reason=deciding.reason,
-                        answered_by=answer.source,
-                        workspace_read=answer.workspace_read,
-                    )
         unanswered: list[str] = []
+        for answer in (one for one in self.answers if one.tool == tool):
+            fits = matches(answer.pattern, facts)
+            blocked = "the call had to be repaired" if facts.repairs else facts.needs_user
+            if reason := blocked if fits else why_not_matched(answer.pattern, facts):
+                unanswered.append(f"{answer.source} does not apply: {reason}")
+            elif fits:
+                return Judgement(
+                    verdict=Verdict.ALLOW,
+                    reason=deciding.reason,
+                    answered_by=answer.source,
+                    workspace_read=answer.workspace_read,
+                )
         for rule in remembered:
             if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
                 continue

@@ -22,9 +22,10 @@ from chatops.domain.decisions import (
     PathPattern,
 )
 from chatops.domain.tools import CallFacts
-from chatops.policy.argv import bare_name
+from chatops.policy.argv import bare_name, simple_words
 from chatops.policy.effects import Danger, effects
 from chatops.policy.harmless import credential_word, harmless_tail
+from chatops.policy.program_effects import may_run_code
 
 STAR = "*"
 
@@ -37,7 +38,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
         case ExactArguments():
             return facts.arguments == pattern.arguments
         case ArgvPattern():
-            return _argv_matches(pattern.words, facts)
+            return _argv_fault(pattern.words, facts) == ""
         case PathPattern():
             return bool(facts.paths) and all(
                 path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
@@ -98,17 +99,37 @@ def _without_port(host: str) -> str:
     return host if found is None else found[1] or found[2]
 
 
-def _argv_matches(words: tuple[str, ...], facts: CallFacts) -> bool:
-    argv = facts.argv
-    # A caution means that these words do more here than elsewhere.
-    if facts.caution or not argv or not words or words[0] != argv[0] or not bare_name(argv[0]) or _elsewhere(facts):
-        return False
-    if words[-1] != STAR:
-        return words == argv
-    prefix = words[:-1]
-    if not prefix or argv[: len(prefix)] != prefix or facts.reveals:
-        return False
-    return stays_inside(facts) and harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd)
+def why_not_matched(pattern: ArgumentPattern, facts: CallFacts) -> str:
+    """Return why `pattern` does not match a call whose words or path it names; empty if it does, or names others."""
+    if isinstance(pattern, ArgvPattern):
+        return _argv_fault(pattern.words, facts) or ""
+    if isinstance(pattern, PathPattern) and facts.paths and not matches(pattern, facts) and covers(pattern, facts):
+        return "a wildcard stands for no name that begins with a dot"
+    return ""
+
+
+def _argv_fault(words: tuple[str, ...], facts: CallFacts) -> str | None:
+    """Return why these words do not answer for a command that begins with them; None if it does not begin so."""
+    argv = facts.argv or simple_words(facts.command)
+    star = words[-1:] == (STAR,)
+    prefix = words[:-1] if star else words
+    if not prefix or (argv[: len(prefix)] if star else argv) != prefix or not bare_name(argv[0]):
+        return None
+    if not facts.argv:
+        return "its program is not found, or only a shell can run it"
+    if facts.caution:
+        # These words do more here than elsewhere.
+        return facts.caution.removesuffix(".")
+    if _elsewhere(facts):
+        return "it names a folder to run in"
+    # Words that only read say themselves what they read. Code of the folder reads what it likes.
+    if facts.reveals and (star or may_run_code(argv, cwd=facts.cwd)):
+        return facts.reveals.removesuffix(".")
+    if star and not stays_inside(facts):
+        return "it names files outside of its folder, or places of secrets"
+    if star and not harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd):
+        return f"the words after {' '.join(prefix)} may do harm, such as running or loading other files"
+    return ""
 
 
 def stays_inside(facts: CallFacts) -> bool:

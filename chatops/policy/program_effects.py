@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from chatops.policy.grammar import Word
+from chatops.policy.harmless import runs_its_arguments, runs_no_workspace_code
 from chatops.policy.programs import GIT, PROGRAMS
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -417,6 +418,13 @@ def commits(verb: str, words: Sequence[str]) -> bool:
         listing = {"-l", "--list", "-a", "-r", "-v", "-vv", "--show-current", "list", "show", "-n"}
         return not listing & set(words[1:]) and (len(words) > 1 or verb == "stash")
     return "--dry-run" not in words and not (verb == "clean" and "-n" in words)
+
+
+def may_run_code(argv: Sequence[str], *, cwd: str) -> bool:
+    """Return True unless this command is known to run no file of the folder `cwd`."""
+    if runs_no_workspace_code(argv, cwd=cwd):
+        return False
+    return argv[0] not in LOADS_NOTHING or runs_its_arguments(argv)
 
 
 def loads_nothing(name: str, argv: Sequence[str]) -> bool:

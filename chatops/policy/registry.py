@@ -1,7 +1,7 @@
 """The registry as values: the content of `model_registry.json`, parsed and checked."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from chatops.domain.decisions import RuleScope
@@ -49,7 +49,7 @@ class Timeouts:
     connect: float = 5.0
     first_token: float = 120.0
     idle: float = 60.0
-    total: float = 3_600.0
+    total: float = 1_800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,18 @@ class KeySource:
     literal: str = field(default="", repr=False)
 
 
+class EntryWarning(str):
+    """A warning that matters only where the role or model `entry` is in use: its section and its name there."""
+
+    entry: tuple[str, str]
+
+    def __new__(cls, text: str, *, entry: tuple[str, str]) -> "EntryWarning":
+        """Make the sentence."""
+        made = super().__new__(cls, text)
+        made.entry = entry
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A model and how to connect to it."""
@@ -89,10 +101,13 @@ class ModelSpec:
     command: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     """For type cli: hosts that the program reaches besides those that it is known to need."""
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """For type cli: variables of the program. ``${NAME}`` in a value stands for a variable of chatops."""
     unsandboxed: bool = False
     """For type cli: True if the user permits the program to run where there is no sandbox."""
     tool_format: str = "auto"
-    context_window: int = 32_768
+    context_window: int | None = None
+    """None if it is unknown."""
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -110,6 +125,20 @@ class ModelSpec:
     max_concurrent: int | None = None
     images: bool | None = None
     """True if the model takes images; None: by its family, see `models.images`."""
+
+    def sibling(self, model_name: str) -> "ModelSpec":
+        """Return another model of the same server, without what is known of this one."""
+        return replace(
+            self,
+            name=f"{self.name}/{model_name}",
+            model_name=model_name,
+            label=model_name,
+            tool_format="auto",
+            context_window=None,
+            max_output_tokens=None,
+            price=None,
+            images=None,
+        )
 
 
 ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")
@@ -175,6 +204,17 @@ class ServerTransport(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPackage:
+    """A package that `chatops mcp add` installed for a server."""
+
+    package: str
+    """Name and version."""
+    folder: str
+    digest: str
+    """Of everything in `folder`. A server whose package has changed since is not started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpServerSpec:
     """An MCP server: a command that chatops starts, or a URL."""
 
@@ -186,6 +226,10 @@ class McpServerSpec:
     cwd: str = ""
     """Folder that the command starts in, absolute; empty: the workspace."""
     sandbox: SandboxSpec = NARROWEST
+    writes_workspace: bool = False
+    """True if the command may write in the workspace, which it else only sees."""
+    accept_level: SandboxLevel = SandboxLevel.BASIC
+    """Lowest level of the sandbox at which the command starts without asking the user."""
     url: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Sent to the host of `url` only. ``${NAME}`` as in `env`."""
@@ -196,6 +240,7 @@ class McpServerSpec:
     """Verdict and access level of tools, by the server's names."""
     timeout_s: float = 60.0
     """Default limit of a call in seconds."""
+    installed: InstalledPackage | None = None
 
     @property
     def origin(self) -> str:
@@ -245,6 +290,8 @@ class Registry:
     knowledge: tuple[KnowledgeSource, ...] = ()
     may_contain: bool = True
     """False if no turn can be contained."""
+    may_accept_level: bool = True
+    """False if `McpServerSpec.accept_level` has no effect: below level basic the user is asked."""
     sandbox: SandboxSpec | None = None
     """None: the file has no `sandbox` key. Use `policy.resolve.sandbox_layers`, which combines both registries."""
     max_rounds: int | None = None
@@ -258,6 +305,7 @@ class Registry:
     workflows: tuple[Definition, ...] = ()
     """Workflows of the file itself. Those in files beside it are found by `config.workflow_files`."""
     warnings: tuple[str, ...] = ()
+    """Those about a role or a model are each an `EntryWarning`."""
 
     def model(self, name: str) -> ModelSpec | None:
         """Return the model of that name."""

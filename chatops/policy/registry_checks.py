@@ -1,6 +1,6 @@
 """Warnings about registries: entries without effect here, or with a doubtful one. None of them grants anything."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from chatops.domain.decisions import ArgumentPattern
@@ -10,6 +10,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
 from chatops.policy.registry import (
     SERVER_MARK,
+    EntryWarning,
     ModelSpec,
     ModelType,
     Registries,
@@ -33,7 +34,7 @@ def registry_warnings(
     absent: Collection[str] = (),
     personas: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """Return one sentence for each unknown name, each list that is too long, and each model that cannot answer.
+    """Return one sentence for each unknown name and each model that cannot answer.
 
     `absent` are tools that exist but lack what they need here; naming them is no mistake. Without `personas` they are
     not checked.
@@ -49,18 +50,34 @@ def registry_warnings(
         if registry is None:
             continue
         for role in registry.roles:
-            out += _role(role, tools=tools, specs=specs)
-            out += _rules(role, specs=specs)
-            out += _models(role, registries=registries)
+            of_role = [*_role(role, tools=tools), *_rules(role, specs=specs), *_models(role, registries=registries)]
             if personas is not None and role.persona and role.persona not in personas:
-                out.append(
+                of_role.append(
                     f"Role {role.name} names the persona {role.persona!r}, which does not exist here; "
                     f"the default one speaks.{_nearest(role.persona, personas)}"
                 )
+            out += [EntryWarning(text, entry=("roles", role.name)) for text in of_role]
         for user in registry.users or ():
             out += _user(user, tools=tools, specs=specs)
         out += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
     return tuple(dict.fromkeys(out))
+
+
+def warnings_in_use(warnings: Iterable[str], *, grant: Grant | None) -> tuple[str, ...]:
+    """Return the warnings without those about roles and models that `grant` does not use; None: without all of them."""
+    used: set[tuple[str, str]] = set()
+    if grant is not None:
+        models = (*grant.models, *([grant.responder] if grant.responder is not None else []))
+        used = {("roles", grant.role), *(("models", model.name.partition("/")[0]) for model in models)}
+    return tuple(one for one in warnings if not isinstance(one, EntryWarning) or one.entry in used)
+
+
+def crowded_roles(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
+    """Yield a sentence for each role that lists more tools than models choose well among."""
+    known = {spec.name for spec in specs}
+    for role in (role for registry in registries if registry is not None for role in registry.roles):
+        if (count := len(known.intersection(listed_tools(role.tools or (), specs=specs)))) > MOST_TOOLS:
+            yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}. List fewer."
 
 
 def withheld_tools(
@@ -95,9 +112,21 @@ def withheld_tools(
 
 
 def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
-    """Return a model by name. The site's definition comes before the user's, so that the user cannot redirect it."""
-    found = (registry.model(name) for registry in registries if registry is not None)
-    return next((model for model in found if model is not None), None)
+    """Return a model by name. The site's definition comes before the user's, so that the user cannot redirect it.
+
+    ``gateway/qwen3`` is the model qwen3 of the server of the model ``gateway``, unless a model has that whole name.
+    """
+    found = _defined(name, registries)
+    entry, _, served = name.partition("/")
+    if found is not None or not served:
+        return found
+    model = _defined(entry, registries)
+    return model.sibling(served) if model is not None and model.type.has_server else None
+
+
+def _defined(name: str, registries: Registries) -> ModelSpec | None:
+    models = (registry.model(name) for registry in registries if registry is not None)
+    return next((model for model in models if model is not None), None)
 
 
 def _of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
@@ -118,7 +147,7 @@ def _ruled(role: RoleSpec) -> Iterator[str]:
     return (rule.tool for rule in role.rules)
 
 
-def _role(role: RoleSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
+def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
     listed = role.tools or ()
     for tool in listed:
         if tool not in tools:
@@ -126,9 +155,6 @@ def _role(role: RoleSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) ->
     for rule in role.rules:
         if rule.tool not in tools:
             yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
-    known = {spec.name for spec in specs}
-    if (count := len(known.intersection(listed_tools(listed, specs=specs)))) > MOST_TOOLS:
-        yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}. List fewer."
 
 
 def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:

@@ -19,6 +19,8 @@ The widest scope (`widest_scope`) follows from what the call could run:
 - a program that may run code of the folder, such as a test runner: this folder
 - a program known to run no code of the folder (`harmless.runs_no_workspace_code`): this role everywhere
 
+A glob of files answers for writing none that a program runs or obeys later, and none with a caution.
+
 A call with repairs, and one that only a decision on itself permits (`needs_user`), is answered by no rule.
 
 Tried and rejected: deleting a rule whose conditions fail. A sandbox that fails once, or a registry that is being
@@ -27,11 +29,12 @@ edited, would cost the user all rules.
 
 from collections.abc import Collection
 
-from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, RememberedRule, RuleScope
+from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.argv import why_not_simple
 from chatops.policy.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
-from chatops.policy.matching import STAR, matches, stays_inside
+from chatops.policy.matching import STAR, literal, matches, stays_inside
+from chatops.policy.runs_later import runs_later
 
 SCOPES = tuple(RuleScope)
 """All scopes, the narrowest first."""
@@ -99,9 +102,24 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
         return "the tool has changed since"
     if lasting and not facts.definition:
         return "the tool is not known"
+    if isinstance(rule.pattern, PathPattern) and (reason := why_not_written(rule.pattern, known, facts)):
+        return reason
     widest, reason = widest_scope(known, facts)
     if SCOPES.index(rule.scope) > SCOPES.index(widest):
         return reason
+    return ""
+
+
+def why_not_written(pattern: PathPattern, known: Capabilities, facts: CallFacts) -> str:
+    """Return why a glob of several files does not answer for writing this one; empty if it does."""
+    if not known.writes or literal(pattern.glob):
+        return ""
+    if facts.caution:
+        return facts.caution.removesuffix(".")
+    for path in facts.paths:
+        inside = facts.relative(path)
+        if programs := runs_later(inside):
+            return f"{inside} is run or obeyed later, by {', '.join(programs)}"
     return ""
 
 

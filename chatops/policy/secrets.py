@@ -14,12 +14,13 @@ SECRET_NAMES = frozenset(
 """Names of credentials in any folder: refused."""
 ENV_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
 CAREFUL_NAMES = (
-    r"\.env|\.env\..+|\.envrc"
+    r"\.env|\.env\..+|\.envrc|.+\.env"
     # Private keys and key stores: TLS, Java, PuTTY, Apple, KeePass, OpenVPN, Kerberos, age; SSH keys of any name.
     r"|.*\.(?:pem|key|p8|p12|pfx|pkcs12|jks|keystore|ppk|kdbx|ovpn|keytab|agekey)|id_[^.]+"
     # Package registries, clouds and databases.
     r"|\.npmrc|\.yarnrc\.yml|\.pypirc|\.dockercfg|\.s3cfg|\.boto|\.my\.cnf|\.mylogin\.cnf|\.htpasswd|\.terraformrc"
     r"|kubeconfig|rclone\.conf|auth\.json|credentials|credentials\.(?:json|toml|ya?ml|ini|csv)"
+    r"|passwords?\.(?:txt|csv|json|ya?ml)|tokens?\.txt|wp-config\.php"
     r"|service[-_]account.*\.json|client_secret.*\.json|secrets?\.(?:json|toml|ya?ml|ini|env)|.+\.tfstate"
     # Histories of typed commands, which may include passwords.
     r"|\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history"

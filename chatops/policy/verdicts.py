@@ -58,11 +58,11 @@ class Judgement:
     rule: RememberedRule | None = None
     """The remembered rule that answered, if it was one."""
     unanswered: tuple[str, ...] = ()
-    """Remembered rules that match the call and do not answer it, each with the reason."""
+    """Rules that name the call and do not answer it, each with the reason."""
 
     @property
     def why(self) -> str:
-        """Why it asks, as a clause, with the remembered rules that do not answer."""
+        """The reason why it asks, as a clause, with the rules that do not answer."""
         return "; ".join((self.asks or self.reason, *self.unanswered))
 
 

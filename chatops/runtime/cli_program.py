@@ -7,7 +7,6 @@ requires a sandbox.
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,12 +20,14 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
+from chatops.mcp.process import ServerStartError, expanded
 from chatops.models.base import EngineError
 from chatops.models.cli_programs import PROMPT_FILE, CliProgram, program_of
 from chatops.policy.registry import ModelSpec
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders
 from chatops.tools.execution import SandboxFailures, run_confined
+from chatops.tools.programs import Program, find_program
 from chatops.tools.sandbox import confinement
 from chatops.tools.threads import in_thread
 
@@ -73,10 +74,13 @@ async def run_cli(
     from chatops.models.cli import MOST_OUTPUT, CliEnd  # slow to import
 
     try:
-        place = _found(run.program, run.argv[0])
+        found = await in_thread(_found, run.program, run.argv[0])
         level = await in_thread(_level, unsandboxed=run.unsandboxed, require=limits().require)
+        own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
         raise _not_run(str(error), error.advice) from None
+    except ServerStartError as error:
+        raise _not_run(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
     with TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True) as made:
         folder = await in_thread(_filled, Path(made), run.files)
         context = ToolContext(
@@ -89,15 +93,15 @@ async def run_cli(
             sandbox=SandboxSpec(
                 require=SandboxLevel.NONE if level is SandboxLevel.NONE else SandboxLevel.BASIC,
                 hosts=run.hosts,
-                read=(*_credentials(run.program), *_program_files(place)),
+                read=(*_credentials(run.program), *map(str, found.shown)),
                 env=run.program.variables,
             ),
             output=output,
         )
         failures = SandboxFailures(best=level)
-        argv = ("/bin/sh", "-c", _WITH_FILES, "sh", str(place), *run.argv[1:])
+        argv = ("/bin/sh", "-c", _WITH_FILES, "sh", str(found.path), *run.argv[1:])
         confined = await in_thread(partial(confinement, context.sandbox, workspace=folder, best=level))
-        facts = CallFacts(arguments="", command=str(place), cwd=str(folder), sandbox=confined.description)
+        facts = CallFacts(arguments="", command=str(found.path), cwd=str(folder), sandbox=confined.description)
         try:
             result = await run_confined(
                 argv,
@@ -106,15 +110,14 @@ async def run_cli(
                 failures=failures,
                 seconds=run.seconds,
                 masked=False,
-                environment=run.program.settings,
+                environment={**own, **run.program.settings},
             )
         except ToolFailedError as error:
             raise _not_run(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
         ending = result.facts.ending or Ending()
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
         errors = await in_thread(_end_of, folder / _ERRORS_FILE)
-        refused = ", ".join(result.facts.refused_hosts)
-        return CliEnd(code=code, errors=f"not reachable from its sandbox: {refused}" if refused else errors)
+        return CliEnd(code=code, errors=errors, unreached=result.facts.refused_hosts)
 
 
 def _filled(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -128,12 +131,12 @@ def _not_run(message: str, advice: str) -> EngineError:
     return EngineError(ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice=advice))
 
 
-def _found(program: CliProgram, name: str) -> Path:
-    """Return the program by its real place. Raises ConfigError if it is not installed."""
-    path = shutil.which(name)
-    if path is None or not os.path.isabs(path):
+def _found(program: CliProgram, name: str) -> Program:
+    """Return where a program is. Raises ConfigError if it is not installed."""
+    found = find_program(name, workspace=Path("/nonexistent"))
+    if found is None:
         raise ConfigError(f"{name} is not installed, or not on the PATH.", advice=program.install)
-    return Path(os.path.realpath(path))
+    return found
 
 
 def _level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
@@ -153,16 +156,6 @@ def _credentials(program: CliProgram) -> tuple[str, ...]:
     homes = home_folders()
     files = (home / name for home in homes for name in program.credentials)
     return tuple(str(file) for file in files if file.is_file() and not file.is_symlink())
-
-
-def _program_files(place: Path) -> tuple[str, ...]:
-    """Return the folder or file to show for a program outside the system's folders: its package or environment."""
-    for folder in place.parents:
-        if folder.parent.name == "node_modules" or (folder / "pyvenv.cfg").is_file():
-            return (str(folder),)
-        if folder.parent.parent.name == "node_modules" and folder.parent.name.startswith("@"):
-            return (str(folder),)
-    return (str(place),)
 
 
 def _end_of(file: Path) -> str:

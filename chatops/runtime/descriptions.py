@@ -3,16 +3,16 @@
 They are derived from stored values alone, so they are correct before any process opens the session.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Literal, NamedTuple
 
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Principal, Recorded, Rejected
-from chatops.domain.errors import UnreadableError
+from chatops.domain.errors import NoSuchSessionError, UnreadableError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
-from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts, ToolCall
+from chatops.domain.tools import CallFacts, Interruption, Processes, ToolCall
 from chatops.domain.wording import cut, plural
 from chatops.engine.state import (
     AwaitingDecision,
@@ -30,13 +30,9 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.engine.workflow.inputs import ReviewStep
-from chatops.policy.effects import Danger, Warned, effects
 from chatops.policy.grant import Grant
-from chatops.policy.sandbox import widened
+from chatops.policy.workflow import PYTHON_PROGRAM, WorkflowSpec
 from chatops.store.base import DecisionRow, SessionInfo, Store
-
-Tone = Literal["plain", "quiet", "caution"]
-"""How much a fact matters to the decision."""
 
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
@@ -128,47 +124,6 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
             return "cannot be inspected on this machine"
 
 
-class Fact(NamedTuple):
-    """A labelled fact about a call, untrusted text, and how much it matters."""
-
-    label: str
-    value: str
-    tone: Tone = "plain"
-    exact: bool = False
-    """True if each blank of the value counts."""
-
-
-def describe_command(facts: CallFacts) -> list[Fact]:
-    """Return what a shell command does. Empty for other calls.
-
-    Each fact follows from the words of the command, so it is never all that can happen.
-    """
-    if not facts.command or facts.interpreter:
-        return []
-    known = effects(facts.command)
-    bound = [path for path, _, _ in (entry.rpartition(" ") for entry in facts.hashes)]
-    rows = [Fact("runs", ", ".join(known.programs) if len(known.programs) > 1 else "", "quiet")]
-    rows += [Fact("writes", show_path(path)) for path in known.writes]
-    rows += [Fact("contacts", host, "caution", exact=True) for host in known.hosts]
-    rows += [Fact("careful", warning, "caution") for warning in dict.fromkeys(map(_warning, known.warnings))]
-    rows += [Fact("not clear", known.unclear and f"{known.unclear}: read the command itself", "caution")]
-    rows += [Fact("asks again", f"if {show_path(_inside(path, facts.workspace))} changes", "quiet") for path in bound]
-    if known.loaders or known.unclear:
-        programs = ", ".join(known.loaders) or "it"
-        covered = "this command line and the files above, not other" if bound else "this command line, not the"
-        rows += [Fact("covers", f"{covered} files that {programs} may load", "quiet")]
-    return [row for row in rows if row.value]
-
-
-def describe_lacks(facts: CallFacts) -> list[Fact]:
-    """Return what a command will probably lack in its sandbox."""
-    needs: dict[str, SandboxSpec] = {}
-    for lack in facts.lacks:
-        words = "it failed before, probably for lack of" if lack.seen else f"{lack.by} needs"
-        needs[words] = widened(needs.get(words, NARROWEST), lack.needs)
-    return [Fact("may fail", f"{words} {describe_extra(spec)}", "caution") for words, spec in needs.items()]
-
-
 def describe_extra(extra: SandboxSpec) -> str:
     """Return further limits in words: ``the whole network and .git for commits``."""
     git = {"protect": "", "commit": ".git for commits", "writable": "all of .git, with config and hooks"}
@@ -184,39 +139,6 @@ def describe_extra(extra: SandboxSpec) -> str:
     return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))
 
 
-def risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
-    """Return the parts of a shell command that deserve a second look, in characters."""
-    if not facts.command or facts.interpreter:
-        return ()
-    return tuple(sorted({warned.span for warned in effects(facts.command).warnings}))
-
-
-_WARNINGS = {
-    Danger.DELETES: "{} deletes files",
-    Danger.DISCARDS: "{} discards commits, branches or changes",
-    Danger.PRIVILEGED: "{} runs programs as another user",
-    Danger.RUNS_INPUT: "{} runs what another program prints",
-    Danger.RUNS_TEXT: "{} runs program text of this command",
-    Danger.USES_NETWORK: "{} uses the network",
-    Danger.SECRET: "{} may hold keys or passwords",
-    Danger.HOME: "{} is in the home folder",
-    Danger.STEERS: "{} decides what programs run or load",
-    Danger.REDEFINES: "{} gives a name another meaning",
-    Danger.COMPUTED: "{} names a program that is known only when it runs",
-}
-"""The rows of files and hosts show the other dangers."""
-
-
-def _warning(warned: Warned) -> str:
-    text = _WARNINGS.get(warned.danger, "")
-    return text.replace("{}", warned.about)
-
-
-def _inside(path: str, workspace: str) -> str:
-    below = workspace.rstrip("/") + "/"
-    return path.removeprefix(below) if workspace else path
-
-
 def _ago(seconds: float) -> str:
     """Return a duration in the largest unit that fits; empty if negative, as after a change of the clock."""
     if seconds < 0:
@@ -230,6 +152,21 @@ def _ago(seconds: float) -> str:
 
 _LONGEST = 60
 """Maximum characters of a command or path in the summary."""
+
+
+def way_to_continue(session_id: str, run: WorkflowSpec | None = None) -> str:
+    """Return what continues a session: a command, or a call in the Python program that started the workflow `run`."""
+    if run is not None and run.source == PYTHON_PROGRAM:
+        return f'workflow.resume("{session_id}") in the program that started it'
+    return f"chatops resume {session_id}"
+
+
+def stored_way_to_continue(store: Store, session_id: SessionId) -> str:
+    """Return `way_to_continue` for a stored session."""
+    run = None
+    with suppress(NoSuchSessionError, UnreadableError):
+        run = store.load_run(session_id).spec if store.session(session_id).run is not None else None
+    return way_to_continue(session_id, run)
 
 
 def resume_summary(store: Store, info: SessionInfo) -> str:
@@ -307,11 +244,3 @@ def named_call(call: ToolCall, facts: CallFacts | None) -> str:
 
 def _shown(text: str) -> str:
     return reveal(cut(text, most=_LONGEST), newlines=False)
-
-
-def describe_server(server: ServerFacts | None) -> Iterator[Fact]:
-    """Yield what the user has to know of the MCP server that runs a call."""
-    if server is not None:
-        yield Fact("server", f"{server.name} (MCP)", exact=True)
-        yield Fact("at" if server.by_url else "started by", server.origin, exact=True)
-        yield Fact("its tool", server.tool, exact=True)

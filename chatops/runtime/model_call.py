@@ -136,12 +136,12 @@ def waiting_notice(event: Retrying | Waiting) -> str:
     """Return the notice to show while no data comes."""
     if isinstance(event, Retrying):
         attempt = f"{event.attempt} of {event.attempts}"
-        return f"{event.reason} Trying again in {in_words(event.left_s)} ({attempt}); Esc stops it."
+        return f"{event.reason} Trying again in {in_words(event.left_s)} ({attempt})."
     if event.limit_s is None:
-        return f"Waiting for {in_words(event.seconds)} until other requests to this model are over; Esc stops it."
+        return f"Waiting for {in_words(event.seconds)} until other requests to this model are over."
     but = ", but the server is alive" if event.alive else ""
     end = in_words(event.limit_s)
-    return f"No data for {in_words(event.seconds)}{but}. chatops gives up after {end}; Esc stops it now."
+    return f"No data for {in_words(event.seconds)}{but}. chatops gives up after {end}."
 
 
 def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, failed: bool = False) -> str:

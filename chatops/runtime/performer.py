@@ -30,11 +30,11 @@ from typing import assert_never
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.endings import SO_FAR
-from chatops.domain.errors import StoreError, ToolError, ToolRetryError
+from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
-from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -380,9 +380,6 @@ def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
         return work.result()
     except asyncio.CancelledError:
         return ToolResult(outcome=Outcome.FAILED, content="Tool execution failed: it was cancelled from inside.")
-    except ToolRetryError as error:
-        reason = describe_error(error)
-        return ToolResult(outcome=Outcome.INVALID, content=reason, facts=ResultFacts(reason=reason))
     except ToolError as error:
         return ToolResult(outcome=Outcome.FAILED, content=describe_error(error))
     except Exception as error:

@@ -98,6 +98,10 @@ class MessageQueue:
         async with self._turns.submitting:
             await self._start_next()
 
+    async def _send_when_connected(self) -> None:
+        await self._turns.server_wait.wait(lambda: self._turns.settings)
+        await self.send()
+
     async def _start_next(self) -> None:
         """Start the next turn. A message that cannot be sent stays queued, with a notice."""
         self._waits = False
@@ -107,6 +111,10 @@ class MessageQueue:
         try:
             await self._reload(turns.info)
             if self.messages and not self.held:
+                if turns.server_wait.start_needed(turns.settings):
+                    # Not here: `submitting` is held.
+                    turns.spawn(self._send_when_connected())
+                    return
                 reach("sending_kept")
                 await turns.start(turns.info, self.messages[0], draft=no_draft, queued=True)
                 self.messages = self.messages[1:]

@@ -1,6 +1,6 @@
 """Services that all sessions share. They are made in `wiring` and outlive each session."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +10,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import AttachedFile
 from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
-from chatops.runtime.settings import Rights
+from chatops.runtime.settings import Rights, SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, Store
 from chatops.store.outputs import Outputs
@@ -67,6 +67,16 @@ class ContainedTurnsService(Protocol):
         """Return why turns cannot be contained here, as a sentence; empty if they can."""
 
 
+class ToolServers(Protocol):
+    """The MCP servers, which are started for the grants that hold their tools."""
+
+    def start_for(self, settings: SessionSettings) -> tuple[str, ...]:
+        """Start those that the grant of `settings` needs. Return the names of those that a turn has to wait for."""
+
+    async def settled(self, names: Collection[str]) -> None:
+        """Wait until each of these servers is connected, or cannot be for now."""
+
+
 class Contexts(Protocol):
     """A factory of tool contexts for a session."""
 
@@ -100,6 +110,8 @@ class Services:
     """Reads the files that a message names. Blocks: call it in a thread."""
     contained: Callable[[], ContainedTurnsService] | None = None
     """Returns the copies of contained turns, loaded when they are needed; None: turns cannot be contained here."""
+    servers: ToolServers | None = None
+    """None: there are no MCP servers."""
     attended: bool = True
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 

@@ -140,6 +140,8 @@ class Session(SessionView):
             return True
         self._publish_deferred()
         self._turns.store_notice = ""
+        if not (self._turns.unfinished or self._turns.workflow):
+            await self._turns.server_wait.wait(lambda: self.settings)
         async with self._turns.submitting:
             try:
                 return await self.queue.submit(await self._turns.stored(), text, draft or no_draft)
@@ -171,7 +173,12 @@ class Session(SessionView):
             raise NotSavedError(text, advice=error.advice, reason=error.reason) from error
 
     async def cancel(self) -> bool:
-        """Stop the reply or the running tools, and hold the queue. Returns False if nothing was running."""
+        """Stop the reply or the running tools, and hold the queue. Returns False if nothing was running.
+
+        A turn that waits for MCP servers starts without them.
+        """
+        if self._services.attended and self._turns.server_wait.skip():
+            return True
         state = self.state
         if not self.pending and not self._turns.workflow:
             # Also if the turn ends, or the next one is about to start, while the key press is being handled.
@@ -288,6 +295,11 @@ class Session(SessionView):
         if change is not None and not holds(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
+        from chatops.tools.confine import why_not_for_commands  # sessions may be opened without any tool
+
+        paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()
+        if fault := why_not_for_commands(path for path in paths if path in (*limits.read, *limits.write)):
+            raise ConfigError(fault, advice="Nothing has changed.")
         self._apply(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
         stored = "\n".join(map(str, settings.sandbox))
@@ -404,6 +416,7 @@ class Session(SessionView):
 
     async def begin(self, turn_id: TurnId, settings: SessionSettings, make: MakeStep) -> None:
         """Start a turn of a run, see `Turns.begin`. Raises ConfigError, StoreError."""
+        await self._turns.server_wait.wait(lambda: settings)
         async with self._turns.submitting:
             await self._turns.stored()
             await self._turns.begin(turn_id, settings, make)
@@ -419,6 +432,6 @@ def _refused_approval(store: Store) -> NotSavedError:
     """Return the error for an approval that cannot be recorded."""
     return NotSavedError(
         f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",
-        advice="Deny it (d), or make saving possible and start chatops again.",
+        advice="Deny it (d), or make saving possible: it can be approved then.",
         reason=store.unsaved,
     )

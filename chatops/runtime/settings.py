@@ -132,8 +132,8 @@ class Rights(Protocol):
     def personas(self) -> tuple[str, ...]:
         """Return the names of all personas."""
 
-    def notices(self) -> tuple[str, ...]:
-        """Return what the user has to know about the configuration: warnings, an ignored workspace registry."""
+    def notices(self, grant: Grant) -> tuple[str, ...]:
+        """Return what the user has to know about the configuration, as far as it is about what `grant` uses."""
 
     def check_model(self, name: str) -> None:
         """Raise ConfigError for a model of the registry that cannot be used here."""

@@ -30,6 +30,7 @@ from chatops.runtime.event_bus import EventBus
 from chatops.runtime.ownership import Lease
 from chatops.runtime.performer import Performer
 from chatops.runtime.runner import Runner
+from chatops.runtime.server_wait import ServerWait
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
@@ -104,6 +105,8 @@ class Turns:
         """The process that requests the session. It gets it as soon as nothing runs here."""
         self.taken_over: ChatopsError | None = None
         """Set once another process owns the session."""
+        self.server_wait = ServerWait(services.servers, self._notify)
+        """The wait for MCP servers before a turn of a model, outside of `submitting`."""
         self.store_notice = ""
         """The last notice of the store about itself, shown until the user continues."""
         bus.subscribe(self._on_event)

@@ -14,7 +14,7 @@ from chatops.domain.messages import Message, SummaryMessage, ToolMessage
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.sanitize import reveal
-from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem, ResultSource
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn
@@ -64,6 +64,8 @@ def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
     found: dict[CallId, str] = {}
     for message in messages:
         if not isinstance(message, ToolMessage) or message.outcome in (Outcome.DENIED, Outcome.INVALID):
+            continue
+        if message.facts.source is ResultSource.IMPORTED:
             continue
         known = BUILT_IN_TOOLS.get(message.tool)
         if known is None or known.runs_anything or message.tool in _ELSEWHERE:

@@ -77,7 +77,8 @@ class Snapshot:
     """Usage of all turns of the session."""
     context_used: int
     """Estimated tokens of the next request."""
-    context_window: int
+    context_window: int | None
+    """None if it is unknown."""
     notices: tuple[str, ...]
     queued: tuple[str, ...] = ()
     """Messages to be sent after the current turn, oldest first."""
@@ -289,7 +290,7 @@ class SessionView(ABC):
             usage=self._history.usage(state),
             context_used=self._history.context_used(state, grant),
             context_window=model.context_window,
-            notices=rights.notices(),
+            notices=rights.notices(grant),
         )
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:

@@ -11,11 +11,12 @@ import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import AlreadyDecidedError, ChatopsError, ConfigError, StoreError, UnreadableError
 from chatops.domain.events import Published, TurnFinished
-from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import TurnState
@@ -27,7 +28,7 @@ from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.descriptions import describe_review
+from chatops.runtime.descriptions import describe_review, way_to_continue
 from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session
@@ -98,6 +99,17 @@ class WorkflowRun:
         The store cannot be written, a role is gone, or another process took over.
         """
         return self._blocked_by or self.session.blocked_by
+
+    @property
+    def way_to_continue(self) -> str:
+        """The command or call that continues the run, also where its own tools are."""
+        return way_to_continue(self._state.session_id, self._state.spec)
+
+    async def undecided(self) -> frozenset[CallId]:
+        """Return the pending calls that no other process has posted a decision for. Raises StoreError."""
+        store, session_id = self._services.store, self._state.session_id
+        rows = await self._services.worker(partial(store.pending_calls, session_id=session_id))
+        return frozenset(one.pending.call.id for one in rows if one.decided is None)
 
     async def resume(self) -> None:
         """Start the run, or resume it from the stored state, taking the reviews posted since."""
@@ -243,7 +255,7 @@ class WorkflowRun:
         if missing:
             return ConfigError(
                 f"Step {step.name} needs tools that are not available here: {', '.join(missing)}.",
-                advice="Resume it where they are: in the program, or with the registry, that started it.",
+                advice=f"Resume it where they are: {self.way_to_continue}",
             )
         try:
             self._settings().grant(self._services.rights)

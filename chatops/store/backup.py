@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
 from chatops.store import sessions
-from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared
+from chatops.store.connection import Connection, connect, prepared
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, locked, refuse_newer, uri
 from chatops.store.quarantine import new_file
@@ -66,7 +66,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
     refuse_newer(path)
     with (
         translated(path),
-        closing(sqlite3.connect(uri(path, mode="rw"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as source,
+        closing(connect(uri(path, mode="rw"))) as source,
         new_file(backup_of(path)) as (target, put_in_place),
     ):
         try:
@@ -94,7 +94,7 @@ def delete_from_backup(path: Path, session_id: SessionId) -> None:
         if not backup.exists():
             return
         try:
-            with closing(prepared(sqlite3.connect(backup, isolation_level=None))) as raw:
+            with closing(prepared(connect(backup))) as raw:
                 raw.execute("PRAGMA secure_delete = ON")
                 rows = Connection(raw, path=backup)
                 with rows.write():

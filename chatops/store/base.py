@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.inputs import CancelRun, ReviewStep
     from chatops.engine.workflow.state import WorkflowState
 
+ALL = 1_000_000
+"""A limit that no list reaches."""
+SAVED = "Saving works again: this session is stored now."
+"""Notice once `Store.save` has worked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMark:
@@ -397,6 +402,12 @@ class Store(Protocol):
 
     def problems(self) -> list[str]:
         """Return the problems of the store for doctor, if any."""
+
+    def save(self) -> None:
+        """Store what only this process has because the file could not be written. Then `unsaved` is empty.
+
+        Has no effect in a store that is saved, or that lost its file. Raises StoreError if it is still not possible.
+        """
 
     def close(self) -> None:
         """Close the store. Idempotent."""

@@ -3,17 +3,21 @@
 Writes are ``BEGIN IMMEDIATE``: a transaction that starts with a read and then writes fails at once beside another
 writer, whatever the busy timeout is. Text with lone surrogates is bound as a blob and read back as text, so that
 nothing in a model's reply or a file name can make a commit raise.
+
+Python's module decodes SQLite's messages strictly. One that quotes a damaged schema raises UnicodeDecodeError, which is
+no sqlite3.Error. Connections made by `connect` raise Damage instead.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatops.domain.errors import StoreError, UnreadableError
-from chatops.store.errors import translated
+from chatops.store.errors import Damage, is_busy, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +27,9 @@ Value = None | int | float | str
 SqlRow = tuple[Value, ...]
 
 BUSY_TIMEOUT_MS = 5000
+"""Milliseconds without a commit of anyone after which a lock counts as held by a program that hangs."""
+PATIENCE_S = 60.0
+"""Seconds that a transaction waits at most while other processes commit theirs."""
 
 
 class Connection:
@@ -106,7 +113,28 @@ class Connection:
                 raise
 
     def _begin(self, begin: str) -> None:
-        self._raw.execute(begin)
+        """Begin a transaction. While other processes commit theirs, it waits for its turn.
+
+        SQLite gives up after `BUSY_TIMEOUT_MS`, which is too short for the last of many processes on a busy machine.
+        """
+        give_up = time.monotonic() + PATIENCE_S
+        seen = self._commits_of_others()
+        while True:
+            try:
+                self._raw.execute(begin)
+            except sqlite3.Error as error:
+                before, seen = seen, self._commits_of_others()
+                if not is_busy(error) or seen == before or time.monotonic() > give_up:
+                    raise
+            else:
+                return
+
+    def _commits_of_others(self) -> object:
+        """Return a number that changes when another connection has committed; None if it is not known now."""
+        try:
+            return self._raw.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            return None
 
     def _failed(self, error: sqlite3.Error) -> None:
         """Handle a transaction that failed and was rolled back. May raise a more helpful error."""
@@ -116,9 +144,35 @@ class Connection:
             raise StoreError("The session store has been closed.", advice="Start chatops again.")
 
 
+class _RawConnection(sqlite3.Connection):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.text_factory = _text
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise Damage("malformed database schema, and no UTF-8 text") from error
+
+
+def connect(database: Path | str) -> sqlite3.Connection:
+    """Open a database, named by its path or a URI, in autocommit mode. Several threads may use it in turns.
+
+    Raises sqlite3.Error, here and wherever it is used, also for a schema that cannot be decoded.
+    """
+    return sqlite3.connect(
+        database,
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=_RawConnection,
+    )
+
+
 def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
     """Set `raw`, which is in autocommit mode, to read and write values as the store does, and return it."""
-    raw.text_factory = _text
     raw.row_factory = _row
     raw.execute("PRAGMA foreign_keys = ON")
     return raw

@@ -20,8 +20,8 @@ NEEDED_DESCRIPTORS = 8
 
 _LOCKED = (
     "locked by another program",
-    "Not saved: {path} is locked by another program for too long.",
-    "Close the program that holds it (a backup or a database browser), then try again.",
+    "Not saved: another program keeps {path} locked.",
+    "End the program that holds it (a backup, a database browser, or a chatops that hangs), then try again.",
     True,
 )
 _FOR_NOW: dict[int, tuple[str, str, str, bool]] = {

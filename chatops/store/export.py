@@ -24,7 +24,7 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome, ToolCall
+from chatops.domain.tools import NOT_RUN_HERE, Outcome, ResultSource, ToolCall
 from chatops.engine.pairing import LOST, after_no_reply, results_of
 from chatops.engine.transcript import shared
 from chatops.store.base import SessionInfo
@@ -225,7 +225,8 @@ def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
             blocks += [(f"Call of {call.name}", call.arguments) for call in message.calls]
             return f"Assistant{f' ({who})' if who else ''}{cut_off}", message.text, blocks
         case ToolMessage():
-            by = f", {message.decided_by}" if message.decided_by else ""
+            imported = message.facts.source is ResultSource.IMPORTED
+            by = f", {NOT_RUN_HERE if imported else message.decided_by}".rstrip(", ")
             mark = "" if message.outcome is Outcome.SUCCESS else f" — {message.outcome.value}"
             return (
                 f"Tool {message.tool}{mark}{by}",

@@ -13,7 +13,7 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
-from chatops.store.connection import Connection, SqlRow, prepared
+from chatops.store.connection import Connection, SqlRow, connect, prepared
 from chatops.store.errors import is_damage, refused_by_the_system, translated
 from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, disown, inode_of, stands_for
 from chatops.store.opening import OpenedFile, locked, open_file, sound, uri
@@ -37,8 +37,8 @@ REPLACED = "the session store was replaced"
 class StoreFile(Connection):
     """The open file of a user's store."""
 
-    def __init__(self, path: Path, *, vfs: str = "") -> None:
-        """Open the file, or create it.
+    def __init__(self, path: Path, *, vfs: str = "", memory: Connection | None = None) -> None:
+        """Open the file, or create it. With `memory`, these rows stand for a file that is not opened yet.
 
         What can be read of a damaged file is copied into a new one. The damaged file is quarantined, and `notices` says
         so.
@@ -47,9 +47,12 @@ class StoreFile(Connection):
         """
         self._vfs = vfs
         notices: list[str] = []
-        with translated(path):
-            opened = self._open(path, notices)
-        super().__init__(opened.raw, path=path)
+        if memory is None:
+            with translated(path):
+                opened = self._open(path, notices)
+        else:
+            opened = OpenedFile(raw=memory._raw)
+        super().__init__(opened.raw, path=path, unsaved="" if memory is None else memory.unsaved)
         # Made once, because each transaction looks at them.
         self._log_path, self._index_path = Path(f"{path}-wal"), Path(f"{path}-shm")
         self._file: Inode | None = opened.file
@@ -77,6 +80,21 @@ class StoreFile(Connection):
         self.notices += opened.notices
         before.close()
 
+    def _continue_with(self, other: StoreFile) -> None:
+        """Use the file that `other` has open, and which is only used here from now on."""
+        self._switch_to(
+            OpenedFile(
+                raw=other._raw,
+                file=other._file,
+                log=other._log_file,
+                index=other._index_file,
+                identity=other._identity,
+                notices=tuple(other.notices),
+            )
+        )
+        OPEN_HERE[other._file] -= 1
+        self.unsaved = ""
+
     def _open(self, path: Path, notices: list[str]) -> OpenedFile:
         if is_half_quarantined(path):
             with locked(path.parent, alone=True):
@@ -99,14 +117,14 @@ class StoreFile(Connection):
 
     def _begin(self, begin: str) -> None:
         """Begin a transaction on the file at the path: rows written to any other file would be lost."""
-        self._raw.execute(begin)
+        super()._begin(begin)
         # Checked only now that this process holds the lock: a process that replaces the file waits for the lock before
         # it reads the old one.
         if self._is_in_place():
             return
         self._raw.execute("ROLLBACK")
         self._recover()
-        self._raw.execute(begin)
+        super()._begin(begin)
 
     def _failed(self, error: sqlite3.Error) -> None:
         """Repair a file that turned out to be damaged, then raise NotSavedError: the request may be repeated."""
@@ -162,7 +180,7 @@ class StoreFile(Connection):
         try:
             if not self.path.exists() or not sound(self.path, vfs=self._vfs):
                 return self._write_again(kept, "The session store was deleted")
-            with closing(sqlite3.connect(uri(self.path, mode="ro", vfs=self._vfs), uri=True)) as other:
+            with closing(connect(uri(self.path, mode="ro", vfs=self._vfs))) as other:
                 if self._identity is not None and stands_for(other, self._identity):
                     kept.unlink()
                     self._kept = None
@@ -203,9 +221,9 @@ class StoreFile(Connection):
 
     def _continue_in_memory(self, kept: Path) -> str:
         """Continue with a copy in memory, since the path belongs to another store. `kept` has the rows so far."""
-        with closing(sqlite3.connect(kept, isolation_level=None)) as raw:
+        with closing(connect(kept)) as raw:
             disown(raw)
-        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        memory = connect(":memory:")
         self._raw.backup(memory)
         self._raw.close()
         self._raw = prepared(memory)

@@ -1,14 +1,16 @@
 """Import of conversations: our own export, OpenAI messages, and the export of Open WebUI.
 
 Pure functions from text to messages. Everything in a file is a claim of whoever wrote it. So a message gets a new id,
-no result keeps a verdict or an author of its decision, each result counts as data of a workspace, and what chatops
-itself said (notices, dividers) is left out: a file must not speak in its name.
+no result keeps a verdict, an author of its decision or a file that it wrote. Each result is marked as imported and
+counts as data of a workspace. What chatops itself said (notices, dividers) is left out: a file must not speak in its
+name.
 
 Formats: `store.export` for our own; https://platform.openai.com/docs/api-reference/chat/create for OpenAI messages, as
 an array, as one message per line, or as one ``{"messages": [...]}`` per line; Open WebUI 0.6 to 0.12 for its own.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,17 +31,14 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.tools import Outcome, ResultFacts, ToolCall
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall
 from chatops.domain.wording import one_line
 from chatops.engine.pairing import results_of
-from chatops.store.codec import decode_message
+from chatops.store.codec import decode_message, encode_message
 from chatops.store.export import FILE_KIND, JSONL_FORMAT, JSONL_VERSION
 
 MAX_BYTES = 256 * 1024 * 1024
 TITLE_LENGTH = 200
-IMPORTED = "imported"
-"""`decided_by` of an imported result."""
-
 _ADVICE = "Name a file that chatops sessions export --format jsonl wrote, OpenAI messages, or an Open WebUI export."
 _REASONING = '<details type="reasoning"'
 _END = "</details>"
@@ -70,10 +69,11 @@ class Imported:
     """Names and bytes of the files of its messages."""
 
 
-def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -> tuple[Imported, ...]:
+def read(data: bytes, *, format: ImportFormat | None, source: str, workspace: str) -> tuple[Imported, ...]:
     """Return the conversations in a file, oldest first; one without messages is left out.
 
-    `format` None: told from the content. Ids of messages begin with `token`, which must be unique to this import.
+    `format` None: told from the content. The ids of a conversation's messages are made from it and from `workspace`, so
+    that a second import into the same workspace is recognised.
 
     Raises ConfigError naming `source` and the line.
     """
@@ -83,9 +83,12 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, token: str) -
         raise _refused(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
     values = _values(text, source=source)
     kept = [one for one in _READERS[format or _format_of(values)](values, source) if one.messages]
-    return tuple(
-        replace(one, messages=tuple(_renamed(one.messages, f"{token}-{number}"))) for number, one in enumerate(kept, 1)
-    )
+    return tuple(replace(one, messages=tuple(_renamed(one.messages, _token(one, workspace)))) for one in kept)
+
+
+def _token(one: Imported, workspace: str) -> str:
+    content = canonical([workspace, one.title, *map(encode_message, one.messages)])
+    return f"import-{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
@@ -143,8 +146,8 @@ def _own(values: _Values, source: str) -> list[Imported]:
             case UserMessage():
                 messages.append(replace(message, by=Speaker.USER))
             case ToolMessage():
-                facts = replace(message.facts, reads_workspace=True)
-                messages.append(replace(message, verdict=None, decided_by=IMPORTED, facts=facts))
+                facts = replace(message.facts, source=ResultSource.IMPORTED, reads_workspace=True, wrote="")
+                messages.append(replace(message, verdict=None, decided_by="", facts=facts))
             case AssistantMessage() | SummaryMessage():
                 messages.append(message)
             case NoticeMessage() | RoleSwitchMessage():
@@ -217,8 +220,7 @@ def _result(call: ToolCall, content: str) -> ToolMessage:
         arguments=call.arguments,
         outcome=Outcome.SUCCESS,
         content=content,
-        decided_by=IMPORTED,
-        facts=ResultFacts(reads_workspace=True),
+        facts=ResultFacts(source=ResultSource.IMPORTED, reads_workspace=True),
     )
 
 

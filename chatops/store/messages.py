@@ -6,11 +6,11 @@ A message's row number is greater than its parent's. That is the order, and it e
 import json
 from collections.abc import Iterable, Sequence
 
-from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.errors import AlreadyStoredError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.store.codec import damaged_message, decode_message, encode_message
-from chatops.store.connection import Connection, Value, text, text_or_none
+from chatops.store.connection import Connection, Value, text, text_or, text_or_none
 
 LARGEST = 16 * 1024 * 1024
 """Maximum characters of a stored message, far more than any user, model or tool produces."""
@@ -38,11 +38,15 @@ def append(
 ) -> MessageId | None:
     """Add `messages` below `parent`, each below the one before, and return the new head.
 
-    Raises StoreError for an id that is taken: nothing stored is ever overwritten.
+    Raises AlreadyStoredError for an id that is taken: nothing stored is ever overwritten.
     """
     for message in messages:
-        if rows.one("SELECT 1 FROM messages WHERE id = ?", message.id) is not None:
-            raise StoreError(f"A message with the id {message.id} is stored already.", advice="Load the session again.")
+        if (found := rows.one("SELECT session_id FROM messages WHERE id = ?", message.id)) is not None:
+            raise AlreadyStoredError(
+                f"A message with the id {message.id} is stored already.",
+                advice="Load the session again.",
+                session_id=SessionId(text_or(found[0], "")),
+            )
         body = encode_message(message)
         if len(body) > LARGEST:
             raise StoreError("A message is too large to be saved.", advice="Send it in parts, or name a file instead.")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NotSavedError, UnreadableError
-from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
+from chatops.store.connection import BUSY_TIMEOUT_MS, connect, prepared
 from chatops.store.errors import Damage, is_busy, is_damage, refused_by_the_system
 from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity, inode_of, recognise_copy
 from chatops.store.schema import (
@@ -53,13 +53,13 @@ class OpenedFile:
     """A store's file, open and sound as far as it was checked."""
 
     raw: sqlite3.Connection
-    file: Inode | None
-    log: Inode | None
+    file: Inode | None = None
+    log: Inode | None = None
     """Its write-ahead log."""
-    index: Inode | None
+    index: Inode | None = None
     """The shared memory of the log (``-shm``), on which processes lock each other out."""
-    identity: FileIdentity | None
-    notices: tuple[str, ...]
+    identity: FileIdentity | None = None
+    notices: tuple[str, ...] = ()
 
 
 def open_file(path: Path, *, vfs: str = "") -> OpenedFile:
@@ -81,13 +81,7 @@ def open_file(path: Path, *, vfs: str = "") -> OpenedFile:
 
 def _opened(path: Path, identity: FileIdentity | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     examine(path, vfs=vfs)
-    raw = sqlite3.connect(
-        uri(path, mode="rwc", vfs=vfs),
-        uri=True,
-        timeout=BUSY_TIMEOUT_MS / 1000,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    raw = connect(uri(path, mode="rwc", vfs=vfs))
     try:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         notices = _choose_journal(raw, path)
@@ -123,7 +117,7 @@ def examine(path: Path, *, vfs: str = "") -> None:
     Raises UnreadableError for a file of a newer version or of another program, and sqlite3.Error for one that is
     damaged, as far as it was checked.
     """
-    raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
+    raw = connect(uri(path, mode="ro", vfs=vfs))
     try:
         must_be_ours(raw, path)
         if missing := schema_faults(raw):
@@ -157,7 +151,7 @@ def sound(path: Path, *, vfs: str = "") -> bool:
     """
     try:
         examine(path, vfs=vfs)
-        raw = sqlite3.connect(uri(path, mode="ro", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)
+        raw = connect(uri(path, mode="ro", vfs=vfs))
         try:
             tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
             return bool(tables) and not faults_of(raw)

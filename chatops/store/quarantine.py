@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.store.connection import BUSY_TIMEOUT_MS, prepared
+from chatops.store.connection import connect, prepared
 from chatops.store.errors import refused_by_the_system
 from chatops.store.identity import FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import backup_of, locked, make_folders, sound, uri
@@ -133,7 +133,7 @@ def repair(path: Path, *, vfs: str = "") -> list[str]:
             migrate(raw)
             with intact_header(path) as readable:
                 where = uri(readable, mode="ro", vfs=vfs if readable == path else "")
-                with closing(sqlite3.connect(where, uri=True, isolation_level=None)) as source:
+                with closing(connect(where)) as source:
                     salvage = copy_readable(prepared(source), raw, backup=backup_of(path))
             with quarantined(path, bad):
                 put_in_place(identity)
@@ -158,7 +158,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[FileIde
         os.close(os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
-    raw = sqlite3.connect(making, isolation_level=None, check_same_thread=False)
+    raw = connect(making)
 
     def put_in_place(stands_for: FileIdentity | None) -> None:
         adopt_identity(raw, making, of=stands_for)
@@ -180,7 +180,7 @@ def new_file(path: Path) -> Iterator[tuple[sqlite3.Connection, Callable[[FileIde
 @contextmanager
 def _writes_blocked(path: Path, *, vfs: str) -> Iterator[None]:
     """Block commits to the damaged file by other processes meanwhile, as far as it can still be locked."""
-    raw = sqlite3.connect(uri(path, mode="rw", vfs=vfs), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)
+    raw = connect(uri(path, mode="rw", vfs=vfs))
     try:
         with suppress(sqlite3.DatabaseError):
             raw.execute("BEGIN IMMEDIATE")

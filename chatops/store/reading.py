@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, prepared, text
+from chatops.store.connection import Connection, connect, prepared, text
 from chatops.store.errors import translated
 from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
 from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable, intact_header
@@ -48,9 +48,7 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri(path, mode=mode), uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
-    )
+    return connect(uri(path, mode=mode))
 
 
 @contextmanager
@@ -66,7 +64,7 @@ def _system_errors(path: Path) -> Iterator[None]:
 
 def empty_in_memory() -> sqlite3.Connection:
     """Return an empty store in memory, which is gone when it is closed."""
-    raw = prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+    raw = prepared(connect(":memory:"))
     migrate(raw)
     return raw
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
 from chatops.domain.wording import plural
-from chatops.store.connection import SqlRow, Value, bound, prepared, transaction
+from chatops.store.connection import SqlRow, Value, bound, connect, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
 from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, MAGIC, application_id
@@ -88,8 +88,9 @@ def copy_readable(
     `backup`: the backup of `source`, which need not exist. `tables`: only these; empty for all. Both connections are
     `connection.prepared`. Raises sqlite3.Error for `target` alone.
     """
+    broken = _skip_broken_schema(source)
     with transaction(target, unchecked=True):
-        read = {name: _copy_table(source, target, name) for name in tables or _tables(target)}
+        read = {name: _copy_table(source, target, name, broken=broken) for name in tables or _tables(target)}
         turns = _end_lost_turns(target)
         lost = [name for name in _FROM_BACKUP if not read.get(name, True)]
         restored = _copy_from_backup(backup, target, lost) if lost and backup.exists() else 0
@@ -125,7 +126,7 @@ def intact_header(path: Path) -> Iterator[Path]:
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with copy.open("r+b") as file:
             file.write(MAGIC)
-        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as raw:
+        with suppress(sqlite3.Error), closing(connect(copy)) as raw:
             raw.execute("PRAGMA journal_mode = DELETE").fetchone()
         yield copy
 
@@ -135,8 +136,26 @@ def _tables(target: sqlite3.Connection) -> list[str]:
     return [str(name) for (name,) in found.fetchall()]
 
 
-def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE") -> bool:
-    """Copy one table and return True if all of it could be read. A table that the source lacks counts as empty.
+def _skip_broken_schema(source: sqlite3.Connection) -> bool:
+    """Let SQLite leave out the tables and indexes whose definition it cannot read. Returns True if there are any.
+
+    One such definition would otherwise keep it from reading any table.
+    """
+    try:
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):
+            source.execute("PRAGMA writable_schema = ON")
+        return True
+    return False
+
+
+def _copy_table(
+    source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE", broken: bool = False
+) -> bool:
+    """Copy one table and return True if all of it could be read.
+
+    A table that the source lacks counts as empty, unless the schema of the source is `broken`.
 
     Rows that the target has already stay as they are there.
     """
@@ -147,7 +166,7 @@ def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, name: st
     except sqlite3.Error:
         return False
     if not theirs:
-        return True
+        return not broken
     if key not in theirs:
         return False
     columns = [str(column[1]) for column in info if str(column[1]) in theirs]
@@ -209,7 +228,7 @@ def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence
     """Add the rows of these tables that only the backup has, and return how many messages that were."""
     sessions, messages = _column(target, "SELECT id FROM sessions"), _number(target, "SELECT count(*) FROM messages")
     try:
-        with closing(prepared(sqlite3.connect(uri(backup, mode="ro"), uri=True, isolation_level=None))) as older:
+        with closing(prepared(connect(uri(backup, mode="ro")))) as older:
             must_be_ours(older, backup)
             for name in tables:
                 _copy_table(older, target, name, where=_FROM_BACKUP[name])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chatops.store.connection import transaction
+from chatops.store.connection import connect, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -284,7 +284,7 @@ def _named(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
 @cache
 def _columns(version: int) -> Set[tuple[str, str]]:
     """Return the tables with their columns in a file of that version."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as raw:
+    with closing(connect(":memory:")) as raw:
         migrate(raw, to=version)
         return frozenset((str(table), str(column)) for _, table, column in raw.execute(_COLUMNS))
 

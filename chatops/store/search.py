@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.ids import MessageId, SessionId
 from chatops.store import messages, sessions
 from chatops.store.base import SearchHit
-from chatops.store.connection import BUSY_TIMEOUT_MS, Connection, Value
+from chatops.store.connection import Connection, Value, connect
 from chatops.store.identity import IDENTITY_KEY
 from chatops.store.opening import uri
 
@@ -53,7 +53,7 @@ NO_INDEX = "The SQLite of this Python has no FTS5 with trigrams, so every messag
 
 def can_index() -> bool:
     """Return True if SQLite has what the index needs: FTS5 with the trigram tokenizer (SQLite 3.34)."""
-    with closing(sqlite3.connect(":memory:")) as probe:
+    with closing(connect(":memory:")) as probe:
         try:
             probe.execute("CREATE VIRTUAL TABLE probe USING fts5(text, content='', tokenize='trigram')")
         except sqlite3.Error:
@@ -178,7 +178,7 @@ def _opened(rows: Connection, *, owner: str, only_read: bool = False) -> Iterato
         place = rows.one("PRAGMA database_list")
         if place is None or not place[2]:
             raise sqlite3.OperationalError("the store is a copy in memory, whose numbers may be others")
-        with closing(sqlite3.connect(uri(path, mode="ro"), uri=True, timeout=BUSY_TIMEOUT_MS / 1000)) as index:
+        with closing(connect(uri(path, mode="ro"))) as index:
             if index.execute("SELECT owner FROM belongs").fetchone() != (owner,):
                 raise sqlite3.OperationalError("the index is of another store")
             yield index
@@ -189,7 +189,7 @@ def _opened(rows: Connection, *, owner: str, only_read: bool = False) -> Iterato
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         raise sqlite3.OperationalError(str(error)) from error
-    with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)) as index:
+    with closing(connect(path)) as index:
         index.execute("PRAGMA synchronous = OFF")  # It is only a cache.
         try:
             known = index.execute("SELECT owner FROM belongs").fetchone()

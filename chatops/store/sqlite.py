@@ -345,6 +345,17 @@ class SqliteStore:
     def problems(self) -> list[str]:
         return health.problems(self._rows)
 
+    def save(self) -> None:
+        from chatops.store.late_file import LateFile
+
+        if isinstance(self._rows, LateFile):
+
+            def take(lease: LeaseRow | None, session_id: SessionId) -> None:
+                may_take(lease, self._process(), session_id=session_id, now=self._clock(), alive=self._alive)
+
+            for copy, source in self._rows.save(may_take=take):
+                files.SessionFiles(self.path).share(source, copy)
+
     def close(self) -> None:
         self._rows.close()
 

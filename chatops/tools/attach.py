@@ -90,7 +90,7 @@ def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext
     try:
         if place.info is not None and stat.S_ISDIR(place.info.st_mode):
             with opened_folder(place.path, context=context) as folder:
-                text = folder_listing(place.path, folder, context=context)
+                text = folder_listing(place.path, folder, context=context).content
             return AttachedFile(ref=FileRef(path=f"{name.rstrip('/')}/", size=len(text.encode())), text=text)
         with opened_file(place.path, context=context) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(room + 1)

@@ -50,7 +50,7 @@ def likely_cause(
         configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
         needs = SandboxSpec(git="writable" if configures else "commit")
         what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
-        return _key(f"{what} read-only in the sandbox", f'"git": "{needs.git}"'), needs
+        return _key(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
     if refused and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
     if refused:
@@ -60,15 +60,18 @@ def likely_cause(
     missing = _unseen(argv, command=command, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         shown = [visible(folder, limit=200) for folder in missing]
-        text = _key(f"the sandbox does not show {' and '.join(shown)}", f'"read": {json.dumps(shown)}')
+        text = _key(f"the sandbox does not show {' and '.join(shown)}", f'"read": {json.dumps(shown)}', context=context)
         return text, SandboxSpec(read=missing)
     if not spec.network and _NETWORK.search(output):
-        return _key("the sandbox has no network", '"network": true'), SandboxSpec(network=True)
+        return _key("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
     return "", NARROWEST
 
 
-def _key(what: str, setting: str) -> str:
+def _key(what: str, setting: str, *, context: ToolContext) -> str:
     once = "+ in the dialog of the repeated call allows it once"
+    if context.contained:
+        # Calls in the copy do not ask.
+        return f"{what}; /contain off ends the containment, then {once}"
     return f'{what}; {once}, "sandbox": {{{setting}}} in the registry changes that'
 
 

@@ -14,7 +14,7 @@ import os
 import pwd
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import CallFacts, Problem
+from chatops.policy.runs_later import fold
 from chatops.policy.secrets import is_secret, may_hold_secrets
 from chatops.tools.base import ToolContext
 from chatops.tools.output import visible
@@ -144,12 +145,6 @@ def protected_paths(context: ToolContext) -> tuple[Path, ...]:
     return tuple(path for path in found if not context.workspace.is_relative_to(path))
 
 
-def fold(name: str) -> str:
-    """Normalise a name as the most lenient file system does: no case, no invisible characters, NFKC."""
-    shown = "".join(char for char in name if unicodedata.category(char) != "Cf")
-    return unicodedata.normalize("NFKC", shown).casefold().rstrip(". ") or name
-
-
 def home_folders() -> tuple[Path, ...]:
     """Return the home folders by the account and by the environment, resolved."""
     return _home_folders(os.environ.get("HOME", ""))
@@ -174,6 +169,23 @@ def home_secrets() -> tuple[Path, ...]:
 def _home_secrets(homes: tuple[Path, ...]) -> tuple[Path, ...]:
     found = {Path(os.path.realpath(home / name)): None for home in homes for name in HOME_SECRETS}
     return tuple(path for path in found if path not in homes and path != Path("/"))
+
+
+def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = (), can_hide_parts: bool = True) -> str:
+    """Return why no command may get all of these further paths, as a sentence; empty if it may.
+
+    `can_hide_parts`: the sandbox can hide a part of a folder that it shows.
+    """
+    hidden = (*protected, *home_secrets())
+    for name in paths:
+        path = Path(os.path.realpath(name))
+        if any(path.is_relative_to(one) for one in hidden):
+            return f"No command may see {visible(name, limit=300)}: it holds credentials, or chatops' own files."
+        held = next((one for one in hidden if not can_hide_parts and one.is_relative_to(path)), None)
+        if held is not None:
+            shown = visible(str(held), limit=300)
+            return f"No command may see {visible(name, limit=300)} here: without bubblewrap, {shown} cannot be hidden."
+    return ""
 
 
 @contextmanager

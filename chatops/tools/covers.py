@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.domain.sandbox import Mount
-from chatops.tools.confine import SETTINGS_FOLDER
+from chatops.tools.confine import SETTINGS_FOLDER, home_folders
 from chatops.tools.mount_point import is_mount_point
 from chatops.tools.output import visible
 from chatops.tools.survey import Find, survey
@@ -71,6 +71,24 @@ def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) ->
     return args
 
 
+def homes(workspace: Path) -> list[str]:
+    """Cover each home folder with an empty one, unless the workspace is that folder or contains it."""
+    args: list[str] = []
+    for home in home_folders():
+        if home != Path("/") and not home.is_relative_to(workspace):
+            args += ["--tmpfs", str(home)]
+    return args
+
+
+def is_special(path: str) -> bool:
+    """Return True for a socket, pipe or device."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
+
+
 def covered(
     view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
 ) -> tuple[list[str], list[str]]:
@@ -98,12 +116,51 @@ def covered(
             below = _read_only_repositories(view, found.repositories)
         for path in (*found.special, *secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root, view=view)
+    for path in for_root_only(Path("/etc")):
+        given = any(path.is_relative_to(one) for one in (view.workspace, *listed))
+        args += [] if given else _cover(path, root=Path("/etc"), view=view)
     for path in _listening(system):
         args += _cover(path, root=Path("/"), view=view)
     if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
     return below, args
+
+
+def for_root_only(folder: Path) -> tuple[Path, ...]:
+    """Return what others cannot read below a folder of the system; nothing unless this user is root.
+
+    A command is confined with root's name and without its rights, so it could still read all that belongs to root.
+    """
+    found: list[str] = []
+    waiting = [str(folder)] if os.geteuid() == 0 else []
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISDIR(mode) and mode & stat.S_IXOTH:
+                        waiting.append(entry.path)
+                    elif stat.S_ISDIR(mode) or not (mode & stat.S_IROTH or stat.S_ISLNK(mode)):
+                        found.append(entry.path)
+        except OSError:
+            continue  # Nor can a command list it.
+    return tuple(map(Path, found))
+
+
+def readable(folder: Path) -> list[str]:
+    """Return `folder`, or for root the largest parts of it that hold nothing `for_root_only`. Links are left out."""
+    closed = for_root_only(folder)
+    above = {str(parent) for path in closed for parent in path.parents}
+    left_out, found, waiting = {*map(str, closed)}, [], [str(folder)]
+    while waiting:
+        place = waiting.pop()
+        if place not in above:
+            found.append(place)
+            continue
+        with os.scandir(place) as entries:
+            waiting += [entry.path for entry in entries if not entry.is_symlink() and entry.path not in left_out]
+    return found
 
 
 def _together(secret: tuple[Path, ...], *, listed: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from chatops.config.extras import not_installed
 from chatops.tools.output import is_binary
 from chatops.tools.page import PageReader, decoded
 
@@ -30,6 +31,10 @@ _LONGEST = 2 * PASSAGE
 
 class DocumentError(Exception):
     """A document cannot be read; the text says why, as a clause."""
+
+
+class NoReaderError(DocumentError):
+    """The extra that reads such documents is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ def _pages(file: BinaryIO, *, size: int) -> Iterator[Passage]:
         # An optional dependency, so it is imported here.
         pypdf: Any = importlib.import_module("pypdf")
     except ImportError:
-        raise DocumentError("reading PDF needs the extra pdf: pip install 'chatops[pdf]'") from None
+        raise NoReaderError(f"it is a PDF, and {not_installed('pdf')}") from None
     if size > MAX_PDF_BYTES:
         raise DocumentError(f"it is larger than {MAX_PDF_BYTES:,} bytes")
     reader = pypdf.PdfReader(file, strict=False)

@@ -22,12 +22,13 @@ from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
+from chatops.policy.sandbox import covers_host
 from chatops.tools.base import ToolContext
 from chatops.tools.causes import likely_cause
-from chatops.tools.confine import SETTINGS_FOLDER, locate, with_place, world_problem
+from chatops.tools.confine import locate, with_place, world_problem
 from chatops.tools.covers import SandboxSetupError
 from chatops.tools.git_access import Stage, staged
-from chatops.tools.mount_point import BARE_HEAD, MOUNTED, can_become_bare, mount_point
+from chatops.tools.mount_point import mount_points
 from chatops.tools.orphans import attempt_name
 from chatops.tools.output import EMPTY, visible
 from chatops.tools.process import MOST_SHOWN, Command, Ended, clean_environment, run_command
@@ -63,7 +64,13 @@ class SandboxFailures:
         """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""
         # A copy has no virtual environment: the commands that run in it see that of the workspace.
         workspace = context.original or context.workspace
-        found = confinement(context.sandbox, workspace=workspace, best=self.best, replaced=context.source is not None)
+        found = confinement(
+            context.sandbox,
+            workspace=workspace,
+            best=self.best,
+            replaced=context.source is not None,
+            protected=context.protected,
+        )
         reason = self._failures.get((context.session_id, command, str(cwd)))
         if reason is None or not found.program or not _may_run_unsandboxed(context):
             return found
@@ -162,10 +169,12 @@ async def run_confined(
     seconds: float,
     masked: bool,
     environment: Mapping[str, str] = MappingProxyType({}),
+    pipeline: tuple[str, ...] = (),
 ) -> ToolResult:
     """Run `argv` in the folder and at the level that `facts` name, for at most `seconds`.
 
-    `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables.
+    `masked`: the sandbox hides files that may hold secrets. `environment` holds further variables. `pipeline` names the
+    programs of a command whose exit code is that of the last one.
 
     Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
     approved.
@@ -213,14 +222,22 @@ async def run_confined(
             output, code=ended.code, argv=argv, command=run.command, confined=level, context=context
         )
         causes.append(cause)
-    if run.refused:
+    if run.unreached:
         # The proxy knows this; what the output says of the network follows from it.
-        causes = [f"not reachable from the sandbox: {', '.join(run.refused[:_MOST_NAMED])}"]
-        needs = SandboxSpec(hosts=run.refused[:_MOST_OFFERED]) if ended.code else NARROWEST
+        causes = [f"not reachable from the sandbox: {', '.join(run.unreached[:_MOST_NAMED])}"]
+        known = context.sandbox.hosts
+        refused = tuple(name for name in run.unreached if not any(covers_host(entry, name) for entry in known))
+        needs = SandboxSpec(hosts=refused[:_MOST_OFFERED]) if ended.code else NARROWEST
     failures.learn(facts, context, needs=needs)
     causes += run.left
     cause = "; ".join(filter(None, causes))
-    return _result(run, seconds=seconds, limit=context.max_output_chars, duration_ms=duration, cause=cause)
+    ending = replace(_ending(ended, seconds=seconds), stopped=ended.left, cause=cause)
+    if pipeline:
+        output = ended.output.text()
+        names = tuple(visible(name) for name in pipeline)
+        missing = tuple(name for name in dict.fromkeys(names) if name and f": {name}: command not found" in output)
+        ending = replace(ending, pipeline=names, not_found=missing)
+    return _result(run, ending=ending, limit=context.max_output_chars, duration_ms=duration)
 
 
 async def setup_fault(context: ToolContext) -> str:
@@ -244,11 +261,11 @@ async def setup_fault(context: ToolContext) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A command that has ended. `refused`: hosts that it asked for in vain; `left`: see `git_access.Stage.finish`."""
+    """A command that has ended. `unreached`: hosts that it asked for in vain; `left`: see `git_access.Stage.finish`."""
 
     command: Command
     ended: Ended
-    refused: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
@@ -302,17 +319,13 @@ async def _run(
             stage=stage,
             channel=channel,
         )
-        for name in MOUNTED:
-            place = context.source or context.workspace
-            needed = name == SETTINGS_FOLDER or limits.git != "writable"
-            if needed and (name != BARE_HEAD or can_become_bare(place)):
-                stack.enter_context(mount_point(place / name))
+        stack.enter_context(mount_points(context.source or context.workspace, protects_git=limits.git != "writable"))
         failures.forget(facts, context)
         try:
             ended = await _ended(command, seconds=seconds, context=context)
         finally:
             left = _finished(stage) if stage is not None else ()
-    return _Run(command=command, ended=ended, refused=tuple(proxy.refused) if proxy is not None else (), left=left)
+    return _Run(command=command, ended=ended, unreached=tuple(proxy.unreached) if proxy is not None else (), left=left)
 
 
 def _finished(stage: Stage) -> tuple[str, ...]:
@@ -348,16 +361,15 @@ def _no_sandbox(reason: str, *, may_run_unsandboxed: bool) -> str:
     return f"{message} Repeat the call with the same arguments to ask the user to run it unsandboxed."
 
 
-def _result(run: _Run, *, seconds: float, limit: int, duration_ms: int, cause: str) -> ToolResult:
+def _result(run: _Run, *, ending: Ending, limit: int, duration_ms: int) -> ToolResult:
     ended = run.ended
     shown = ended.output.capped(limit=limit - _STATUS_ROOM)
-    ending = replace(_ending(ended, seconds=seconds), stopped=ended.left, cause=cause)
     return ToolResult(
         outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
         content=with_ending(shown.text, ending) or EMPTY,
         truncated=shown.truncated,
         duration_ms=duration_ms,
-        facts=ResultFacts(ending=ending, refused_hosts=run.refused),
+        facts=ResultFacts(ending=ending, refused_hosts=run.unreached),
     )
 
 

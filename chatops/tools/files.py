@@ -21,7 +21,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
 from chatops.domain.wording import plural
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
@@ -29,6 +29,7 @@ from chatops.tools.contained.kept import keep
 from chatops.tools.diff import unified
 from chatops.tools.function import file_result, tool
 from chatops.tools.gitignore import GitIgnore
+from chatops.tools.mount_point import MOUNTED, is_mount_point
 from chatops.tools.near import existing, near_passage, near_paths
 from chatops.tools.output import is_binary, visible
 
@@ -77,7 +78,7 @@ def file_read(
     facts: CallFacts,
     offset: Annotated[int, Field(ge=1, description="First line to return; the first line of the file is 1.")] = 1,
     limit: Annotated[int, Field(ge=1, le=MAX_LINES, description="Maximum number of lines to return.")] = MAX_LINES,
-) -> str | ToolResult:
+) -> ToolResult:
     """Read a text file in the workspace. Returns its lines unchanged, without line numbers."""
     target = Path(facts.paths[0])
     try:
@@ -97,14 +98,14 @@ def image_of(descriptor: int, name: str, *, context: ToolContext) -> FileRef | N
         return context.keep_file(name, file.read(MAX_FILE + 1))
 
 
-def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> str:
+def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolResult:
     size = os.fstat(descriptor).st_size
     taken: list[str] = []
     used = number = scanned = 0
     last = 0
     with io.BufferedReader(io.FileIO(descriptor, closefd=False), _PIECE) as handle:
         if is_binary(handle.peek(_PIECE)):
-            return f"[binary file, {size:,} bytes, not shown]"
+            return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary file, {size:,} bytes, not shown]")
         at_start = True
         while scanned < _MAX_SCAN and (piece := handle.readline(_PIECE)):
             scanned += len(piece)
@@ -121,7 +122,12 @@ def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> str:
             used += len(text)
             last = number
     total = f"{number:,}" if scanned < _MAX_SCAN else f"more than {number:,}"
-    return _page("".join(taken), offset=offset, last=last, number=number, total=total, size=size)
+    text = _page("".join(taken), offset=offset, last=last, number=number, total=total, size=size)
+    return _counted(text, last - offset + 1 if last else 0)
+
+
+def _counted(text: str, count: int) -> ToolResult:
+    return ToolResult(outcome=Outcome.SUCCESS, content=text, facts=ResultFacts(count=count))
 
 
 def _page(text: str, *, offset: int, last: int, number: int, total: str, size: int) -> str:
@@ -155,7 +161,7 @@ def file_list(
     context: ToolContext,
     facts: CallFacts,
     path: Annotated[str, Field(description="Path of the folder, relative to the workspace.")] = ".",
-) -> str:
+) -> ToolResult:
     """List a folder in the workspace: folders first, then files with their size in bytes. Entries
     ignored by .gitignore are marked."""
     target = Path(facts.paths[0])
@@ -163,7 +169,7 @@ def file_list(
         return folder_listing(target, folder, context=context)
 
 
-def folder_listing(target: Path, folder: int, *, context: ToolContext) -> str:
+def folder_listing(target: Path, folder: int, *, context: ToolContext) -> ToolResult:
     """Return the entries of a folder, one on each line, given its path and descriptor."""
     chosen, counted = _entries(folder)
     described = [_described(folder, name) for _, name in chosen]
@@ -174,11 +180,12 @@ def folder_listing(target: Path, folder: int, *, context: ToolContext) -> str:
         for (is_file, name), text in zip(chosen, described, strict=True)
     ]
     if not shown:
-        return "[the folder is empty]"
+        return _counted("[the folder is empty]", 0)
+    listed = len(shown)
     if counted > len(shown):
         more = "more than " if counted >= _MAX_COUNTED else ""
         shown.append(f"[{len(shown):,} of {more}{counted:,} entries; use file_search to search all files]")
-    return "\n".join(shown)
+    return _counted("\n".join(shown), listed)
 
 
 def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
@@ -189,6 +196,8 @@ def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
         nonlocal counted
         with os.scandir(folder) as found:
             for entry in found:
+                if entry.name in MOUNTED and is_mount_point(Path(entry.name), dir_fd=folder):
+                    continue
                 counted += 1
                 yield (not entry.is_dir(follow_symlinks=False), entry.name)
                 if counted >= _MAX_COUNTED:

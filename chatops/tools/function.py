@@ -33,6 +33,7 @@ from chatops.domain.tools import (
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.base import Reconciled, ToolContext
 from chatops.tools.output import EMPTY, Capped, Collector, cap, is_binary, visible
+from chatops.tools.schema import without_references
 from chatops.tools.threads import EscapedError, as_exception, in_thread
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ def tool(
         spec = ToolSpec(
             name=title,
             description=_first_paragraph(function),
-            schema=canonical(_without_titles(model.model_json_schema())),
+            schema=canonical(without_references(_without_titles(model.model_json_schema()))),
             min_access=min_access,
             verdict=verdict,
             read_only=read_only,
@@ -367,7 +368,7 @@ def tool_name_fault(name: str) -> str:
 class SchemaTool:
     """A tool over a function, sync (it runs in a thread) or async, that takes its arguments as keywords.
 
-    The schema is kept unchanged, and arguments are validated against it without any coercion.
+    Arguments are validated against it without any coercion.
     """
 
     spec: ToolSpec
@@ -398,8 +399,8 @@ class SchemaTool:
 
 
 def schema_text(parameters: dict[str, Any]) -> str:
-    """Return a schema as a spec stores it. Its type is ``object`` unless it says otherwise.
+    """Return a schema as a spec stores it. Its type is ``object`` unless it says otherwise; references are written out.
 
     Raises ValueError for values that are not JSON.
     """
-    return canonical({"type": "object", **parameters})
+    return canonical(without_references({"type": "object", **parameters}))

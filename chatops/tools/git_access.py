@@ -60,11 +60,14 @@ _STATE = (
 )
 """Files of ``.git`` that a commit, merge or fetch changes. None of them can start a program."""
 _SHARED = ("objects", "refs", "logs")
-_REFERENCE = re.compile(
-    rb"ref: refs(?:/(?!\.)(?:(?!\.\.|@\{|\.lock(?:/|\n?\Z))[^\x00-\x20\x7f~^:?*\[\\/])+)+(?<!\.)\n?"
-)
-"""A symbolic reference whose name is valid, see ``git check-ref-format``. Git follows others, also out of ``.git``."""
-_ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\n?")
+_NAME = rb"refs(?:/(?!\.)(?:(?!\.\.|@\{|\.lock(?:/|\n?\Z))[^\x00-\x20\x7f~^:?*\[\\/])+)+(?<!\.)"
+"""A valid name of a reference, see ``git check-ref-format``."""
+_REFERENCE = re.compile(rb"ref: %s\n?" % _NAME)
+"""A symbolic reference. Git follows those of invalid names too, also out of ``.git``."""
+_HEX = rb"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_ID = re.compile(rb"%s\n?" % _HEX)
+_PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME, _HEX))
+"""A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
 _SUBMODULE = 0o160000
 _LONGEST_REFERENCE = 4_096
 _MOST_NAMED = 5
@@ -179,7 +182,18 @@ class Stage:
             data = _begin(self.folder / name)
             head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
             return not head and _ID.fullmatch(data) is None
+        if name == "packed-refs":
+            return self._packs_other_names()
         return (name.endswith("_HEAD") or name == "AUTO_MERGE") and _begin(self.folder / name).startswith(b"ref:")
+
+    def _packs_other_names(self) -> bool:
+        if _state(self.folder / "packed-refs") is None:
+            return False
+        try:
+            lines = _read(self.folder / "packed-refs").splitlines(keepends=True)
+        except OSError:
+            return True
+        return any(_PACKED.fullmatch(line) is None for line in lines)
 
     def _taken_over(self, name: str, *, removed: bool) -> bool:
         real = self.repository.folder / name

@@ -23,7 +23,7 @@ from typing import Any
 
 from chatops.domain.canonical import JsonValue
 from chatops.policy.secrets import is_secret, may_hold_secrets
-from chatops.tools.document_text import ENDINGS, TEXT_ENDINGS, DocumentError, passages_of
+from chatops.tools.document_text import ENDINGS, TEXT_ENDINGS, DocumentError, NoReaderError, passages_of
 
 MAX_FILES = 20_000
 """Files of one folder that are indexed."""
@@ -42,6 +42,8 @@ _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WORD = re.compile(r"\w+")
 _INTERRUPTED = "reading it took too long or failed"
+_TRY_AGAIN = -1
+"""Time of change of a file that the next search tries again."""
 _SCHEMA = """
 CREATE TABLE folder (path TEXT PRIMARY KEY, used INTEGER NOT NULL);
 CREATE TABLE file (id INTEGER PRIMARY KEY, folder TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
@@ -221,6 +223,9 @@ def _read(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, nam
         try:
             signal.alarm(_FILE_S)
             passages, problem = passages_of(file, ending=ending)
+        except NoReaderError as error:
+            passages, problem = [], str(error)
+            key = (folder, path, status.st_size, _TRY_AGAIN)
         except DocumentError as error:
             passages, problem = [], str(error)
         except (Exception, RecursionError, _TooLongError):

@@ -15,6 +15,7 @@ from chatops.policy.effects import Need, NeedKind, effects
 from chatops.policy.sandbox import covers_host, host_problem, limited_by, widened
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, opened_file
+from chatops.tools.programs import program_at
 from chatops.tools.sandbox import Confinement, confinement, is_visible
 
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
@@ -118,12 +119,14 @@ def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolConte
     found = os.path.join(cwd, program) if "/" in program else shutil.which(program)
     if not found:
         return ()
+    installed = program_at(Path(found), workspace=context.workspace).shown
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
-    places = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    linked = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    beside = (place for place in linked if not any(place.is_relative_to(one) for one in installed))
     hidden = (
         place
-        for place in places
+        for place in (*installed, *beside)
         if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
     )
     folders = (_environment(place, context=context) for place in hidden)
@@ -131,7 +134,9 @@ def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolConte
 
 
 def _environment(program: Path, *, context: ToolContext) -> Path:
-    """Return the virtual environment or installation that contains `program`, otherwise its folder."""
+    """Return the virtual environment or installation that is or contains `program`, otherwise its folder."""
+    if program.is_dir():
+        return program
     folder = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
     # Not the whole home folder for a program in ~/bin.
     return program.parent if _holds_more(folder, context=context) else folder

@@ -6,7 +6,8 @@ interfaces only (landlock(7), seccomp(2)), because imports delay each command.
 Landlock lets the process open files below the given folders only. It cannot take a part out of a folder, so ``.git``
 and files with secrets in the workspace are not protected, and it hides no processes; but it keeps the process from
 reading their memory and environment. seccomp refuses sockets, because Landlock knows only TCP, and what leads to
-further rights: namespaces, tracing, io_uring, keys.
+further rights: namespaces, tracing, io_uring, keys. Landlock does not know modes, owners, times and attributes of
+files either. So seccomp leaves changes of the first three to the supervisor (`attributes`), and refuses the last.
 """
 
 import ctypes
@@ -17,6 +18,10 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Importing it at run time would delay each command.
     from collections.abc import Iterable
+if TYPE_CHECKING or __package__:
+    from chatops.tools import attributes, call_filter
+else:
+    attributes, call_filter = __import__("attributes"), __import__("call_filter")
 
 LEAST_ABI = 3
 """Before, a file outside could be truncated."""
@@ -28,34 +33,17 @@ _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate: wh
 _ALL = (1 << 15) - 1
 _IOCTL_DEV = 1 << 15
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 38, 22, 24
-_MODE_FILTER = 2
-_EPERM, _ENOSYS = 1, 38
-_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
-_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER and the others
-
-_ARCHITECTURES = {
-    # Audit number; socket, clone, clone3; what is refused always: ptrace, process_vm_readv and writev, unshare, setns,
-    # io_uring_setup, add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, pidfd_getfd, mount, kexec_load,
-    # init_module, finit_module.
-    "x86_64": (
-        0xC000003E,
-        (41, 56, 435),
-        (101, 310, 311, 272, 308, 425, 248, 249, 250, 321, 298, 323, 438, 165, 246, 175, 313),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (198, 220, 435),
-        (117, 270, 271, 97, 268, 425, 217, 218, 219, 280, 241, 282, 438, 40, 104, 105, 273),
-    ),
-}
+_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
+_ENOSYS = 38
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_NEW_LISTENER = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
     """Return the version of Landlock in this kernel; 0 if it has none or this machine is of another kind."""
-    if sys.platform != "linux" or os.uname().machine not in _ARCHITECTURES:
+    if sys.platform != "linux" or os.uname().machine not in _SECCOMP:
         return 0
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
@@ -66,17 +54,34 @@ def encoded(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> 
     return ";".join((*lists, "network" if network else ""))
 
 
-def confine_encoded(text: str) -> None:
-    """Confine this process as `encoded` says. Raises OSError or ValueError."""
+def confine_encoded(text: str) -> int:
+    """Confine this process as `encoded` says, see `confine`. Raises OSError or ValueError."""
     read, write, network = text.split(";")
-    lists = [[os.fsdecode(bytes.fromhex(path)) for path in paths.split(",") if path] for paths in (read, write)]
-    confine(read=lists[0], write=lists[1], network=bool(network))
+    return confine(read=_paths(read), write=_paths(write), network=bool(network))
 
 
-def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> None:
+def serve_encoded(listener: int, text: str) -> None:
+    """Let processes that were confined as `encoded` says change modes, owners and times of what they may write.
+
+    `listener` is what their `confine` has returned. Returns when the last of them has ended. Gives up the rights of
+    root for this thread. Raises OSError.
+    """
+    try:
+        _drop_capabilities()
+        attributes.serve(listener, _paths(text.split(";")[1]))
+    finally:
+        os.close(listener)
+
+
+def _paths(text: str) -> list[str]:
+    return [os.fsdecode(bytes.fromhex(path)) for path in text.split(",") if path]
+
+
+def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> int:
     """Let this process read and run what is below `read`, change what is below `write`, and reach nothing else.
 
-    `network`: internet sockets are permitted, unix sockets are not. Cannot be undone. Raises OSError.
+    `network`: internet sockets are permitted, unix sockets are not. Cannot be undone. Return the descriptor for
+    `serve_encoded`. Raises OSError.
     """
     version = abi()
     if version < LEAST_ABI:
@@ -97,7 +102,7 @@ def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> 
         _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
-    _refuse_calls(network=network)
+    return _filter_calls(network=network)
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
@@ -125,43 +130,18 @@ def _drop_capabilities() -> None:
     _checked(_libc.capset(header, bytes(24)))
 
 
-def _refuse_calls(*, network: bool) -> None:
-    audit, (socket, clone, clone3), refused = _ARCHITECTURES[os.uname().machine]
-    allow, error = 0x7FFF0000, 0x00050000
-    program: list[tuple[int, int, int, int]] = [
-        (0x20, 0, 0, 4),  # load the architecture
-        (0x15, 1, 0, audit),
-        (0x06, 0, 0, error | _EPERM),
-        (0x20, 0, 0, 0),  # load the number of the call
-        (0x35, 0, 1, 0x40000000),  # calls of the x32 interface
-        (0x06, 0, 0, error | _EPERM),
-        (0x15, 0, 1, clone3),
-        (0x06, 0, 0, error | _ENOSYS),
-    ]
-    for number in refused:
-        program += [(0x15, 0, 1, number), (0x06, 0, 0, error | _EPERM)]
-    program += [
-        (0x15, 0, 3, clone),
-        (0x20, 0, 0, 16),  # its flags
-        (0x45, 0, 1, _NEW_NAMESPACES),
-        (0x06, 0, 0, error | _EPERM),
-        (0x20, 0, 0, 0),
-    ]
-    if network:
-        program += [
-            (0x15, 0, 4, socket),
-            (0x20, 0, 0, 16),  # its family
-            (0x15, 2, 0, _AF_INET),
-            (0x15, 1, 0, _AF_INET6),
-            (0x06, 0, 0, error | _EPERM),
-        ]
-    else:
-        program += [(0x15, 0, 1, socket), (0x06, 0, 0, error | _EPERM)]
-    program.append((0x06, 0, 0, allow))
-    code = b"".join(struct.pack("=HBBI", *one) for one in program)
-    buffer = ctypes.create_string_buffer(code)
-    header = struct.pack("@HP", len(program), ctypes.addressof(buffer))
-    _checked(_libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(header), 0, 0))
+def _filter_calls(*, network: bool) -> int:
+    """Install the filters, and return the descriptor at which the supervisor learns of the calls left to it."""
+    flags = 0
+    listener = -1
+    for code in filter(
+        None, (call_filter.without_set_ids(), call_filter.confining(network=network, notify=attributes.HANDLED))
+    ):
+        buffer = ctypes.create_string_buffer(code, len(code))
+        header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
+        listener = _checked(_libc.syscall(_SECCOMP[os.uname().machine], 1, flags, header))
+        flags = _NEW_LISTENER
+    return listener
 
 
 def _checked(result: int) -> int:

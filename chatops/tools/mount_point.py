@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from chatops.tools.confine import SETTINGS_FOLDER
@@ -22,6 +22,16 @@ MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
 _MOUNT_POINT = stat.S_ISVTX | 0o555
 """File mode that marks a mount point made by this module; users' own folders do not have it."""
 _TRIES = 3
+
+
+@contextmanager
+def mount_points(workspace: Path, *, protects_git: bool = True) -> Iterator[None]:
+    """Hold a `mount_point` for each of `MOUNTED` that a command must not create in this workspace."""
+    with ExitStack() as stack:
+        for name in MOUNTED if protects_git else (SETTINGS_FOLDER,):
+            if name != BARE_HEAD or can_become_bare(workspace):
+                stack.enter_context(mount_point(workspace / name))
+        yield
 
 
 @contextmanager
@@ -85,10 +95,10 @@ def can_become_bare(folder: Path) -> bool:
     return is_mount_point(folder / ".git") or not os.path.lexists(folder / ".git")
 
 
-def is_mount_point(folder: Path) -> bool:
-    """Return True if `folder` was made by `mount_point`."""
+def is_mount_point(folder: Path, *, dir_fd: int | None = None) -> bool:
+    """Return True if `folder` was made by `mount_point`. `dir_fd` is the open folder that it is relative to."""
     try:
-        status = os.lstat(folder)
+        status = os.stat(folder, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == _MOUNT_POINT

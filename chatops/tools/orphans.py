@@ -65,7 +65,8 @@ def stop_marked(mark: str, *, seconds: float) -> StoppedProcesses:
     """
     deadline = time.monotonic() + seconds
     stopped: set[int] = set()
-    while left := _tree(mark):
+    # Once the process with the mark is dead, nothing names its descendants, which may take longer to die.
+    while left := _tree(mark) | set(filter(_runs, stopped)):
         if time.monotonic() > deadline:
             return StoppedProcesses(count=len(stopped - left), running=tuple(sorted(left)))
         stopped |= _kill(mark)
@@ -81,6 +82,14 @@ def _mark(call_id: CallId, attempt: int) -> str:
 def _kill(mark: str) -> set[int]:
     """Stop all, so that none can fork meanwhile, then kill them; return those that were signalled."""
     return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as handle:
+            return handle.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def _tree(mark: str) -> set[int]:

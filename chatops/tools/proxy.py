@@ -93,11 +93,11 @@ def proxy_environment(hosts: tuple[str, ...]) -> Mapping[str, str]:
 
 @dataclass(slots=True, kw_only=True)
 class Proxy:
-    """The proxy of one command. `refused` lists what it did not let through."""
+    """The proxy of one command. `unreached` lists what it did not let through, and what did not answer."""
 
     hosts: tuple[str, ...]
     resolver: Resolver = system_resolver
-    refused: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
     """``HOST:PORT``, each once, in the order of the requests; untrusted text, made visible."""
 
     @asynccontextmanager
@@ -178,6 +178,7 @@ class Proxy:
             await _answer(writer, 403, f"chatops refuses {_name(head.target)}: {error}")
             return
         except (OSError, TimeoutError) as error:
+            self._record(head.target)
             await _answer(writer, 502, f"{_name(head.target)} could not be reached: {type(error).__name__}")
             return
         try:
@@ -218,8 +219,8 @@ class Proxy:
 
     def _record(self, target: Target) -> None:
         name = visible(_name(target), limit=200)
-        if name not in self.refused and len(self.refused) < _MOST_RECORDED:
-            self.refused.append(name)
+        if name not in self.unreached and len(self.unreached) < _MOST_RECORDED:
+            self.unreached.append(name)
 
 
 def read_head(data: bytes) -> Head:

@@ -27,6 +27,8 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 
 Covers. See `covers`.
 
+Calls. A filter of system calls keeps commands from making setuid and setgid files, see `call_filter`.
+
 Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy`
 and `own_network`.
 
@@ -45,7 +47,6 @@ how many processes are left. So no command starts after its app has died; see `p
 import logging
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,15 +59,16 @@ from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.tools import landlock, own_network
 from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets
-from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded
+from chatops.tools.call_filter import without_set_ids
+from chatops.tools.confine import home_secrets, why_not_for_commands
+from chatops.tools.covers import View, covered, empty_or_read_only, further, guarded, homes, is_special, readable
 from chatops.tools.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.tools.git_config import config_place, filtered_config
 from chatops.tools.mount_point import BARE_HEAD, can_become_bare
-from chatops.tools.process import DATA, Command
+from chatops.tools.process import DATA, Command, memory_file
 from chatops.tools.proxy import PORT
 from chatops.tools.supervisor import MAX_FILE
-from chatops.tools.toolchains import Toolchains, find_toolchains, named
+from chatops.tools.toolchains import Toolchains, find_toolchains, named, outermost
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ _NAMES = {
     SandboxLevel.BASIC: "bubblewrap (basic)",
     SandboxLevel.LANDLOCK: "Landlock",
 }
+_TAKE_OUT = "Take it out of sandbox.read and sandbox.write of the settings, or of --add-dir."
 _GIT = {"protect": "its .git read-only", "commit": "its .git for commits"}
 _WATCH = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
@@ -122,12 +125,19 @@ class Confinement:
 
 
 def confinement(
-    spec: SandboxSpec, *, workspace: Path, best: SandboxLevel = SandboxLevel.HARD, replaced: bool = False
+    spec: SandboxSpec,
+    *,
+    workspace: Path,
+    best: SandboxLevel = SandboxLevel.HARD,
+    replaced: bool = False,
+    read_only: bool = False,
+    protected: tuple[Path, ...] = (),
 ) -> Confinement:
     """Return how commands would be confined under `spec`, with the reason if there is no sandbox.
 
     `best` is the highest level that may be used. `replaced`: the workspace is replaced by another folder, which only
-    level hard can do.
+    level hard can do. `read_only`: the workspace is shown read-only. `protected` are paths that no command may get,
+    besides the usual credentials.
 
     May run the probe: call it in a thread.
     """
@@ -138,6 +148,8 @@ def confinement(
         refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {found.fault}."
     if found.level is SandboxLevel.NONE:
         return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
+    closed = why_not_for_commands((*spec.read, *spec.write), protected=protected, can_hide_parts=bool(found.program))
+    refusal = refusal or (f"{closed} {_TAKE_OUT}" if closed else "")
     hosts = spec.hosts if found.program else ()
     repository = find_repository(workspace)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
@@ -154,12 +166,13 @@ def confinement(
     )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     where = "a copy of the workspace" if replaced else "workspace"
+    shown = f"{where} read-only" if read_only else f"{where} writable, {git}"
     reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
     network = "network" if spec.network else reached
     return Confinement(
         level=found.level,
         program=found.program,
-        description=f"{_NAMES[found.level]}: {where} writable, {git}, no home, {network}{more}",
+        description=f"{_NAMES[found.level]}: {network}, {shown}, no home{more}",
         refusal=refusal,
         network=spec.network,
         path=_search_path(spec, toolchains),
@@ -197,22 +210,32 @@ def probe() -> Probed:
         return Probed("", "bubblewrap is not installed")
     fault = ""
     for level in (SandboxLevel.HARD, SandboxLevel.BASIC):
-        argv = [program, *_isolation(level, share_network=False), *_system(), "--", "/usr/bin/true"]
-        reason = _failure(argv)
+        reason = _failure(program, [*_isolation(level, share_network=False), *_system(), "--", "/usr/bin/true"])
         if not reason:
             return Probed(program, fault, level)
         fault = fault or reason
     return Probed("", fault)
 
 
-def _failure(argv: list[str]) -> str:
-    """Return why bwrap with these arguments fails; empty if it does not."""
+def _failure(program: str, options: list[str]) -> str:
+    """Return why bwrap with these options, and the filter of commands, fails; empty if it does not."""
+    file = memory_file(without_set_ids())
+    argv = [program, *(["--seccomp", str(file)] if without_set_ids() else []), *options]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False, env={}, cwd="/"
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_S,
+            check=False,
+            env={},
+            cwd="/",
+            pass_fds=[file],
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not start: {type(error).__name__}"
+    finally:
+        os.close(file)
     if not done.returncode:
         return ""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -253,7 +276,9 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     (private / ".gitconfig").write_bytes(filtered_config())
     names = _NAME_SERVICE if spec.network else ()
     workspace = str(context.workspace)
-    read = [*_SYSTEM, *_LINKS, "/proc", *names, *spec.read, *map(str, confined.toolchains.shown), workspace]
+    etc = readable(Path("/etc"))
+    shown = map(str, confined.toolchains.shown)
+    read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *names, *spec.read, *shown, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
     return landlock.encoded(read=read, write=write, network=spec.network)
 
@@ -283,14 +308,14 @@ def sandboxed_command(
     """
     spec, workspace = context.sandbox, context.workspace
     view = View(workspace=workspace, source=context.source or workspace)
-    read = tuple(path for path in spec.read if not _is_special(path))
+    read = _further(spec.read, confined.toolchains, workspace=workspace)
     write = tuple(path for path in spec.write if os.path.isdir(path))
     names = _NAME_SERVICE if spec.network else ()
     hidden = (*context.protected, *home_secrets())
     repository = confined.repository if context.source is None else None
     elsewhere = (repository.common,) if repository is not None and repository.outside else ()
     listed = (*map(Path, (*read, *names, *write)), *elsewhere)
-    config = filtered_config()
+    config, call_filter = _git_config(workspace=workspace), without_set_ids()
     rest = ["--chdir", str(cwd), "--clearenv"]
     for name, value in environment.items():
         rest += ["--setenv", name, value]
@@ -300,7 +325,7 @@ def sandboxed_command(
         confined.program,
         *_isolation(confined.level, share_network=spec.network or channel is not None),
         *_system(),
-        *_homes(workspace),
+        *homes(workspace),
         *_shown(confined.toolchains, workspace=None),
         *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
         *(part for path in write for part in ("--bind", path, path)),
@@ -313,7 +338,8 @@ def sandboxed_command(
         *guarded(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
         *further(view, context.mounts),
         *covers,
-        *_git_config(config, workspace=workspace),
+        *(["--ro-bind-data", DATA, str(config_place())] if config else []),
+        *(["--seccomp", DATA] if call_filter else []),
         *rest,
         "--",
         "/bin/sh",
@@ -326,7 +352,7 @@ def sandboxed_command(
         call=call,
         contained=True,
         reports=not serves,
-        data=(config,) if DATA in outer else (),
+        data=tuple(filter(None, (config, call_filter))),
         passed=() if channel is None else (channel,),
     )
 
@@ -377,11 +403,10 @@ def _repository(view: View, repository: Repository | None, access: GitAccess, st
     return args
 
 
-def _git_config(config: bytes, *, workspace: Path) -> list[str]:
+def _git_config(*, workspace: Path) -> bytes:
+    """Return the user's settings of git for the sandbox; empty if there is no place for them."""
     place = config_place()
-    if not config or place is None or place.is_relative_to(workspace):
-        return []
-    return ["--ro-bind-data", DATA, str(place)]
+    return b"" if place is None or place.is_relative_to(workspace) else filtered_config()
 
 
 def _isolation(level: SandboxLevel, *, share_network: bool) -> list[str]:
@@ -403,21 +428,11 @@ def _system() -> list[str]:
     return [*args, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
 
 
-def _homes(workspace: Path) -> list[str]:
-    """Cover each home folder with an empty one, unless the workspace is that folder or contains it."""
-    args: list[str] = []
-    for home in home_folders():
-        if home != Path("/") and not home.is_relative_to(workspace):
-            args += ["--tmpfs", str(home)]
-    return args
-
-
-def _is_special(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
+def _further(read: tuple[str, ...], toolchains: Toolchains, *, workspace: Path) -> tuple[str, ...]:
+    """Return the paths of `read` that nothing else shows: see `outermost`."""
+    places = tuple(Path(path) for path in read if not is_special(path))
+    apart = outermost((*toolchains.shown, *places), workspace=workspace)
+    return tuple(str(place) for place in dict.fromkeys(places) if place in apart and place not in toolchains.shown)
 
 
 def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:

@@ -181,3 +181,56 @@ def _inner(nodes: Sequence[Mapping[str, Any]], part: str | int) -> Iterator[Mapp
             found = dict(enumerate(node.get("prefixItems", []))).get(part, node.get("items"))
         if isinstance(found, Mapping):
             yield found
+
+
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated"})
+"""Keywords that may stand beside a reference without restricting a value any further."""
+_DEFINITIONS = ("$defs", "definitions")
+_MOST_PARTS = 5_000
+"""Parts of a schema whose references are written out."""
+
+
+class _KeptError(Exception):
+    """The references of a schema cannot be written out."""
+
+
+def without_references(schema: JsonValue) -> JsonValue:
+    """Return `schema` with its definitions in the places that refer to them: some model servers refuse references.
+
+    It is returned as it is if one cannot be replaced, as in a definition that contains itself.
+    """
+    if not isinstance(schema, Mapping) or not any(key in schema for key in _DEFINITIONS):
+        return schema
+    body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
+    try:
+        made = _written_out(body, schema, (), iter(range(_MOST_PARTS)))
+        plain = json.dumps(made)
+    except (_KeptError, RecursionError):
+        return schema
+    # What is left is data, or a keyword that resolves references in another way.
+    kept = any(f'"{word}"' in plain for word in ("$ref", "$dynamicRef", "$recursiveRef", "$anchor"))
+    return schema if kept else made
+
+
+def _written_out(
+    node: JsonValue, root: Mapping[str, JsonValue], inside: tuple[str, ...], room: Iterator[int]
+) -> JsonValue:
+    """Return a part of the schema `root`; `inside` are the references that led to it. Raises _KeptError."""
+    if next(room, None) is None:
+        raise _KeptError
+    match node:
+        case Mapping() if isinstance(target := node.get("$ref"), str):
+            others = {key: value for key, value in node.items() if key != "$ref"}
+            key, _, name = target.removeprefix("#/").partition("/")
+            definitions = root.get(key) if key in _DEFINITIONS else None
+            found = definitions.get(name) if isinstance(definitions, Mapping) else None
+            if not isinstance(found, Mapping) or target in inside or not others.keys() <= _ANNOTATIONS:
+                raise _KeptError
+            made = _written_out(found, root, (*inside, target), room)
+            return {**made, **others} if isinstance(made, Mapping) else made
+        case Mapping():
+            return {key: _written_out(value, root, inside, room) for key, value in node.items()}
+        case list():
+            return [_written_out(value, root, inside, room) for value in node]
+        case _:
+            return node

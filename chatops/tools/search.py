@@ -24,7 +24,7 @@ from pydantic import Field
 import chatops
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
 from chatops.tools import search_worker
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import protected_paths, world_problem
@@ -128,7 +128,12 @@ def _result(ended: Ended, *, pattern: str, literal: bool, seconds: float, room: 
         notes.append(f"{len(shown)} of {len(lines)} matches are shown")
     text = "\n".join(shown) if shown else "[no matches]"
     content = text + "".join(f"\n[{note}]" for note in notes)
-    return ToolResult(outcome=Outcome.SUCCESS, content=content, truncated=len(shown) < len(lines) or not separator)
+    return ToolResult(
+        outcome=Outcome.SUCCESS,
+        content=content,
+        truncated=len(shown) < len(lines) or not separator,
+        facts=ResultFacts(count=len(lines)),
+    )
 
 
 def _fitting(lines: list[str], *, room: int) -> list[str]:

@@ -18,8 +18,9 @@ from pydantic import Field
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.policy.argv import Expand, simple_words
-from chatops.policy.grammar import differs
+from chatops.policy.grammar import differs, parse
 from chatops.policy.harmless import file_words, launched
+from chatops.policy.program_effects import may_run_code
 from chatops.policy.programs import PROGRAMS, RUN_WORKSPACE_CODE
 from chatops.tools.base import ToolContext
 from chatops.tools.confine import home_folders, home_secrets, refused
@@ -71,6 +72,7 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
             seconds=seconds,
             masked=masked,
             environment=environment,
+            pipeline=parse(facts.command).pipeline,
         )
 
     return (shell_exec,)
@@ -168,8 +170,7 @@ def _reveals(
 ) -> str:
     """Return what the command may read although `file_read` refuses it or asks; empty if nothing.
 
-    The sandbox hides such files, except in a home folder. Programs that run code of the workspace can read everything
-    without a sandbox; a rule for one of them permits that.
+    The sandbox hides such files, except in a home folder. Without it, code of the workspace can read all of them there.
     """
     words = launched(words) or words
     program = PROGRAMS.get(words[0]) if words else None
@@ -180,13 +181,15 @@ def _reveals(
         return f"The workspace is {workspace}, so {words[0]} can read any of your files."
     if config := password_in_remotes(words, cwd=cwd):
         return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
-    if contained or words[0] in RUN_WORKSPACE_CODE or reads_only(words):
+    if contained or reads_only(words):
         return ""
     here = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
-    places = list(map(Path, targets)) or ([cwd] if program is not None and here else [])
+    code = may_run_code(words, cwd=str(cwd))
+    places = [workspace] if code else list(map(Path, targets)) or ([cwd] if program is not None and here else [])
     try:
         for place in (place for place in places if place.is_relative_to(workspace)):
-            found = _sensitive_below(place, words=words, context=context)
+            contents = code or words[0] not in _NAMES_ONLY
+            found = _sensitive_below(place, words=words, contents=contents, context=context)
             if found is not None:
                 return f"{words[0]} can read {visible(str(found), limit=300)}, which may hold keys or passwords."
     except OSError as error:
@@ -194,9 +197,11 @@ def _reveals(
     return ""
 
 
-def _sensitive_below(place: Path, *, words: tuple[str, ...], context: ToolContext) -> Path | None:
-    """Return a file at or below `place` that the program may show although `file_read` would not."""
-    contents = words[0] not in _NAMES_ONLY
+def _sensitive_below(place: Path, *, words: tuple[str, ...], contents: bool, context: ToolContext) -> Path | None:
+    """Return a file at or below `place` that the program may show although `file_read` would not.
+
+    `contents`: it shows what is in files, not only their names.
+    """
     if not place.is_dir():
         return place if contents and sensitive(place, workspace=context.workspace) else None
     flag = _FOLLOW_LINKS.get(words[0])

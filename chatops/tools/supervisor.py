@@ -13,7 +13,8 @@ imports delay each command. The steps:
 
 - Block SIGTERM and SIGCHLD, become a subreaper, and request SIGTERM for the death of the app (PR_SET_PDEATHSIG). Then
   exit if PARENT is no longer the parent: the app died before the request.
-- Fork the command into its own session, with limits on core files and file sizes.
+- Fork the command into its own session, with limits on core files and file sizes. With LIMITS a thread does what the
+  filter of the command leaves to this process.
 - Close the own ends of the output pipe, so that end of file means that no process of the command holds it.
 - Wait for SIGTERM or SIGCHLD with sigwait. A signal handler would miss a signal just before the wait.
 - When the command has ended, give the others `_LEFT_GRACE_S` to end, kill the rest, and write one line to STATUS_FD:
@@ -27,6 +28,7 @@ If the supervisor itself is killed, the line is missing. The app then finds the 
 environment, see `orphans`.
 """
 
+import _thread
 import ctypes
 import os
 import resource
@@ -36,7 +38,9 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Importing them at run time would delay each command by some milliseconds.
     import signal
+    from _socket import socket
     from collections.abc import Callable, Collection
+    from types import ModuleType
 else:
     import _signal as signal  # The module around it makes enums, which takes 7 ms.
 
@@ -51,6 +55,7 @@ _KILL_S = 3.0
 _HELD = 200
 """Maximum number of processes that are held at once, because descriptors are limited."""
 _BY_NUMBER = -1
+_SOL_SOCKET, _SCM_RIGHTS = 1, 1
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 """Signals that are blocked from the start, so that none of them is missed."""
 
@@ -155,8 +160,13 @@ def _end_of(child: int) -> int:
 
 
 def _start(argv: list[str], limits: str) -> int:
+    ends = __import__("_socket").socketpair() if limits else None
+    landlock = _landlock() if limits else None
     child = os.fork()
     if child:
+        if ends and landlock:
+            ends[1].close()
+            _thread.start_new_thread(_serve, (ends[0], landlock, limits))
         return child
     try:
         os.setsid()
@@ -165,20 +175,26 @@ def _start(argv: list[str], limits: str) -> int:
         for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if limits:
-            _confine(limits)
+        if ends and landlock:
+            listener = landlock.confine_encoded(limits)
+            ends[1].sendmsg([b"x"], [(_SOL_SOCKET, _SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))])
         os.execvp(argv[0], argv)
     except (OSError, ValueError) as error:
         os.write(2, f"{argv[0]}: {error}\n".encode())
     os._exit(127)
 
 
-def _confine(limits: str) -> None:
-    """Confine this process. Nothing of the command has run yet, so a failure ends it."""
+def _serve(end: "socket", landlock: "ModuleType", limits: str) -> None:
+    """Do what the filter of the confined command leaves to this process, see `attributes`."""
+    _, passed, _, _ = end.recvmsg(1, 64)
+    if passed:
+        landlock.serve_encoded(int.from_bytes(passed[0][2], sys.byteorder), limits)
+
+
+def _landlock() -> "ModuleType":
     # In isolated mode the folder of this script is no place to import from.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    landlock = __import__("landlock")
-    landlock.confine_encoded(limits)
+    return __import__("landlock")
 
 
 def _limit(name: int, most: int) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from pathlib import Path
 
+from chatops.policy.runs_later import fold
 from chatops.policy.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
-from chatops.tools.confine import fold
 
 MAX_ENTRIES = 1_000_000
 """Listing more takes several seconds before each command."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chatops.tools.confine import home_folders, home_secrets
 
-_SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
+SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
 _PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
 _PYTHON = re.compile(r"python3\.\d+t?")
 _PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
@@ -40,25 +40,25 @@ def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
     found = _of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
     venv = virtual_environment(workspace, environ)
     if venv is None:
-        return replace(found, shown=_outermost(found.shown, workspace=workspace))
-    shown = dict.fromkeys((venv, *filter(_may_be_shown, _base(venv, workspace=workspace)), *found.shown))
+        return replace(found, shown=outermost(found.shown, workspace=workspace))
+    shown = dict.fromkeys((venv, *filter(may_be_shown, base_of(venv, workspace=workspace)), *found.shown))
     return Toolchains(
-        shown=_outermost(tuple(shown), workspace=workspace),
+        shown=outermost(tuple(shown), workspace=workspace),
         path=(str(venv / "bin"), *found.path),
         environment={**found.environment, "VIRTUAL_ENV": str(venv)},
     )
 
 
-def _outermost(places: tuple[Path, ...], *, workspace: Path) -> tuple[Path, ...]:
+def outermost(places: tuple[Path, ...], *, workspace: Path) -> tuple[Path, ...]:
     """Return the places that no other place, and no system folder, contains.
 
     bwrap cannot mount on a link in a read-only folder. What lies in the workspace is mounted over it, on its own.
     """
-    inside = {place: place.is_relative_to(workspace) for place in (*_SYSTEM, *places)}
+    inside = {place: place.is_relative_to(workspace) for place in (*SYSTEM, *places)}
 
     def contained(place: Path) -> bool:
         others = (other for other in inside if inside[other] is inside[place])
-        return any(place.is_relative_to(other) and (place != other or place in _SYSTEM) for other in others)
+        return any(place.is_relative_to(other) and (place != other or place in SYSTEM) for other in others)
 
     return tuple(place for place in places if not contained(place))
 
@@ -72,60 +72,45 @@ def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]
     for entry in path.split(os.pathsep):
         folder = Path(entry)
         # A program in the workspace can be written by the model. Only its virtual environment counts.
-        if not folder.is_absolute() or _in_any(folder, (*_SYSTEM, workspace)):
+        if not folder.is_absolute() or _in_any(folder, (*SYSTEM, workspace)):
             continue
         if Path(os.path.realpath(folder)).is_relative_to(workspace):
             continue
         for name in _PROGRAMS:
             program = shutil.which(name, path=entry)
             found = [] if program is None else list(_installation(Path(program), variables, rustup=rustup))
-            if found and all(place in shown or _may_be_shown(place) for place in found):
+            if found and all(place in shown or may_be_shown(place) for place in found):
                 shown |= dict.fromkeys(found)
                 entries[entry] = None
     return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
 
 
 def named(toolchains: Toolchains) -> tuple[str, ...]:
-    """Return the shown paths for display: several of one folder as that folder."""
-    parents = [place.parent for place in toolchains.shown]
+    """Return the shown paths for display: several of one folder as ``FOLDER/{A,B}``, because not all of it is shown."""
+    below: dict[Path, list[str]] = {}
+    for place in toolchains.shown:
+        below.setdefault(place.parent, []).append(place.name)
     return tuple(
-        dict.fromkeys(str(place.parent if parents.count(place.parent) > 1 else place) for place in toolchains.shown)
+        f"{folder}/{{{','.join(names)}}}" if len(names) > 1 else str(folder / names[0])
+        for folder, names in below.items()
     )
 
 
 def virtual_environment(workspace: Path, environ: Mapping[str, str]) -> Path | None:
     """Return the active virtual environment, else the ``.venv`` of the workspace unless that is a link."""
     active = environ.get("VIRTUAL_ENV", "")
-    if os.path.isabs(active) and _is_venv(Path(os.path.realpath(active))):
+    if os.path.isabs(active) and is_venv(Path(os.path.realpath(active))):
         return Path(os.path.realpath(active))
     own = workspace / ".venv"
-    return own if not own.is_symlink() and _is_venv(own) else None
+    return own if not own.is_symlink() and is_venv(own) else None
 
 
-def shown_for(program: Path, *, workspace: Path) -> tuple[Path, ...]:
-    """Return what has to be shown for a program that is named by its absolute path, itself included."""
-    venv = program.parent.parent
-    if program.parent.name == "bin" and _is_venv(venv):
-        return (venv, *_base(venv, workspace=workspace))
-    real = Path(os.path.realpath(program))
-    modules = _node_modules(real)
-    # A command may have made a link in the workspace. It makes one file visible, and no folder.
-    if modules is None or (program.is_relative_to(workspace) and not real.is_relative_to(workspace)):
-        return (program, real)
-    return (modules,) if program.is_relative_to(modules) else (program, modules)
+def is_venv(place: Path) -> bool:
+    """Return True for a virtual environment that may be shown."""
+    return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and may_be_shown(place)
 
 
-def _node_modules(program: Path) -> Path | None:
-    """Return the outermost ``node_modules`` that holds a package's program: npm installs what it imports there too."""
-    found = next((place for place in reversed(program.parents) if place.name == "node_modules"), None)
-    return found if found is not None and _may_be_shown(found) else None
-
-
-def _is_venv(place: Path) -> bool:
-    return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and _may_be_shown(place)
-
-
-def _base(venv: Path, *, workspace: Path) -> Iterator[Path]:
+def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
     """Yield the installation that the interpreter of a virtual environment belongs to, and the links on the way.
 
     A link that leads into the workspace is not followed: a command may have made what is there.
@@ -139,7 +124,7 @@ def _base(venv: Path, *, workspace: Path) -> Iterator[Path]:
         if folder.is_relative_to(workspace) and not folder.is_relative_to(venv):
             return
         root = folder.parent
-        if root != venv and _is_python(root) and not root.is_relative_to(workspace):
+        if root != venv and is_python(root) and not root.is_relative_to(workspace):
             # Through the folder's own name too: a link such as ``cpython-3.12`` leads to an exact version. Without
             # its ``..`` the name can lead elsewhere.
             name = Path(os.path.normpath(link.parent)).parent
@@ -164,20 +149,21 @@ def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> I
         return
     real = Path(os.path.realpath(program))
     root = real.parent.parent
-    if _in_any(real, _SYSTEM):
+    if _in_any(real, SYSTEM):
         return
-    if _is_python(root) or _is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
+    if is_python(root) or is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
         yield root
         if not _in_any(program, (root,)):
-            yield home if folder.name == "bin" and _is_venv(home) else program
-    elif _is_node(Path(os.path.realpath(home))):
+            yield home if folder.name == "bin" and is_venv(home) else program
+    elif is_node(Path(os.path.realpath(home))):
         # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
         yield Path(os.path.realpath(home))
     elif real.name in ("uv", "deno", "bun"):
         yield from dict.fromkeys((program, real))
 
 
-def _is_python(root: Path) -> bool:
+def is_python(root: Path) -> bool:
+    """Return True for an installation of Python."""
     try:
         names = os.listdir(root / "lib")
     except OSError:
@@ -185,7 +171,8 @@ def _is_python(root: Path) -> bool:
     return any(_PYTHON.fullmatch(name) and (root / "lib" / name / "os.py").is_file() for name in names)
 
 
-def _is_node(root: Path) -> bool:
+def is_node(root: Path) -> bool:
+    """Return True for an installation of Node."""
     return (root / "bin" / "node").is_file() and (root / "include" / "node").is_dir()
 
 
@@ -193,7 +180,7 @@ def _is_go(root: Path) -> bool:
     return (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
 
 
-def _may_be_shown(place: Path) -> bool:
+def may_be_shown(place: Path) -> bool:
     """Return True unless `place` is a home folder, contains one, or is or contains a place of credentials."""
     real = Path(os.path.realpath(place))
     hidden = (*home_folders(), *home_secrets())

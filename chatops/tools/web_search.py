@@ -7,6 +7,7 @@ package. A key is sent only to its own host.
 import importlib
 import importlib.util
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol
@@ -23,16 +24,13 @@ from chatops.tools.output import visible
 from chatops.tools.service import ask_service
 from chatops.tools.threads import in_thread
 
+log = logging.getLogger(__name__)
+
 MAX_HITS = 8
 MAX_QUERY = 400
 """Characters."""
 NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
 """Reason why web_search is not offered."""
-BACKENDS = (
-    "Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or install a search that needs no key beside chatops: "
-    "pip install 'ddgs>=9.10,<10'"
-)
-"""Ways to set up a search service, for `chatops doctor`."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 
@@ -127,7 +125,11 @@ class DdgsBackend:
         try:
             found = await in_thread(self._found, query)
         except Exception as error:
-            raise ToolFailedError(f"The search failed: {visible(str(error), limit=200)}") from error
+            log.info("the search of ddgs failed", exc_info=error)
+            raise ToolFailedError(
+                "The search failed: no engine that needs no key gave a result. They limit how often they answer: try "
+                "other words, or later. The user can set up another service; chatops doctor lists them."
+            ) from error
         return _hits({"results": found}, "results", text="body", url="href")
 
     @staticmethod

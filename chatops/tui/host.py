@@ -174,6 +174,14 @@ class Host(Protocol):
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
 
+    async def models_of_servers(self) -> Sequence[ModelRow]:
+        """Ask the servers. Return the configured models, with what is missing now, and the servers' other models."""
+        ...
+
+    async def model_problem(self, name: str) -> str:
+        """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
+        ...
+
     def personas(self) -> Sequence[str]:
         """Return the names of the available personas."""
 
@@ -294,6 +302,9 @@ class Host(Protocol):
 
     async def trust_question(self) -> "TrustQuestion":
         """Return what the workspace brings now, read again."""
+
+    def starts_question(self) -> "TrustQuestion | None":
+        """Return the question about MCP servers that wait for the user's yes to start; None if none does."""
 
     async def answer_trust(self, shown: "TrustQuestion", *, trusted: bool) -> Sequence[str]:
         """Trust exactly what was shown, or ignore it until it changes. Return a sentence for what has changed since.

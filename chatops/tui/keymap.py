@@ -50,7 +50,7 @@ _SPELLED: Mapping[str, str] = MappingProxyType(
     {"pgup": "pageup", "pgdn": "pagedown", "esc": "escape", "_": "underscore", "ins": "insert", "del": "delete"}
 )
 _SHOWN: Mapping[str, str] = MappingProxyType(
-    {"pageup": "PgUp", "pagedown": "PgDn", "underscore": "_"}
+    {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", " ": "Space", "underscore": "_"}
     | {name: name.capitalize() for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab")}
 )
 _KEY = re.compile(

@@ -87,7 +87,8 @@ KEYS: tuple[KeyHelp, ...] = (
         "dialog",
         {
             "a": "approve once",
-            "s": "approve, and the same for the rest of the session, in this role",
+            "s": "approve, and what its line names for the rest of the session, in this role",
+            "S": "the same for all edits in the folder of this file, but files that run later",
             "r": "approve and make a rule: choose its pattern and scope first",
             "+": "approve once with what the call lacks in its sandbox, as the dialog names it",
             "e": "edit the arguments, one field each; they are checked again, then shown",
@@ -97,7 +98,7 @@ KEYS: tuple[KeyHelp, ...] = (
             "c": "contain: go on in a copy of the folder, apply its changes at the end",
             "A": "approve the rest, once each has been on screen",
             "Tab, Right": "next call; shift+Tab, Left: the one before",
-            "Up, Down, PgUp, PgDn": "scroll the payload",
+            "Up, Down, PgUp, PgDn, Space": "scroll the payload; g start, G end",
             "v": "show or hide details: the model's words, raw arguments, digests",
             "|": "show the diff side by side, in a window of at least 90 columns",
             "f": "full screen",
@@ -108,8 +109,9 @@ KEYS: tuple[KeyHelp, ...] = (
     *_group(
         "contained",
         {
-            "a": "apply the ticked changes, once their end has been on screen",
+            "a": "apply the ticked changes, once their end has been on screen; an undo at once",
             "Space": "tick or untick the file; decides nothing",
+            "Enter": "the diff of the file",
             "Tab, shift+Tab": "next or previous file",
             "d": "discard all changes",
             "D": "send them back with a reason; the model goes on in the same copy",

@@ -10,6 +10,7 @@ from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
+from chatops.config.server_trust import ServerTrust
 from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
@@ -19,7 +20,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RoleSpec
-from chatops.policy.registry_checks import registry_warnings
+from chatops.policy.registry_checks import registry_warnings, warnings_in_use
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
@@ -81,7 +82,8 @@ class App:
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
         self.user = current_user()
-        loaded = load_registry(path=options.registry, paths=self.paths, env=os.environ)
+        in_chat = options.via == "tui"
+        loaded = load_registry(path=options.registry, paths=self.paths, env=os.environ, by_name=in_chat)
         self._registry = RegistryWatch(loaded, roles=roles, access=options.access)
         self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
@@ -231,9 +233,17 @@ class App:
             workspace=self.workspace,
             protected=lambda: self.limits.protected_paths(),
             data=self.paths.data,
+            offers=self.rights.offers,
+            permits=lambda start: self.server_trust.permits(start),
+            attended=self.options.via == "tui",
             changed=self.notify_rights_changed,
             notify=self.open_sessions.notify,
         )
+
+    @cached_property
+    def server_trust(self) -> ServerTrust:
+        """The user's yes to starting servers with little or no sandbox."""
+        return ServerTrust(self.workspace, folder=self.paths.trust / "servers")
 
     @cached_property
     def personas(self) -> Personas:
@@ -250,8 +260,8 @@ class App:
             self.rights.model, remembered=self.settings, demo=demo_model, read_file=self.files.read, cli=self._cli
         )
 
-    def _context_window(self, spec: "ModelSpec") -> int:
-        """Return a model's context window in tokens: from an error of its server, else from the registry."""
+    def _context_window(self, spec: "ModelSpec") -> int | None:
+        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown."""
         from chatops.models.memory import memory_of
 
         memory = memory_of(spec, self.settings)
@@ -268,10 +278,11 @@ class App:
         """Identity that decisions of this process are recorded under."""
         return principal_of(self.user, via=self.options.via)
 
-    def notices(self) -> tuple[str, ...]:
-        """Return what the user has to know about the configuration, one sentence each."""
+    def notices(self, grant: Grant | None = None) -> tuple[str, ...]:
+        """Return what the user has to know about the configuration, and about role and models of `grant`."""
         trust = self.trusted.notices(asks=self.options.via == "tui")
-        return (*self.paths.notices, *self.loaded.notices, *trust, *self.concerns(), *self.store.notices)
+        configured = warnings_in_use((*self.loaded.notices, *trust, *self.concerns()), grant=grant)
+        return (*self.paths.notices, *configured, *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
@@ -312,21 +323,23 @@ class App:
         last = self.settings.get(f"role:{self.workspace}")
         return last if last in self.rights.roles() else self.loaded.registry.default_role
 
-    async def open_session(self, session_id: SessionId | None, *, attended: bool, model: str | None = None) -> Session:
+    async def open_session(
+        self, session_id: SessionId | None, *, attended: bool, model: str | None = None, attaches: str = ""
+    ) -> Session:
         """Open a session: a stored one (an id or unique prefix), or a new one for None.
 
-        `attended`: a user is at the screen, so the last used role is the default. `model` is pinned instead of the
-        command line's.
+        `attended`: a user is at the screen, so the last used role is the default, and the files that messages name are
+        attached. Without a user only those in `attaches` are. `model` is pinned instead of the command line's.
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
         if not attended:
             # The first turn is offered only the tools that are known when it starts.
-            stored = session_id is not None
-            await (self.servers.connect() if stored else self.servers.connect_for(self.options.role or default))
+            stored = await self._worker_thread()(self.store.session, session_id) if session_id is not None else None
+            await self.servers.connect_for(SessionSettings(self.options.role or (stored.role if stored else default)))
         if attended and self.options.role in self.rights.roles():
             self.settings.set(f"role:{self.workspace}", str(self.options.role))
         session = await open_session(
-            self._services(attended=attended),
+            self._services(attended=attended, attaches=attaches),
             session_id,
             role=self.options.role or "",
             default_role=default,
@@ -355,7 +368,7 @@ class App:
         default = self.default_role() if attended else self.loaded.registry.default_role
         role, model = role or self.options.role or default, model or self.options.model or ""
         if not attended:
-            await self.servers.connect()
+            await self.servers.connect_for(SessionSettings(role))
         workflow = workflow.without(self.catalog.absent)
         from chatops.wiring.demo import check_demo
 
@@ -366,8 +379,6 @@ class App:
 
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
-        if not attended:
-            await self.servers.connect()
         default = self.loaded.registry.default_role
         run = await open_run(self._services(attended=attended), session_id, default_role=default)
         self.open_sessions.add_run(run)
@@ -402,7 +413,7 @@ class App:
             self._worker = WorkerThread()
         return self._worker
 
-    def _services(self, *, attended: bool) -> Services:
+    def _services(self, *, attended: bool, attaches: str = "") -> Services:
         from chatops.store.process import this_process
         from chatops.wiring.leftovers import clean_contained, remove_mount_points
 
@@ -423,8 +434,9 @@ class App:
             holder=this_process(),
             outputs=self.outputs,
             workspace=self.workspace,
-            attach=self.limits.attached if attended else lambda session_id, text: (),
+            attach=lambda session_id, text: self.limits.attached(session_id, text if attended else attaches),
             contained=lambda: self.contained,
+            servers=self.servers,
             attended=attended,
         )
 

@@ -8,18 +8,27 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import Event
 
 from chatops.domain.errors import StoreError
+from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
+from chatops.store.base import SAVED
 from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)
 
 WARM_UP_S = 0.5
 """Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
+ROLE_S = 1.0
+"""Seconds after which a role that was switched to has its MCP servers started, if no message was sent before."""
 FILES_S = 1.0
 """Seconds between two looks at registry and workspace while nothing else asks for them."""
 
 IDLE_S = 60.0
 """Seconds between two looks if the store needs a backup, and nothing runs."""
+
+SAVE_S = 2.0
+"""Seconds between two tries to save a store that could not be written when it was opened."""
+SLOW_SAVE_S = 10.0
+"""The same while a try takes long: it opens the file, or waits for another process."""
 
 PATIENCE_S = 0.3
 """Seconds to wait for one server; local ones answer quickly."""
@@ -47,7 +56,7 @@ class Background:
         self._begin(self._warm_up(model), name="warm-up")
 
     def connect_servers(self) -> None:
-        """Connect to the MCP servers of the registry, after the first key presses."""
+        """Connect to the MCP servers that the roles in force need, after the first key presses."""
         self._begin(self._connect_servers(), name="MCP servers")
 
     def offer_models(self, chat: SessionView) -> None:
@@ -60,7 +69,10 @@ class Background:
         self._begin(self._watch_files(), name="files")
 
     def back_up(self) -> None:
-        """Keep a backup of the store that is at most a day old, made while no turn runs."""
+        """Keep a backup of the store that is at most a day old, made while no turn runs.
+
+        A store that could not be written so far is moved into its file first.
+        """
         self._begin(self._back_up(), name="backup")
 
     def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
@@ -79,7 +91,19 @@ class Background:
 
     async def _connect_servers(self) -> None:
         await asyncio.sleep(WARM_UP_S)
-        self._app.servers.start()
+        started = before = seen = self._app.open_sessions.settings, self._app.loaded
+        self._start_servers(before[0])
+        while True:
+            await asyncio.sleep(ROLE_S)
+            before, seen = seen, (self._app.open_sessions.settings, self._app.loaded)
+            # A role that the user only passes by is not in force.
+            if seen == before != started:
+                started = seen
+                self._start_servers(seen[0])
+
+    def _start_servers(self, roles: Sequence[SessionSettings]) -> None:
+        for settings in roles:
+            self._app.servers.start_for(settings)
 
     async def _offer(self, chat: SessionView) -> None:
         await asyncio.sleep(WARM_UP_S)
@@ -100,7 +124,26 @@ class Background:
                         logged.add(repr(error))
                         log.exception("files cannot be watched for now")
 
+    async def _save_late(self) -> None:
+        """Move a store that is in memory into its file, as soon as that can be written."""
+        store, notify = self._app.store, self._app.open_sessions.notify
+        took = 0.0
+        while before := store.unsaved:
+            await asyncio.sleep(min(max(SAVE_S, 50 * took), SLOW_SAVE_S))
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(store.save)
+            except StoreError as error:
+                log.info("nothing can be saved yet: %s", error)
+                if store.unsaved != before:
+                    notify(error.full)
+            else:
+                if not store.unsaved:
+                    notify(SAVED)
+            took = time.monotonic() - began
+
     async def _back_up(self) -> None:
+        await self._save_late()
         ended = Event()
 
         def idle() -> bool:

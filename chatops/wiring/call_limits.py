@@ -58,7 +58,7 @@ class CallLimits:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
         from chatops.tools.sandbox import confinement
 
-        level = confinement(self.sandbox(), workspace=self._workspace)
+        level = confinement(self.sandbox(), workspace=self._workspace, protected=self.protected_paths())
         return SandboxNote(
             off=not level.level,
             text=(f"({level.fault})" if level.fault else level.description)

@@ -1,5 +1,6 @@
 """Checks before anything runs: warnings about a registry file, and a workflow as the user may run it here."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
-from chatops.policy.registry import ModelType, Registries, Registry
+from chatops.policy.registry import ModelType, Registries, Registry, server_of
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import resolve_grant, role_names
-from chatops.policy.workflow import Definition, WorkflowSpec
+from chatops.policy.workflow import Definition, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.app import App
@@ -70,6 +71,9 @@ def _servers(registries: Registries, *, data: Path) -> McpServers:
         workspace=Path(),
         protected=tuple,
         data=data,
+        offers=lambda settings, further: (),
+        permits=lambda start: False,
+        attended=False,
         changed=lambda: None,
         notify=lambda text: None,
     )
@@ -130,6 +134,23 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> Iter
         checked = check(definition, known=known)
         yield from (f"{error} {CANNOT_RUN}" for error in checked.errors)
         yield from checked.warnings
+
+
+async def check_to_run(app: App, definition: Definition, *, role: str) -> Checked:
+    """Check a workflow as `check_here` does, once the MCP servers of steps that list their tools are connected.
+
+    Which tools a server has is known only then. Raises ConfigError if there is no such role.
+    """
+    for step in definition.spec.steps:
+        if any(map(server_of, step.tools or ())):
+            settings = at_step(definition.spec, step, role=role)
+            await app.servers.settled(app.servers.start_for(settings))
+    return await asyncio.to_thread(check_here, app, definition, role=role)
+
+
+def at_step(spec: WorkflowSpec, step: StepSpec, *, role: str) -> SessionSettings:
+    """Return the settings of a step before there is a run. `role` is that of steps without one."""
+    return SessionSettings(step.role or role, model_pin=step.model, step=StepRights(workflow=spec, step=step))
 
 
 def check_here(app: App, definition: Definition, *, role: str) -> Checked:

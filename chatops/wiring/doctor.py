@@ -4,6 +4,7 @@ import asyncio
 import os
 from dataclasses import replace
 
+from chatops.config.extras import not_installed
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sanitize import sanitize
@@ -24,9 +25,10 @@ from chatops.models.discover import list_models
 from chatops.models.keys import read_key
 from chatops.models.trial import try_calling
 from chatops.policy.registry import KeySource, ModelSpec
+from chatops.policy.registry_checks import crowded_roles
+from chatops.runtime.settings import SessionSettings
 from chatops.tools.base import ToolContext
 from chatops.tools.execution import setup_fault
-from chatops.tools.web_search import BACKENDS
 from chatops.wiring.app import App
 
 
@@ -38,9 +40,9 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
     models = app.rights.models()
     needed = _needed(app)
     if model is not None:
-        models = tuple(spec for spec in models if spec.name == model)
-        needed = {model: Grade.FAIL}
-        if not models:
+        chosen = app.rights.model(model)
+        models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
+        if chosen is None:
             names = ", ".join(spec.name for spec in app.rights.models())
             raise ConfigError(f"There is no model {model!r}.", advice=f"Known: {names}.")
     models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
@@ -63,11 +65,15 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
 async def _servers(app: App, *, connect: bool) -> list[Check]:
     """Check the MCP servers. Without `connect` their state is that of the running app."""
     if connect:
-        await app.servers.connect()
+        await app.servers.connect_for(SessionSettings(app.options.role or app.loaded.registry.default_role))
     checks = []
     for status in app.servers.statuses():
         name = f"MCP server {status.name}"
-        if status.failure:
+        if status.is_off:
+            advice = f"chatops mcp check {status.name} starts it."
+            text = "not started: no role in force has a tool of it"
+            checks.append(Check(name=name, grade=Grade.OK, text=text, advice=advice))
+        elif status.failure:
             checks.append(Check(name=name, grade=Grade.WARN, text=status.reason, advice=f"It is: {status.origin}"))
         else:
             text = f"{status.state.value}, {plural(len(status.tools), 'tool')}, sandbox: {status.sandbox or 'none'}"
@@ -116,10 +122,14 @@ def doctor_text(app: App) -> str:
 def _concerns(app: App) -> list[Check]:
     try:
         found = [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
+        crowded = crowded_roles(app.loaded.registries, specs=app.catalog.specs)
+        found += [Check(name="tools", grade=Grade.OK, text=sentence) for sentence in crowded]
         lacks = app.rights.withheld(app.loaded.registry.default_role)
         found += [Check(name="tools", grade=Grade.OK, text=sentence) for sentence in lacks]
         if "web_search" in app.catalog.absent:
-            found.append(Check(name="web search", grade=Grade.OK, text="none", advice=BACKENDS))
+            keys = "Set CHATOPS_SEARXNG_URL, BRAVE_API_KEY or TAVILY_API_KEY, or use the search that needs no key"
+            advice = f"{keys}: {not_installed('web')}."
+            found.append(Check(name="web search", grade=Grade.OK, text="none", advice=advice))
         return found
     except ChatopsError:
         # Without a store there is no default model to doubt. The store has a check of its own.

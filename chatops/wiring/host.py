@@ -6,8 +6,10 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.config.paths import write_new_private
 from chatops.config.settings import load_settings, store_theme
@@ -27,6 +29,9 @@ from chatops.wiring.background import Background
 from chatops.wiring.host_sessions import HostSessions
 from chatops.wiring.host_texts import HostTexts
 from chatops.wiring.options import Options
+
+if TYPE_CHECKING:
+    from chatops.headless.reach import Reach
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +104,7 @@ class TuiHost(HostSessions, HostTexts):
     def _withheld(self, chat: SessionView) -> tuple[str, ...]:
         app, own = self._app, self._app.own_tools_trust
         # /tools lists what no role gets here, which is no news for each start. About the user's own tools the app asks.
-        known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ())]
+        known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ()), *app.servers.pending()]
         try:
             return app.rights.withheld(chat.snapshot().role, but=known)
         except ConfigError:
@@ -157,6 +162,33 @@ class TuiHost(HostSessions, HostTexts):
 
     def models(self) -> Sequence[ModelRow]:
         return [_model(spec) for spec in self._app.rights.models()]
+
+    async def models_of_servers(self) -> Sequence[ModelRow]:
+        found = await asyncio.gather(*(self._reach(spec) for spec in self._app.rights.models()))
+        rows = [replace(_model(one.spec), missing=one.missing) for one in found]
+        taken = {(one.spec.api_url, one.spec.model_name) for one in found}
+        for one in found:
+            others = [name for name in one.available if (one.spec.api_url, name) not in taken]
+            taken |= {(one.spec.api_url, name) for name in others}
+            rows += [_model(one.spec.sibling(name)) for name in others]
+        return rows
+
+    async def model_problem(self, name: str) -> str:
+        spec = self._app.rights.model(name)
+        return "" if spec is None or model_problem(spec) else (await self._reach(spec)).missing
+
+    async def _reach(self, spec: ModelSpec) -> "Reach":
+        """Ask the server of a model, which takes a few seconds at most.
+
+        One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
+        """
+        from chatops.headless.reach import Reach, Reachability, reach
+
+        if why := model_problem(spec):
+            return Reach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")
+        if spec.key.command or spec.key.keyring:
+            return Reach(spec=spec, reachability=Reachability.THERE, text="")
+        return await reach(spec, require=self._app.limits.sandbox().require)
 
     def personas(self) -> Sequence[str]:
         return self._app.rights.personas()

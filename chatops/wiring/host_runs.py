@@ -41,13 +41,13 @@ class HostRuns:
     async def new_run(
         self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]
     ) -> SessionView:
-        from chatops.wiring.checks import check_here
+        from chatops.wiring.checks import check_to_run
 
         led = self.run_of(beside)
         role = led.state.role if led is not None and not led.over else beside.snapshot().role
         model = led.state.model if led is not None and not led.over else beside.settings.model_pin
         definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
-        checked = await asyncio.to_thread(check_here, self._app, definition, role=role)
+        checked = await check_to_run(self._app, definition, role=role)
         spec = checked.or_raise().spec
         for warning in checked.warnings:
             warn(warning)

@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.wording import cut, one_line
 from chatops.runtime.descriptions import named_call, resume_summary
-from chatops.store.base import SessionInfo
+from chatops.store.base import ALL, SessionInfo
 from chatops.store.search import NO_INDEX, can_index
 from chatops.tui.host import HitRow, SessionRow
 from chatops.wiring.host_runs import HostRuns, changed_at, reviews_left
@@ -29,7 +29,7 @@ class HostSessions(HostRuns):
         return await asyncio.to_thread(self._rows)
 
     def _rows(self) -> list[SessionRow]:
-        return self._described(self._app.store.sessions(workspace=str(self._app.workspace)))
+        return self._described(self._app.store.sessions(workspace=str(self._app.workspace), limit=ALL))
 
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
         messages = await asyncio.to_thread(self._app.store.history, session_id, last=_LAST)

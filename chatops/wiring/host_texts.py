@@ -7,6 +7,7 @@ from chatops.config.folder_identity import folder_identity
 from chatops.config.memory import Memories
 from chatops.config.skills import Skills
 from chatops.config.trust import TrustQuestion
+from chatops.config.workspace_files import ItemKind
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.files import FileRef
@@ -62,18 +63,30 @@ class HostTexts:
         return await asyncio.to_thread(open_file, self._app.files, file)
 
     async def trust_question(self) -> TrustQuestion:
+        starts = self._app.server_trust.question
         tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
-        return tools if tools.is_open else await asyncio.to_thread(self._app.trust.reread)
+        folder = await asyncio.to_thread(self._app.trust.reread)
+        found = next((one for one in (starts, tools, folder) if one.is_open), folder)
+        return starts if starts.is_answerable and not found.is_answerable else found
+
+    def starts_question(self) -> TrustQuestion | None:
+        question = self._app.server_trust.question
+        return question if question.is_open else None
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> tuple[str, ...]:
         tools = self._app.own_tools_trust
         trust = tools if shown.path == tools.question.path else self._app.trust
+        if shown.kind is ItemKind.SERVER_START:
+            trust = self._app.server_trust
         changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, shown)
+        for one in shown.listed if trusted and trust is self._app.server_trust else ():
+            self._app.servers.reconnect(one.item.path)
         self._app.notify_rights_changed()
         return changed
 
     async def revoke_trust(self) -> bool:
         found = await asyncio.to_thread(self._app.trust.revoke)
+        found = await asyncio.to_thread(self._app.server_trust.revoke) or found
         self._app.notify_rights_changed()
         return found
 
@@ -104,7 +117,7 @@ class HostTexts:
         settings = session.settings
         layers = self._app.rights.sandbox_layers(settings)
         spec = session.grant().sandbox or NARROWEST
-        found = confinement(spec, workspace=self._app.workspace)
+        found = confinement(spec, workspace=self._app.workspace, protected=self._app.limits.protected_paths())
         protected = ".chatops and .git" if spec.git == "protect" else ".chatops"
         lines = [
             f"Level {found.level.word}: {found.description}",

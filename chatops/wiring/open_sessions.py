@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatops.runtime.session import Session
-from chatops.runtime.settings import RegistryNews
+from chatops.runtime.settings import RegistryNews, SessionSettings
 from chatops.runtime.workflow import WorkflowRun
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class OpenSessions:
         """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
         owned = (one for one in self._sessions() if isinstance(one, Session))
         return all(session.pending or not session.unfinished for session in owned)
+
+    @property
+    def settings(self) -> list[SessionSettings]:
+        """The settings of the sessions that this process owns."""
+        return [one.settings for one in self._sessions() if isinstance(one, Session) and not one.is_closed]
 
     def notify(self, text: str) -> None:
         """Show a notice in each session."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chatops.config.paths import find_paths
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
@@ -39,7 +40,7 @@ class Options:
 
 def added_folders(texts: Sequence[str]) -> SandboxSpec:
     """Return what ``--add-dir DIR[:ro]`` lets commands see and write. Raises ConfigError."""
-    from chatops.tools.confine import home_folders  # only with that option
+    from chatops.tools.confine import home_folders, why_not_for_commands  # only with that option
 
     read: list[str] = []
     write: list[str] = []
@@ -52,6 +53,8 @@ def added_folders(texts: Sequence[str]) -> SandboxSpec:
             raise ConfigError(
                 f"--add-dir {name}: commands would see your home folder.", advice="Name a folder inside of it."
             )
+        if fault := why_not_for_commands((str(folder),), protected=find_paths(os.environ).protected):
+            raise ConfigError(f"--add-dir {name}: {fault[0].lower()}{fault[1:]}", advice="Name another folder.")
         (read if text.endswith(":ro") else write).append(str(folder))
     return SandboxSpec(read=tuple(read), write=tuple(write))
 

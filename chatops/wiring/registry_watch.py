@@ -21,7 +21,8 @@ class RegistryWatch:
     def __init__(self, loaded: Loaded, *, roles: Sequence[RoleSpec] = (), access: AccessLevel | None = None) -> None:
         """Start with the registries read at startup.
 
-        `roles` exist where the user's registry has none of their name. `access` is the command line's level.
+        `roles` exist where the user's registry has none of their name, with the models of the default role. `access`
+        is the command line's level.
         """
         self._roles = tuple(roles)
         self._access = access
@@ -54,7 +55,12 @@ class RegistryWatch:
 
     def _with_roles(self, loaded: Loaded) -> Registries:
         site, own = loaded.registries
-        further = tuple(role for role in self._roles if own.role(role.name) is None)
+        default = own.role(own.default_role)
+        further = tuple(
+            role if default is None else replace(role, models=default.models)
+            for role in self._roles
+            if own.role(role.name) is None
+        )
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
 
     def look(self) -> RegistryNews | None:

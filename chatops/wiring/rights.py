@@ -25,7 +25,7 @@ from chatops.policy.access import User, access_level
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec, server_of
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     model_named,
@@ -37,6 +37,7 @@ from chatops.policy.resolve import (
     DEFAULT_MAX_ROUNDS,
     find_role,
     resolve_grant,
+    revoked,
     role_names,
     sandbox_layers,
     workspace_layers,
@@ -89,9 +90,9 @@ class RegistryRights:
         unavailable: Callable[[], Mapping[str, str]],
         personas: Callable[[], Personas],
         default_model: Callable[[], str | None],
-        context_window: Callable[[ModelSpec], int],
+        context_window: Callable[[ModelSpec], int | None],
         choose_model: Callable[[str], None],
-        notices: Callable[[], tuple[str, ...]],
+        notices: Callable[[Grant], tuple[str, ...]],
         workspace: Path,
         trusted: Callable[[], TrustedWorkspace],
         memories: Callable[[], Sequence[tuple[str, str]]],
@@ -138,8 +139,7 @@ class RegistryRights:
 
     def role_colours(self) -> list[tuple[str, str]]:
         """Return the names of all roles with their colours; the user's registry comes first."""
-        site, own = self._registries()
-        known = [one for one in (own, site) if one is not None]
+        known = [one for one in reversed(self._registries()) if one is not None]
         return [
             (name, next((role.color for one in known if (role := one.role(name)) and role.color), ""))
             for name in self.roles()
@@ -157,19 +157,20 @@ class RegistryRights:
         speaker = self._persona(chosen, find_role(role, registries=self._registries()))
         return speaker.name if speaker is not None else ""
 
-    def notices(self) -> tuple[str, ...]:
-        """Return what the user has to know about the configuration."""
-        return self._notices()
+    def notices(self, grant: Grant) -> tuple[str, ...]:
+        """Return what the user has to know about the configuration, as far as it is about what `grant` uses."""
+        return self._notices(grant)
 
     def model(self, name: str) -> ModelSpec | None:
         """Return a model by name. The site's definition comes before the user's, so that it cannot be redirected."""
         return model_named(name, registries=self._registries())
 
     def models(self) -> tuple[ModelSpec, ...]:
-        """Return all models, each name once."""
-        site, own = self._registries()
-        names = [m.name for m in own.models] + [m.name for m in (site.models if site is not None else ())]
-        specs = (self.model(name) for name in dict.fromkeys(names))
+        """Return all models of the registries and other models of their servers that are in use, each name once."""
+        known = [one for one in reversed(self._registries()) if one is not None]
+        names = [model.name for one in known for model in one.models]
+        names += [name for one in known for role in one.roles for name in role.models]
+        specs = (self.model(name) for name in dict.fromkeys((*names, self._default_model() or "")))
         return tuple(spec for spec in specs if spec is not None)
 
     def is_demo(self, model: str) -> bool:
@@ -238,18 +239,27 @@ class RegistryRights:
         now, coming = self._registries(), self._coming()
         return (now,) if coming is None else (now, coming)
 
-    def _under(self, registries: Registries, settings: SessionSettings) -> Grant:
+    def offers(self, settings: SessionSettings, further: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return the tools that these settings would offer if the tools `further` existed too. Raises ConfigError."""
+        grants = [self._resolver(registries, settings, further)(approvals=()) for registries in self._all()]
+        names = {spec.name for spec in grants[-1].tools}
+        offered = grants[0].narrowed(revoked(settings.revoked)).tools
+        return tuple(spec for spec in offered if spec.name in names)
+
+    def _resolver(
+        self, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
+    ) -> partial[Grant]:
         role, step = settings.role, settings.step
         workflow = "" if step is None else step.workflow.name
         registries = with_workflow_role(registries, workflow)
         spec = find_role(role, registries=registries)
-        resolve = partial(
+        return partial(
             resolve_grant,
             registries=registries,
             role=role,
             user=self._user,
             access_cap=self._access_cap(),
-            specs=self._specs(workflow),
+            specs=(*self._specs(workflow), *further),
             models=self._targets(spec, settings.model_pin),
             prompt="",
             approvals=self._approvals(workflow),
@@ -259,6 +269,11 @@ class RegistryRights:
             session=settings.sandbox,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
+
+    def _under(self, registries: Registries, settings: SessionSettings) -> Grant:
+        role, step = settings.role, settings.step
+        spec = find_role(role, registries=with_workflow_role(registries, "" if step is None else step.workflow.name))
+        resolve = self._resolver(registries, settings)
         # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
         before = self._resolved
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
@@ -281,14 +296,14 @@ class RegistryRights:
         return self._layers(spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the tools that `role` lists but does not get here, each with the reason; without those in `but`.
+        """Return the tools that `role` lists but does not get here, each with the reason; `but`: without these.
 
         Raises ConfigError for an unknown role.
         """
         registries = self._registries()
         found = find_role(role, registries=registries)
         if found.tools is not None:
-            found = replace(found, tools=tuple(tool for tool in found.tools if tool not in but))
+            found = replace(found, tools=tuple(one for one in found.tools if not {one, server_of(one)} & {*but}))
         return withheld_tools(
             found,
             grant=self.grant(SessionSettings(role)),

@@ -3,17 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.domain.errors import ChatopsError
+from chatops.config.workspace_files import Item
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.policy.registry import Registries, server_of
+from chatops.domain.tools import ToolSpec
+from chatops.policy.registry import Registries, mcp_source
 from chatops.policy.sandbox import SandboxLayers, resolve
+from chatops.runtime.settings import SessionSettings
 from chatops.tools.base import Tool
 from chatops.wiring.words import unknown
 
 if TYPE_CHECKING:
+    from chatops.mcp.packages import Installer
     from chatops.mcp.server import ServerStatus
     from chatops.mcp.servers import Configured, Servers
 
@@ -23,6 +28,9 @@ LOGIN = """Open this address in a browser on this machine:
 
 The server named it. Check its host before you enter anything there."""
 log = logging.getLogger(__name__)
+
+Offers = Callable[[SessionSettings, Sequence[ToolSpec]], Sequence[ToolSpec]]
+"""Returns the tools that settings would offer if further tools existed too. Raises ConfigError."""
 
 
 def names_servers(registries: Registries) -> bool:
@@ -49,6 +57,8 @@ def _servers(registries: Registries) -> "tuple[Configured, ...]":
     for registry in registries:
         for spec in registry.servers if registry is not None else ():
             own = registry is not registries[0]
+            if not all(one.may_accept_level for one in registries if one is not None):
+                spec = replace(spec, accept_level=SandboxLevel.BASIC)
             sandbox = _sandbox(spec.sandbox, registries, own=own)
             found.setdefault(spec.name, Configured(spec=spec, sandbox=sandbox))
     return tuple(found.values())
@@ -82,13 +92,20 @@ class McpServers:
         workspace: Path,
         protected: Callable[[], tuple[Path, ...]],
         data: Path,
+        offers: Offers,
+        permits: Callable[[Item], bool],
+        attended: bool,
         changed: Callable[[], None],
         notify: Callable[[str], None],
     ) -> None:
         """Start nothing. `changed` is called when there are other tools; `notify` gets each new failure.
 
-        `protected` returns the paths that no server may see.
+        `protected` returns the paths that no server may see, `permits` whether the user has said yes to a start.
+        `attended`: a user is at the screen, so no turn waits for a server whose tools are known from the last time.
         """
+        self._offers = offers
+        self._permits = permits
+        self._attended = attended
         self._registries = registries
         self._workspace = workspace
         self._protected = protected
@@ -96,8 +113,6 @@ class McpServers:
         self._tools_changed = changed
         self._notify = notify
         self._made: Servers | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Event loop in which servers of a reloaded registry are started; None before the first start."""
         self._notified: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._logins: dict[str, asyncio.Task[None]] = {}
@@ -109,13 +124,13 @@ class McpServers:
 
             self._made = Servers(
                 lambda: configured(*self._registries()),
-                limits=lambda: ServerLimits(workspace=self._workspace, protected=self._protected()),
+                limits=lambda: ServerLimits(
+                    workspace=self._workspace, protected=self._protected(), permits=self._permits
+                ),
                 records=self._data / "mcp",
                 changed=self._news,
             )
             self._listed = {status.name: status.tools for status in self._made.statuses()}
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._made.start)
         return self._made
 
     def _news(self, status: "ServerStatus") -> None:
@@ -142,23 +157,47 @@ class McpServers:
         """Return a sentence for each server that could not be connected to."""
         return tuple(status.failure for status in self.statuses() if status.failure)
 
-    def start(self) -> None:
-        """Connect to all servers in the background, also to those that the registry names later."""
-        self._loop = asyncio.get_running_loop()
-        if (servers := self._servers()) is not None:
-            servers.start()
+    def pending(self) -> tuple[str, ...]:
+        """Return the servers whose tools are not known yet, and that may still connect."""
+        return tuple(one.name for one in self.statuses() if one.may_list_tools)
 
-    async def connect_for(self, role: str) -> None:
-        """Connect to the servers whose tools `role` lists, and wait; to all if it lists no tools, or is unknown."""
-        site, own = self._registries()[0]
-        found = own.role(role) or (site.role(role) if site is not None else None)
-        listed = found.tools if found is not None else None
-        await self.connect(only=None if listed is None else {server_of(tool) for tool in listed})
+    def needed(self, settings: SessionSettings) -> frozenset[str]:
+        """Return the servers with a tool that the grant of `settings` holds. A tool not listed yet may be one."""
+        servers = self._servers()
+        if servers is None:
+            return frozenset()
+        roles = [role for registry in self._registries()[0] if registry is not None for role in registry.roles]
+        lists = [role.tools or () for role in roles]
+        if settings.step is not None:
+            lists.append(settings.step.step.tools or ())
+        further = servers.expected(name for names in lists for name in names)
+        try:
+            sources = {spec.source for spec in self._offers(settings, further)}
+        except ConfigError:
+            return frozenset()  # The role is gone, which the turn will say.
+        return frozenset(one.name for one in servers.statuses() if mcp_source(one.name) in sources)
 
-    async def connect(self, *, only: Collection[str] | None = None) -> None:
-        """Connect to all servers, or to `only` these, and wait until each is ready or has failed."""
+    def start_for(self, settings: SessionSettings) -> tuple[str, ...]:
+        """Connect to the needed servers in the background. Return those that a turn has to wait for."""
+        servers = self._servers()
+        if servers is None:
+            return ()
+        connecting = servers.start(self.needed(settings))
+        return tuple(status.name for status in connecting if not (self._attended and status.tools))
+
+    async def settled(self, names: Collection[str]) -> None:
+        """Wait until each of these servers is connected, or cannot be for now."""
         if (servers := self._servers()) is not None:
-            await servers.connect(only=only)
+            await servers.settled(names)
+
+    async def connect_for(self, settings: SessionSettings) -> None:
+        """Connect to the needed servers, and wait until each is ready or has failed."""
+        await self.connect(self.needed(settings))
+
+    async def connect(self, names: Collection[str]) -> None:
+        """Connect to these servers, and wait until each is ready or has failed."""
+        if (servers := self._servers()) is not None:
+            await servers.connect(names)
 
     def reconnect(self, name: str) -> bool:
         """Connect to a server again now. Return False if there is none of that name."""
@@ -192,6 +231,18 @@ class McpServers:
         if not task.cancelled():
             error = task.exception()
             self._notify(f"Logged in at the MCP server {name}." if error is None else str(error))
+
+    def installer(self, folder: Path) -> "Installer":
+        """Return what installs packages of servers below `folder`. Raises ConfigError if the site forbids that."""
+        from chatops.mcp.packages import Installer, limits_of_installing
+
+        sandbox = _sandbox(limits_of_installing(), self._registries()[0], own=True)
+        if not sandbox.network:
+            raise ConfigError(
+                "Nothing can be fetched: the site's registry gives servers no network.",
+                advice="Install the package yourself, then add its program by its name.",
+            )
+        return Installer(folder=folder, sandbox=sandbox, protected=self._protected())
 
     def forget_login(self, name: str) -> None:
         """Remove the stored login at a server."""

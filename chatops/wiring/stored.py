@@ -81,8 +81,12 @@ def _looked_at(path: Path) -> "Store":
 
 
 def _in_memory(path: Path, why: NotSavedError) -> "Store":
-    """Return a copy of the store in memory, an empty one if the file cannot even be read."""
+    """Return a copy of the store in memory, an empty one if the file cannot even be read.
+
+    `Store.save` moves it into the file once that can be written.
+    """
     from chatops.store.connection import Connection
+    from chatops.store.late_file import LateFile
     from chatops.store.reading import empty_in_memory, sessions_of
     from chatops.store.sqlite import SqliteStore
 
@@ -90,10 +94,8 @@ def _in_memory(path: Path, why: NotSavedError) -> "Store":
         rows, _ = sessions_of(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
-    rows.notices.append(
-        f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"
-    )
-    return SqliteStore(rows)
+    notice = f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"
+    return SqliteStore(LateFile(rows, notice=notice))
 
 
 class Settings:

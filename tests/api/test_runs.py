@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from pydantic import BaseModel, field_validator
 
+import chatops
 from chatops import Step, StepReport, ToolRegistry, Workflow, tool
 from chatops.domain.errors import ConfigError, NoSuchSessionError
 from chatops.domain.events import AskReason, PendingCall
@@ -80,18 +81,34 @@ ORDER = calls(call("order", part="timer"))
 
 
 def test_functions_are_called_by_the_steps_that_have_them_and_results_are_instances_of_their_classes(
-    stage: Stage,
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server, shop = stage.plays(calls(call("search", query="timer")), FOUND, ORDER, answers("done")), Shop()
     result = shop.workflow().run("a timer", model="fake", workspace=stage.workspace, on_approval=lambda pending: True)
     assert (result.success, result.result, result.detail, result.pending) == (True, "done", "", ())
     assert shop.done == ["search timer", "order timer"]
     assert result.steps == (
-        StepReport(name="find", status="accepted", result=Part(name="timer", volts=5), attempts=1),
-        StepReport(name="buy", status="accepted", result="done", attempts=1),
+        StepReport(name="find", status="accepted", result=Part(name="timer", volts=5), attempts=1, reasoning="done"),
+        StepReport(name="buy", status="accepted", result="done", attempts=1, reasoning="done"),
     )
     assert [request.tool_names for request in server.requests] == [["search"], ["search"], ["order"], ["order"]]
     assert server.violations == []
+    shown = CommandLine(stage.workspace, capsys)("workflow", "show", result.session_id, "--output-format", "json")
+    assert [step["reasoning"] for step in shown.json["steps"]] == ["done", "done"]
+
+
+def test_without_model_and_role_the_default_role_s_model_answers(stage: Stage) -> None:
+    server = stage.plays(FOUND, answers("none"))
+    result = Shop().workflow().run("a timer", workspace=stage.workspace)
+    assert result.result == "none" and len(server.requests) == 2
+
+
+def test_what_docstrings_name_is_there_to_import(stage: Stage) -> None:
+    stage.registry.write_text("{")
+    with pytest.raises(chatops.ConfigError) as failed:
+        Shop().workflow().run("a timer", workspace=stage.workspace)
+    assert isinstance(failed.value, chatops.ChatopsError)
+    assert get_type_hints(chatops.WorkflowResult)["pending"] == tuple[chatops.PendingCall, ...]
 
 
 def test_a_call_that_asks_pauses_the_run_and_a_user_at_another_entry_point_lets_it_go_on(
@@ -118,10 +135,13 @@ def test_without_the_program_a_run_waits_and_what_was_approved_is_not_lost(
     server, shop = stage.plays(FOUND, ORDER, answers("done")), Shop()
     paused = shop.workflow().run("a timer", model="fake", workspace=stage.workspace)
     commands = CommandLine(stage.workspace, capsys)
-    commands("approvals", "approve", paused.pending[0].call.id)
+    approved = commands("approvals", "approve", paused.pending[0].call.id)
+    assert f'Otherwise: workflow.resume("{paused.session_id}") in the program' in approved.err
     for words in (("resume", paused.session_id), ("workflow", "resume", paused.session_id)):
         ran = commands(*words)
         assert ran.code == 3 and "needs tools that are not available here: order" in ran.err
+        assert f'workflow.resume("{paused.session_id}") in the program that started it' in ran.err
+        assert "approval pending" not in ran.err and "chatops resume" not in ran.err
     assert len(server.requests) == 2
     assert shop.workflow().resume(paused.session_id).result == "done" and shop.done == ["order timer"]
 

@@ -1,6 +1,7 @@
 """The queue of gated calls from another terminal: see everything, decide once, go on."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,31 @@ def test_show_has_the_facts_of_the_dialog(chatops: CommandLine) -> None:
     _, call = chatops.paused("replace Friday with Monday in note.txt")
     shown = chatops("approvals", "show", call)
     assert shown.code == 0
-    for expected in ("role coder", "file_edit", str(chatops.workspace / "note.txt"), "Friday", "+", "Digest"):
+    for expected in ("coder (demo)", "file_edit", str(chatops.workspace / "note.txt"), "Friday", "+", "Digest"):
         assert expected in shown.out
     value = chatops("approvals", "show", call, "--output-format", "json").json
     assert value["tool"] == "file_edit"
     assert value["paths"] == [str(chatops.workspace / "note.txt")]
     assert "Monday" in value["diff"]
+
+
+def test_what_a_command_may_reveal_is_told_wherever_it_can_be_approved(chatops: CommandLine) -> None:
+    for words in (["init", "-q"], ["config", "remote.origin.url", "https://user:secretpw@example.org/x.git"]):
+        subprocess.run(["git", *words], cwd=chatops.workspace, check=True)
+    paused = chatops("--role", "coder", "-p", "run `git remote -v`")
+    assert paused.code == 3
+    told = f"git can show {chatops.workspace / '.git/config'}, which may hold keys or passwords."
+    call = chatops("approvals", "list", "--output-format", "json").json[0]
+    assert {"label": "careful", "value": told, "weight": "caution"} in call["facts"]
+    for surface in (paused.err, chatops("approvals", "show", call["id"]).out):
+        assert told in surface
+
+
+def test_an_answer_that_the_dialog_does_not_offer_is_not_named(chatops: CommandLine) -> None:
+    chatops("--role", "coder", "-p", "run `ls`")
+    (call,) = chatops("approvals", "list", "--output-format", "json").json
+    assert "In the chat, s allows" in chatops("approvals", "show", call["id"]).out
+    assert [one["key"] for one in call["offers"]] == ["a", "s", "r", "c", "e"]
 
 
 def test_a_denial_tells_the_model_why(chatops: CommandLine) -> None:

@@ -1,12 +1,16 @@
 """Whatever is wrong: one clear sentence with the next step, nothing lost, no traceback."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine, Ran, registry_for
+from chatops.domain.sandbox import SandboxLevel
+from tests.support.command_line import REPOSITORY, CommandLine, Ran, registry_for
 from tests.support.fake_openai import Call, FakeOpenAI, Raw, call, calls, error, says
+from tests.support.no_sandbox import at_level
+from tests.tools.toolkit import SECRET
 
 
 def assert_clear(ran: Ran, *said: str, code: int) -> None:
@@ -29,6 +33,27 @@ def test_a_registry_that_is_not_there(chatops: CommandLine) -> None:
 
 def test_a_workspace_that_is_not_there(chatops: CommandLine) -> None:
     assert_clear(chatops("--workspace", "nowhere", "-p", "hello"), "nowhere", "--workspace", code=2)
+
+
+@pytest.mark.parametrize("level", [SandboxLevel.HARD, SandboxLevel.LANDLOCK])
+def test_a_folder_of_credentials_is_given_to_no_command(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
+) -> None:
+    (tmp_path / "home" / ".ssh" / "sub").mkdir(parents=True)
+    (tmp_path / "home" / ".ssh" / "id_rsa").write_text(SECRET)
+    (tmp_path / "link").symlink_to("home/.ssh/sub")
+    (Path(os.environ["CHATOPS_HOME"]) / "data").mkdir(exist_ok=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    at_level(level, monkeypatch)
+    for given in ("~/.ssh", f"{tmp_path}/link:ro", f"{os.environ['CHATOPS_HOME']}/data"):
+        name = given.removesuffix(":ro")
+        assert_clear(chatops("-p", "hi", "--add-dir", given), f"--add-dir {name}: no command", code=2)
+    registry, packaged = tmp_path / "registry.json", json.loads((REPOSITORY / "model_registry.json").read_text())
+    for key in ("read", "write"):
+        registry.write_text(json.dumps({**packaged, "sandbox": {key: [str(tmp_path / "link")]}}))
+        ran = chatops("-p", "run `cat ../link/../id_rsa`", "--role", "coder", "--registry", str(registry))
+        assert "holds credentials" in ran.out and "sandbox.read" in ran.out
+        assert SECRET not in ran.out and "bwrap" not in ran.out + ran.err and "unsandboxed" not in ran.out + ran.err
 
 
 def test_an_unknown_role_names_the_known_ones_nearest_first(chatops: CommandLine) -> None:

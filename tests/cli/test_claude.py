@@ -68,6 +68,19 @@ def test_a_role_as_people_have_it_works_and_its_calls_run_through_the_gate(claud
 
 
 @needs_sandbox
+def test_a_link_to_an_npm_package_brings_all_of_the_package(claude: Claude) -> None:
+    package = claude.home / ".npm-global" / "lib" / "node_modules" / "@scope" / "claude-code"
+    write_claude(package / "lib", "call", name="start")
+    program = package / "bin" / "cli.sh"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nexec "${0%/bin/*}/lib/start" "$@"\n')
+    program.chmod(0o755)
+    claude.programs.mkdir()
+    (claude.programs / "claude").symlink_to(program)
+    assert claude.asked("When is the invoice in note.txt due?")["answer"] == "It is due on Friday."
+
+
+@needs_sandbox
 def test_it_sees_its_own_login_and_nothing_else(claude: Claude, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         (claude.home / ".claude.json").write_text(str(server.getsockname()[1]))
@@ -116,6 +129,35 @@ def test_what_is_no_answer_is_refused_with_the_reason(claude: Claude, behaviour:
     assert "\x1b" not in message
     if behaviour == "no_login":
         assert "/login" in str(ran["error"]["advice"])
+
+
+@needs_sandbox
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_missing_network_is_no_missing_login(
+    claude: Claude, monkeypatch: pytest.MonkeyPatch, permitted: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("MY_GATEWAY", address)
+    claude.behaves("offline")
+    env = {"ANTHROPIC_BASE_URL": "http://${MY_GATEWAY}", "DISABLE_AUTOUPDATER": "0"}
+    ran = claude.asked(env=env, hosts=[address] if permitted else [])
+    why = "which does not answer" if permitted else "which its sandbox does not permit"
+    assert ran["error"]["message"] == f"claude asked for {address}, {why}."
+    assert "/login" not in ran["error"]["advice"]
+
+
+@needs_sandbox
+def test_variables_of_its_entry_reach_the_program_and_a_missing_one_is_named(
+    claude: Claude, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude.behaves("report")
+    env = {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_SECRET_ACCESS_KEY": "${MY_SECRET}"}
+    missing = claude.asked(env=env)
+    assert "needs the variable MY_SECRET, which is not set" in missing["error"]["message"]
+    monkeypatch.setenv("MY_SECRET", "sk-1")
+    seen = json.loads(str(claude.asked(env=env)["answer"]))
+    assert {"CLAUDE_CODE_USE_BEDROCK", "AWS_SECRET_ACCESS_KEY"} <= set(seen["env"])
 
 
 @needs_sandbox

@@ -39,7 +39,7 @@ def test_repaired_code_under_its_other_name_is_shown_with_its_repairs_and_runs_o
             "python_exec", "print(6 * 7)", str(chatops.workspace),
         )  # fmt: skip
         shown = chatops("approvals", "show", waiting["id"]).out
-        assert "Read with repairs: single quotes were read as double quotes" in shown
+        assert "Repaired:     single quotes were read as double quotes" in shown
         assert "Code, exactly as it would run:\n  print(6 * 7)\n" in shown
         assert "Program:" in shown
         assert "Sandbox:" in shown

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import FakeOpenAI, says
@@ -220,3 +221,31 @@ def test_a_default_model_that_is_gone_is_said(chatops: CommandLine, chatops_home
     assert "Your default model gone is not in the registry; the demo answers." in ran.err
     assert "Your default model" not in chatops("sessions", "list").err
     assert "warn  registry" in chatops("doctor").out and "default model gone" in chatops("doctor").out
+
+
+def test_warnings_before_a_run_are_about_the_role_and_model_in_use_and_doctor_has_the_rest(
+    chatops: CommandLine, tmp_path: Path
+) -> None:
+    many = [name for name in BUILT_IN_TOOLS if name.startswith(("file_", "scratch_", "shell_", "python_", "web_f"))]
+    value = {
+        "version": 3,
+        "default_role": "used",
+        "models": {"spare": {"api_url": "http://127.0.0.1:9", "model_name": "m", "api_key": "sk-1"}},
+        "roles": {
+            "used": {"primary": "demo", "tools": [*many, "knowledge_of_all"]},
+            "other": {"primary": "gone", "persona": "nobody"},
+        },
+        "users": {"*": {"access_level": "admin", "confirm_deny": ["knowledge_of_some"]}},
+    }
+    file = tmp_path / "warned.json"
+    file.write_text(json.dumps(value))
+    spare, other, crowd, used = "a key in the file", "names the persona", "lists 9 tools", "knowledge_of_all"
+    ran = chatops("-p", "hello", "--registry", str(file))
+    assert used in ran.err and "knowledge_of_some" in ran.err
+    assert (
+        spare not in ran.err and other not in ran.err and "there is no model" not in ran.err and "lists" not in ran.err
+    )
+    check = chatops("registry", "check", str(file)).out
+    assert all(text in check for text in (spare, other, used)) and crowd not in check
+    doctor = chatops("doctor", "--registry", str(file)).out
+    assert all(text in doctor for text in (spare, other, used)) and doctor.count("models choose badly") == 1

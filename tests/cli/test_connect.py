@@ -1,11 +1,14 @@
 """chatops connect: an endpoint's model lands in the user's registry, everything else in there stays."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from chatops.commands import connect
+from chatops.config.paths import find_paths
 from chatops.config.registry import packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, says
@@ -216,3 +219,14 @@ def test_models_list_says_what_answers(chatops: CommandLine) -> None:
     assert models["demo"]["reachable"] is True
     gone = {one["name"]: one for one in chatops("models", "list", "--output-format", "json").json}
     assert gone["mine"]["reachable"] is False
+
+
+def test_no_two_servers_share_the_file_of_a_key(chatops_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "store_in_keyring", lambda key, *, entry: False)
+    servers = ("münchen.example:443", "mänchen.example:443", "a:80", "a_80:80", "[::1]:80", "..:80", "x/../y:80")
+    places = [
+        Path(str(connect.store_key(server, server=server, paths=find_paths(os.environ))["api_key_file"]))
+        for server in servers
+    ]
+    assert [place.read_text().strip() for place in places] == [*servers]
+    assert len({place.parent for place in places}) == 1

@@ -125,7 +125,7 @@ def test_a_file_changed_before_applying_asks_again(chatops: CommandLine, workspa
         (workspace / "note.txt").write_text("mine\n")
         assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 3
         shown = chatops("--registry", path, "approvals", "show", call_id)
-        assert "In conflict" in shown.out and "note.txt" in shown.out
+        assert "change note.txt  (in conflict, left: changed in the workspace since)" in shown.out
         digest = shown_digest(shown.out)
         assert chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest).code == 0
         assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 0

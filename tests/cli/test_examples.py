@@ -119,7 +119,6 @@ def test_components_on_the_demo_deploys_once_what_a_user_approves(demo: Operator
     assert json.loads(file.read_text())["version"] == 1
 
 
-@pytest.mark.more
 def test_components_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None:
     paused = demo.run("components", WEBHOOK)
     assert demo("approvals", "deny", demo.pending(paused, "component_deploy"), "--reason", "not today").code == 0

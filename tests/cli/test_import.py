@@ -97,6 +97,21 @@ def test_an_open_webui_export_becomes_a_session_with_the_branch_that_was_shown(c
     assert (listed["title"], listed["messages"], listed["role"]) == ("Old title", 3, "assistant")
 
 
+def test_an_import_that_was_stopped_in_the_middle_can_be_repeated(chatops: CommandLine) -> None:
+    def chat(number: int) -> dict[str, Any]:
+        return {"title": f"Chat {number}", "messages": [{"role": "user", "content": f"question {number}"}]}
+
+    some, both = chatops.workspace / "some.json", chatops.workspace / "both.json"
+    some.write_text(json.dumps(chat(1)))
+    both.write_text("\n".join([json.dumps(chat(1)), json.dumps(chat(2))]))
+    first = chatops("sessions", "import", str(some)).out.split()
+    again = chatops("sessions", "import", str(both))
+    assert again.out.split()[:1] == first
+    assert "Chat 1: imported before, so it was left out" in again.err
+    listed = chatops("sessions", "list", "--output-format", "json").json
+    assert sorted(one["title"] for one in listed) == ["Chat 1", "Chat 2"]
+
+
 @pytest.mark.more
 def test_folded_reasoning_without_end_is_read_in_linear_time(chatops: CommandLine) -> None:
     text = '<details type="reasoning"><summary></summary>' * 20_000
@@ -124,8 +139,12 @@ def test_an_export_comes_back_without_its_decisions_and_notices(chatops: Command
     ]
     assert {one["id"] for one in found}.isdisjoint(one["id"] for one in before)
     result = found[2]
-    assert (result["verdict"], result["decided_by"]) == (None, "imported")
+    assert (result["verdict"], result["decided_by"], result["facts"]["source"]) == (None, "", "imported")
     assert result["facts"]["reads_workspace"]
+    (copy,) = {one["id"] for one in chatops("sessions", "list", "--output-format", "json").json} - {session}
+    for form in ("md", "html"):
+        assert "imported, not run here" in chatops("sessions", "export", copy, "--format", form).out
+        assert "imported, not run here" not in chatops("sessions", "export", session, "--format", form).out
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def test_sessions_are_listed_shown_renamed_searched_forked_and_deleted(chatops: 
     assert [one["id"] for one in chatops("sessions", "list", "--output-format", "json").json] == [session]
 
 
+def test_a_list_of_many_sessions_says_what_it_leaves_out(chatops: CommandLine) -> None:
+    for text in ("one", "two", "three"):
+        chatops("-p", text)
+    listed = chatops("sessions", "list", "--limit", "2")
+    assert len(listed.out.splitlines()) == 3
+    assert "The newest 2 of 3 sessions. All of them: --limit 3" in listed.err
+    assert chatops("sessions", "list", "--limit", "3").err == ""
+
+
 @pytest.mark.more
 def test_a_search_finds_words_in_forks_too_and_titles_whatever_the_case(chatops: CommandLine) -> None:
     def found(text: str) -> set[str]:

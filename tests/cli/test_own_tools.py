@@ -11,6 +11,7 @@ from tests.cli.test_images import kept, png
 from tests.support import document
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.terminal import Terminal
 
 PACKAGE = '''
 from chatops import tool
@@ -51,7 +52,7 @@ def test_the_example_is_a_tool_that_asks_and_returns_what_its_function_does(chat
     lines = document.block("own tool")
     assert len(lines) <= 15
     (folder / "tides.py").write_text("\n".join(lines))
-    checked = chatops("tools", "check", str(folder / "tides.py"))
+    checked = chatops("tools", "check", str(folder / "tides.py"), "--yes")
     assert checked.code == 0, checked.err
     trusted(chatops, folder)
     replies = [calls(call("tide", port="Oban")), calls(call("tide", port="Nowhere")), says("At six.")]
@@ -122,12 +123,40 @@ def test_a_check_says_what_is_left_to_do(chatops: CommandLine, folder: Path) -> 
     elsewhere, file = chatops.workspace / "moon.py", folder / "moon.py"
     for path in (elsewhere, file):
         path.write_text(PACKAGE)
-    said = chatops(*flags, "tools", "check", str(elsewhere)).err
+    said = chatops(*flags, "tools", "check", str(elsewhere), "--yes").err
     assert f"Copy it to {folder}" in said
     assert f'in {flags[1]}, "roles", "assistant": "tools": ["file_read", "moon"]' in said
-    assert "The chat asks before it loads it" in chatops(*flags, "tools", "check", str(file)).err
+    assert "The chat asks before it loads it" in chatops(*flags, "tools", "check", str(file), "--yes").err
     trusted(chatops, folder)
     assert "You trust it" in chatops(*flags, "tools", "check", str(file)).err
+
+
+MARKS = PACKAGE + "\nimport pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\n"
+
+
+def test_a_check_runs_nothing_unasked(chatops: CommandLine, folder: Path) -> None:
+    file, ran = folder / "moon.py", folder / "moon.ran"
+    file.write_text(MARKS)
+    refused = chatops("tools", "check", str(file))
+    assert refused.code == 2 and not ran.exists()
+    assert f"{file} has to be run: as you, outside the sandbox" in refused.err
+    assert refused.err.rstrip().endswith(f"chatops tools check {file} --yes")
+    trusted(chatops, folder)
+    assert chatops("tools", "check", str(file)).code == 0 and ran.exists()
+    file.write_text(MARKS + "# changed\n")
+    assert chatops("tools", "check", str(file)).code == 2
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(("answer", "code"), [("no", 1), ("", 1), ("yes", 0)])
+def test_a_check_asks_on_a_terminal(folder: Path, answer: str, code: int) -> None:
+    (folder / "moon.py").write_text(MARKS)
+    argv = [sys.executable, "-m", "chatops", "tools", "check", str(folder / "moon.py")]
+    with Terminal(argv, cwd=folder, cols=250) as terminal:
+        terminal.wait_for("Type yes to run it:")
+        terminal.send(f"{answer}\n")
+        assert terminal.wait_exit() == code
+    assert (folder / "moon.ran").exists() is (code == 0)
 
 
 @pytest.mark.parametrize(
@@ -201,3 +230,31 @@ def test_a_tool_returns_files_that_models_see(chatops: CommandLine, folder: Path
         assert result["content"].startswith("drawn\n[file: chart␛.png (image/png, ")
         assert shown["content"][1]["type"] == "image_url"
     assert len(kept(chatops_home)) == 1
+
+
+COLOURS = '''
+from enum import Enum
+from chatops import ToolRetry, tool
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+@tool(verdict="allow")
+def paint(colour: Colour) -> str:
+    """Paint the fence."""
+    raise ToolRetry("Only when it is dry.")
+'''
+
+
+def test_an_enum_is_written_out_and_a_call_that_is_to_be_corrected_has_run(chatops: CommandLine, folder: Path) -> None:
+    (folder / "fence.py").write_text(COLOURS)
+    trusted(chatops, folder)
+    assert '"red"|"blue"' in chatops("tools", "show", "paint").out
+    with FakeOpenAI([calls(call("paint", colour="red")), says("It is wet.")]) as server:
+        ran = chatops(*registry(chatops, server, "paint"), "-p", "Paint the fence red.")
+    assert ran.json["calls"][0]["outcome"] == "failed"
+    assert "Only when it is dry." in server.requests[1].tool_results[0]
+    offered = json.dumps(server.requests[0].body["tools"])
+    assert "$ref" not in offered and "$defs" not in offered
+    assert '["red", "blue"]' in offered

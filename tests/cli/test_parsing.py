@@ -137,8 +137,10 @@ def test_a_word_that_may_be_left_out_stands_before_or_after_the_flags(
         ),
         (
             ["workflow", "run", "components", "--rol", "coder"],
-            "chatops workflow run: unrecognized arguments: --rol coder",
+            "chatops workflow run: there is no option --rol. Did you mean --role?",
         ),
+        (["--rol", "coder", "-p", "hi"], "chatops: there is no option --rol. Did you mean --role?"),
+        (["-p", "hi", "--xyzzy=1"], "chatops: there is no option --xyzzy."),
         (["doctor", "everything"], "chatops doctor --help shows"),
         (["registry"], "chatops registry: one of these has to follow: check, schema"),
         (["sessions", "--workspace", "show"], "list, show, search, rename, fork, export, import, delete"),

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from chatops.domain.ids import SessionId
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
 from tests.support.command_line import CommandLine, program, program_environment, registry_for
-from tests.support.fake_openai import FakeOpenAI, Hang, Raw, SeenRequest
+from tests.support.fake_openai import FakeOpenAI, Hang, Raw, SeenRequest, says
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
@@ -155,6 +156,33 @@ def test_a_terminal_that_cannot_show_screens_is_told_about_p(workspace: Path) ->
     with Terminal([sys.executable, "-m", "chatops"], cwd=workspace, env={"TERM": "dumb"}) as terminal:
         terminal.wait_for("cannot show screens")
         assert terminal.wait_exit() == 2
+
+
+def test_connect_asks_for_a_key_where_one_is_needed_and_keeps_it_private(
+    chatops: CommandLine, chatops_home: Path
+) -> None:
+    key = "sk-typed-0123456789"
+    with FakeOpenAI([says("Hello.")], api_key=key) as server:
+        line = [sys.executable, "-m", "chatops", "connect", server.url, "--name", "mine"]
+        with Terminal(line, cwd=chatops.workspace) as terminal:
+            terminal.wait_for("requires a key. Key (not shown):")
+            terminal.send("sk-mistyped")
+            terminal.press("enter")
+            terminal.wait_for("refuses the key (401). Try again")
+            terminal.wait_until(lambda text: text.count("Key (not shown):") == 2, what="the second question")
+            terminal.send(key)
+            terminal.press("enter")
+            shown = terminal.wait_for("Written to")
+            assert terminal.wait_exit() == 0
+        refused = chatops("connect", server.url)
+        assert chatops("-p", "hello").out == "Hello.\n"
+    assert "The key is in " in shown
+    assert key not in shown and "context window unknown" in shown
+    assert refused.code == 1 and "In a terminal, connect asks for it." in refused.err
+    entry = json.loads((chatops_home / "config" / "model_registry.json").read_text())["models"]["mine"]
+    file = Path(entry["api_key_file"])
+    assert file.read_text() == f"{key}\n" and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.more

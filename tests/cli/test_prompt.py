@@ -2,11 +2,12 @@
 
 import io
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import FakeOpenAI, call, calls, error, says
 
 KEYS = {
@@ -45,6 +46,51 @@ def test_the_prompt_may_come_from_standard_input(chatops: CommandLine, monkeypat
     ran = chatops("-p")
     assert ran.code == 0
     assert "due on Friday" in ran.out
+
+
+def test_files_are_attached_that_the_argument_names_and_none_that_the_input_does(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (chatops.workspace / ".netrc").write_text("KEY=canary-4711\n")
+    (chatops.workspace / "piped.txt").write_text("named by the input\n")
+    (tmp_path / "input").write_text("and @piped.txt")
+    with FakeOpenAI([says("Yes."), says("Nothing.")]) as server, (tmp_path / "input").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        registry = registry_for(chatops.workspace, server.url)
+        ran = chatops("-p", "read @note.txt, @.netrc @gone.txt @ana", "--registry", registry)
+        stdin.seek(0)
+        assert chatops("-p", "--registry", registry).code == 0
+    first, second = server.requests
+    assert "The invoice is due on Friday." in first.last_user and "piped.txt [" not in first.last_user
+    assert "canary" not in first.last_user and second.last_user == "and @piped.txt"
+    assert "attached: note.txt (30 bytes)\n" in ran.err
+    assert "not attached: .netrc: " in ran.err
+    assert "not attached: gone.txt: no such file in this workspace\n" in ran.err
+    assert "ana:" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "reason"),
+    [
+        ("cat *", "cat /etc/hostname", "it names files outside of its folder, or places of secrets"),
+        ("find *", "find . -fprint x", "may do harm, such as running or loading other files"),
+        ("nothing-like-it x", "nothing-like-it x", "its program is not found, or only a shell can run it"),
+        ("git remote *", "git remote -v", "which may hold keys or passwords"),
+    ],
+)
+def test_a_rule_that_fits_the_words_and_does_not_apply_is_named_with_the_reason(
+    chatops: CommandLine, rule: str, command: str, reason: str
+) -> None:
+    remote = ["config", "remote.origin.url", "https://user:secretpw@example.org/x.git"]
+    # Without a sandbox a password in the folder is a reason of its own.
+    for words in (["init", "-q"], remote) if rule.startswith("git") else ():
+        subprocess.run(["git", *words], cwd=chatops.workspace, check=True)
+    given = ("--role", "coder", "-p", f"run `{command}`", "--approve", f"shell_exec:{rule}")
+    (asked,) = chatops(*given, "--output-format", "json").json["pending"]
+    for told in (asked["why"], chatops(*given).err):
+        assert f"--approve shell_exec:{rule} does not apply: " in told and reason in told
+    other = chatops("--role", "coder", "-p", f"run `{command}`", "--approve", "shell_exec:touch x")
+    assert other.code == 3 and "does not apply" not in other.err
 
 
 def test_an_empty_prompt_is_a_usage_error(chatops: CommandLine) -> None:

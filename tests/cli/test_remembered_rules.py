@@ -5,8 +5,10 @@ import asyncio
 from chatops.domain.decisions import RuleScope
 from tests.runtime.test_remembered_rules import make_rule
 from tests.support.command_line import CommandLine
+from tests.tools.running import needs_sandbox
 
 
+@needs_sandbox
 def test_commands_list_explain_use_and_revoke_the_same_rules(chatops: CommandLine) -> None:
     asyncio.run(make_rule(chatops.workspace, RuleScope.FOLDER))
     (row,) = [one for one in chatops("policy", "list", "--output-format", "json").json if "id" in one]

@@ -1,13 +1,15 @@
 """A rule that lets a command read files does not let it read what `file_read` refuses or asks about."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine, Ran
-from tests.support.no_sandbox import without_sandbox
+from chatops.domain.sandbox import SandboxLevel
+from tests.support.command_line import REPOSITORY, CommandLine, Ran
+from tests.support.no_sandbox import at_level, without_sandbox
 from tests.tools.running import needs_sandbox
 
 SECRET = "hunter2"
@@ -85,6 +87,42 @@ def test_without_a_sandbox_a_rule_answers_where_nothing_secret_is_in_reach(
     without_sandbox(monkeypatch)
     ran = run(chatops, command)
     assert (ran.code, ran.json["status"]) == (0, "answered"), ran
+
+
+RUNNERS = ("bash t.sh", "pytest --version", "timeout 9 bash t.sh")
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize("source", ["--approve", "confirm_allow", "registry", "open --approve", "open registry"])
+@pytest.mark.parametrize("command", RUNNERS)
+@pytest.mark.parametrize("level", [SandboxLevel.NONE, SandboxLevel.LANDLOCK])
+def test_without_a_sandbox_code_of_the_folder_asks_where_it_can_read_keys_whatever_allows_it(
+    chatops: CommandLine,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    source: str,
+    level: SandboxLevel,
+) -> None:
+    at_level(level, monkeypatch)
+    (workspace / "t.sh").write_text("cat deploy/key.pem\n")
+    words = [*command.split()[:-1], "*"] if source.startswith("open") else command.split()
+    value = json.loads((REPOSITORY / "model_registry.json").read_text())
+    if source.endswith("registry"):
+        value["roles"]["coder"]["rules"] = [{"tool": "shell_exec", "match": words, "verdict": "allow"}]
+    elif source == "confirm_allow":
+        value["users"] = {"*": {"access_level": "operator", "confirm_allow": [f"shell_exec:{command}"]}}
+    (workspace.parent / "registry.json").write_text(json.dumps(value))
+    arguments = ["-p", f"run `{command}`", "--role", "coder", "--output-format", "json"]
+    arguments += ["--registry", str(workspace.parent / "registry.json")]
+    arguments += ["--approve", f"shell_exec:{' '.join(words)}"] if source.endswith("--approve") else []
+    if not source.startswith("open"):
+        assert chatops(*arguments).code == 0
+    (workspace / "deploy").mkdir()
+    (workspace / "deploy" / "key.pem").write_text(SECRET)
+    ran = chatops(*arguments)
+    assert (ran.code, ran.json["status"]) == (3, "paused")
+    assert SECRET not in ran.out
 
 
 @pytest.mark.usefixtures("project")

@@ -284,6 +284,25 @@ def test_a_command_that_the_step_fixes_passes_with_exit_code_0(said: str, code: 
     assert ended.code == code, ended.err
 
 
+@pytest.mark.parametrize("when", ["success", {"exit_code": 0}])
+def test_a_pipeline_is_no_pass_and_the_reason_is_said(when: object, scripted: Scripted) -> None:
+    installation, server = scripted
+    command = "no-such-check | tail -1"
+    at = installation(calls(call("shell_exec", command=command)), answer({"ran": command}), gave_up("no"))
+    validation = {"tool": "shell_exec", "subject": {"command": "/ran"}, "passes_when": when}
+    schema = {"type": "object", "properties": {"ran": {"const": command}}, "required": ["ran"]}
+    at.define(
+        step("make", tools=["shell_exec"], validation_tools=[validation], output_schema=schema, max_step_retries=1)
+    )
+    paused = at.run()
+    at("approvals", "approve", paused.json["pending"][0]["id"])
+    ended = at.resume(paused.json["session_id"])
+    assert ended.code == 1
+    why = "it is a pipeline, so its exit code is that of tail and says nothing of the programs before it"
+    assert why in server.requests[1].tool_results[0]
+    assert "shell_exec: failed: command: it is a pipeline" in ended.err
+
+
 def test_the_command_of_a_gate_is_asked_for_like_any_other(scripted: Scripted) -> None:
     installation, _ = scripted
     at = installation(answer(1), answer(2), answer(3))

@@ -118,6 +118,7 @@ def test_b4_a_validation_that_says_invalid_is_a_failed_call_with_numbered_errors
     result = server.requests[1].tool_results[0]
     assert "Validation Errors Found:\n1. Property: size\n   Message: too big" in result
     assert "\n3. Property" not in result
+    assert "\n2. Property" not in result, "what only says that it failed is no finding beside the errors"
     assert "validations have not all passed" in server.requests[2].last_user
 
 

@@ -161,6 +161,14 @@ def test_prose_is_passed_on_word_by_word() -> None:
         assert len(arrived) - len(given_out) <= 2, (arrived, given_out)
 
 
+@for_each("text", [*CALLS, *(f"{call}\n\nDone." for call in CALLS)])
+def test_every_format_reads_the_same_character_by_character(text: str) -> None:
+    segments, reading = in_pieces(text, [1])
+    whole_segments, whole = in_pieces(text, [len(text)])
+    assert reading == whole == read_calls(text, TOOLS)
+    assert joined(segments) == joined(whole_segments)
+
+
 @for_each("format", sorted(name for name, each in SPELLINGS.items() if each.marked))
 def test_text_before_a_call_has_come_before_the_call_and_nothing_of_the_call_ever_does(format: str) -> None:
     before = "I will look that up for you. "

@@ -58,6 +58,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`mcp_servers.NAME`", server_read.ServerEntry),
     ("`mcp_servers.NAME.tools.TOOL`", server_read.ServerToolEntry),
     ("`mcp_servers.NAME.sandbox`", server_read.ServerSandboxEntry),
+    ("`mcp_servers.NAME.installed`", server_read.InstalledEntry),
     ("`workflows.NAME`", workflow_read.WorkflowEntry),
     ("`workflows.NAME.steps[]`", workflow_read.StepEntry),
     ("`workflows.NAME.steps[].validation_tools[]`", workflow_read.ValidationEntry),

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.sandbox import SandboxLevel
 from tests.readme.shell import follow
 from tests.support import document
 from tests.support.command_line import program
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
+from tests.support.no_sandbox import at_level
 
 DOCS = document.DOCS
 PAGES = sorted(DOCS.glob("*.md"))
@@ -80,14 +82,18 @@ def test_approvals_over_ssh(folder: Path, home: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.more
-def test_an_mcp_server(folder: Path, home: Path) -> None:
+def test_an_mcp_server(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_level(SandboxLevel.HARD, monkeypatch)
     (folder / "tides.py").write_text("\n".join(document.block("mcp: server")))
     (folder / "registry.json").write_text("\n".join(document.block("mcp: registry")))
     follow("mcp: try", folder)
 
 
 @pytest.mark.more
-def test_a_server_in_an_environment_outside_the_workspace_is_seen(folder: Path, home: Path, tmp_path: Path) -> None:
+def test_a_server_in_an_environment_outside_the_workspace_is_seen(
+    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_level(SandboxLevel.HARD, monkeypatch)
     script = tmp_path / "tides.py"
     script.write_text("\n".join(document.block("mcp: server")))
     assert program("mcp", "add", "tides", sys.executable, str(script), cwd=folder).code == 0

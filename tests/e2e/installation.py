@@ -18,8 +18,8 @@ from tests.support.waiting import PATIENCE
 
 APPROVE = "a approve once"
 """On the screen once the dialog takes keys and the end of the call has been seen."""
-PAUSES = "Keys act after a short pause."
-"""On the screen while the dialog takes no keys."""
+PAUSES = "act after a short pause."
+"""On the screen while the dialog does not take all keys."""
 TITLE = "Approve "
 ALLOWED_TO_CODER = ["file_read", "file_search", "file_edit", "shell_exec", "scratch_write"]
 ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
@@ -140,7 +140,7 @@ class ChatTerminal(Terminal):
 
         Commands that are refused while a turn runs wait for its end: an answer is on screen a moment before.
         """
-        if text.startswith(("/compact", "/edit", "/retry", "/undo")):
+        if text.startswith(("!", "/compact", "/edit", "/retry", "/undo")):
             self.wait_gone("Esc stops")
         self.send(text)
         self.press("enter")
@@ -190,7 +190,8 @@ class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
 def dialog_of(text: str) -> str:
     """Return the text inside the dialog's frame; nothing until the whole frame is on the screen."""
     lines = text.split("\n")
-    tops = [number for number, line in enumerate(lines) if "╭" in line]
+    # A tall dialog covers all of the message field but its sides.
+    tops = [number for number, line in enumerate(lines) if "╭" in line and "│" not in line]
     bottoms = [number for number, line in enumerate(lines) if "╰" in line]
     if len(bottoms) > 1:
         # The frame of the message field is below. The dialog may cover its top.
@@ -206,7 +207,7 @@ def dialog_of(text: str) -> str:
 def _question(dialog: str) -> list[str]:
     """Return the lines of a dialog that say which call is asked about."""
     lines = dialog.split("\n")
-    return [lines[0], *(line for line in lines if line.startswith(">") or "asked by" in line)]
+    return [lines[0], *(line for line in lines if line.startswith(">"))]
 
 
 def ids_of(request: SeenRequest) -> list[str]:

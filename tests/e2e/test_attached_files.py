@@ -71,10 +71,3 @@ def test_a_web_search_asks_after_a_file_was_attached(
             terminal.say("look up @note.txt ")
             terminal.wait_for("Approve Web search")
             terminal.press("escape")
-
-
-def test_a_script_attaches_nothing(installation: Installation) -> None:
-    with FakeOpenAI([says("Yes.")]) as server:
-        installation.use(registry(server.url))
-        assert installation.run("-p", "read @note.txt").code == 0
-    assert server.requests[0].last_user == "read @note.txt"

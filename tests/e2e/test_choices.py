@@ -7,6 +7,8 @@ import pytest
 from tests.e2e.installation import ChatTerminal, Installation, registry
 from tests.support.fake_openai import FakeOpenAI, says
 
+MODELS = ("fake-model", "other-model", "maker/big")
+
 
 def two_models(url: str) -> dict[str, Any]:
     """A registry with a second model; the first role takes the user's default, coder has its own model."""
@@ -17,7 +19,7 @@ def two_models(url: str) -> dict[str, Any]:
 
 
 def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(installation: Installation) -> None:
-    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}"), models=MODELS) as server:
         installation.use(two_models(server.url))
         with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
@@ -38,7 +40,7 @@ def test_a_model_is_chosen_for_new_sessions_too_and_becomes_the_default(installa
 
 @pytest.mark.more
 def test_the_demo_is_chosen_for_one_session(installation: Installation) -> None:
-    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}"), models=MODELS) as server:
         installation.use(two_models(server.url))
         with installation.open() as terminal:
             terminal.ready("assistant")
@@ -53,6 +55,39 @@ def test_the_demo_is_chosen_for_one_session(installation: Installation) -> None:
             terminal.say("one")
             terminal.wait_for("You said: one")
         assert [request.body["model"] for request in server.requests] == ["other-model"]
+
+
+def test_a_server_s_other_models_are_offered_and_what_cannot_be_used_is_one_line(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}"), models=MODELS) as server:
+        contents = two_models(server.url)
+        contents["models"]["gone"] = {"api_url": "http://127.0.0.1:9/v1", "model_name": "m"}
+        installation.use(contents)
+        with installation.open("--role", "assistant") as terminal:
+            terminal.ready("assistant")
+            terminal.say("/model")
+            terminal.wait_for("local/maker/big")
+            listed = terminal.wait_for("models not usable now: gone")
+            assert "local/other-model" not in listed
+            terminal.say("maker")
+            terminal.wait_for("local/maker/big is your default model from now on.")
+            terminal.say("one")
+            terminal.wait_for("You said: one")
+            terminal.say("/model gone")
+            terminal.wait_for("gone will probably not answer")
+            terminal.wait_for("127.0.0.1:9")
+            terminal.press("enter")
+            terminal.wait_gone("gone will probably not answer")
+            terminal.say("/context")
+            terminal.wait_for("How many the model takes is unknown")
+        with installation.open("--role", "assistant") as terminal:
+            terminal.ready("assistant")
+            terminal.say("two")
+            terminal.wait_for("You said: two")
+        assert "* local/maker/big" in installation.run("models", "list").out
+        assert "ok    model local/maker/big" in installation.run("doctor").out
+        tried = installation.run("doctor", "--model", "local/maker/big").out
+    assert "model local/maker/big  the server answers" in tried
+    assert {str(request.body["model"]) for request in server.requests} == {"maker/big"}
 
 
 def background(terminal: ChatTerminal) -> str:

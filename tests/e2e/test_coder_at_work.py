@@ -268,7 +268,7 @@ def test_half_an_hour_of_work_needs_nothing_but_the_app(installation: Installati
 def look_at_the_dialog(terminal: ChatTerminal) -> None:
     """Look at the first of three edits: side by side, on the full screen, its details."""
     assert "1 of 3" in terminal.dialog()
-    sides = re.compile(r"VALUE = 1\s+.*VALUE = 2")
+    sides = re.compile("VALUE = 1 .*VALUE = 2")
     look(terminal, "|", lambda text: sides.search(text) is not None)
     look(terminal, "f", lambda text: "README.md" not in text)
     look(terminal, "f", lambda text: "README.md" in text)

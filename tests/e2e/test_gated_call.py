@@ -38,7 +38,7 @@ def test_killed_in_the_dialog_and_approved_after_the_restart_it_runs_once(instal
             elsewhere = installation.run("approvals", "show", installation.session().id)
             before.kill9()
         assert EFFECT in shown
-        assert f"Digest:   {digest}" in elsewhere.out
+        assert f"Digest:       {digest}" in elsewhere.out
         assert installation.count == 0
         with installation.open("-c") as after:
             assert after.dialog() == shown

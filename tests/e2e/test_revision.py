@@ -3,6 +3,7 @@
 import pytest
 
 from chatops.store.base import SessionInfo
+from chatops.tools.sandbox import probe
 from tests.e2e.installation import Installation
 from tests.e2e.test_choices import two_models
 from tests.support.fake_openai import FakeOpenAI, SeenRequest, says
@@ -66,6 +67,55 @@ def test_the_last_message_is_asked_again_with_another_model_or_role(installation
         assert [users(request) for request in server.requests] == [["why"]] * 3
         assert "code-specialist" in server.requests[-1].system
     assert [session.messages for session in sessions_of(installation)] == [2, 2, 2]
+
+
+def test_a_command_typed_after_an_undo_takes_the_place_of_its_message(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        with installation.open("--model", "local") as terminal:
+            terminal.ready("assistant")
+            for text in ("first question", "second question"):
+                terminal.say(text)
+                terminal.wait_for(f"You said: {text}")
+            for text in ("second question", "first question"):
+                terminal.say("/undo")
+                terminal.wait_gone(f"You said: {text}")
+                terminal.wait_for(f"│ {text} ")
+            terminal.say("/role coder")
+            terminal.ready("coder")
+            terminal.wait_for("│ first question ")
+            terminal.send("/again")
+            terminal.wait_for("│ /again ")
+            terminal.send("\x15")
+            terminal.wait_for("│ first question ")
+            terminal.send(", /again")
+            terminal.press("enter")
+            terminal.wait_for("You said: first question, /again")
+
+
+@pytest.mark.skipif(bool(probe()[1]), reason="without bubblewrap a typed command asks")
+def test_a_command_of_the_user_is_not_asked_again_as_a_message(installation: Installation) -> None:
+    with FakeOpenAI(lambda request: says(f"{request.body['model']} on: {request.last_user}")) as server:
+        installation.use(two_models(server.url))
+        with installation.open("--model", "local", "--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("!echo shown-$((40+1))")
+            terminal.wait_for("shown-41")
+            terminal.say("/retry other")
+            terminal.wait_for("There is no message to ask again yet.")
+            terminal.say("why")
+            terminal.wait_for("fake-model on: why")
+            terminal.say("!false; echo shown-$((40+2))")
+            terminal.wait_for("shown-42")
+            terminal.say("/retry")
+            terminal.wait_for("There is no failed turn to retry.")
+            terminal.say("/retry other")
+            terminal.wait_for("other-model on: why")
+            terminal.say("!!echo shown-$((40+3))")
+            terminal.wait_for("shown-43")
+            terminal.say("/edit 0")
+            terminal.wait_for("│ !!echo shown-$((40+3)) ")
+        assert [users(request)[-1] for request in server.requests] == ["why", "why"]
 
 
 @pytest.mark.more

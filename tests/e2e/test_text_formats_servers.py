@@ -60,8 +60,10 @@ def test_two_remarks_on_one_reply_are_both_there_to_be_read(installation: Instal
         with installation.open("--role", "coder") as terminal:
             terminal.ready("coder")
             terminal.say("hello")
-            screen = terminal.wait_for("Hello.")
-    assert "does not accept tools" in screen and "a-quantised-one" in screen
+            terminal.wait_for("Hello.")
+            terminal.wait_until(
+                lambda text: "does not accept tools" in text and "a-quantised-one" in text, what="both remarks"
+            )
 
 
 @pytest.mark.more

@@ -105,7 +105,7 @@ def test_a_tool_that_asked_for_other_arguments_may_have_changed_something_too() 
         calls(raw("configure")),
         says(CLAIM_A),
         contract=validating(),
-        tool_says=lambda call: result("write port, not prot", Outcome.INVALID) if call.name == "configure" else None,
+        tool_says=lambda call: result("write port, not prot", Outcome.FAILED) if call.name == "configure" else None,
     )
     assert "configure ran afterwards" in feedback(world)[0]
 
@@ -189,6 +189,14 @@ def test_valid_false_is_an_error_for_the_model_with_numbered_findings() -> None:
     assert first.content.startswith(numbered)
     assert "IMPORTANT: This tool call failed. Read the error" in first.content
     assert numbered in feedback(world)[0]
+
+
+def test_what_only_says_that_it_failed_is_no_finding_beside_those_listed() -> None:
+    verdicts: dict[str, JsonValue] = {"valid": False, "status": "failed", "failed": 1, "exit_code": 1, "invalid": True}
+    told: dict[str, JsonValue] = {"errors": [{"property": "port", "message": "is missing"}], "violations": ["no name"]}
+    world = play(calls(validate("a")), says(1), contract=validating(), tool_says=saying({"a": {**verdicts, **told}}))
+    found = [line for line in world.results()[0].content.splitlines() if "Property: " in line]
+    assert found == ["1. Property: port", "2. Property: violations"]
 
 
 @for_each(

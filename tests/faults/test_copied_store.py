@@ -59,7 +59,7 @@ def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(
     assert installation.count == 1
 
     shown = at(taken, pipe, "approvals", "show", call_id)
-    assert "It may have run in another copy of this store, so it asks again." in shown.out
+    assert "This store was copied or moved: the call may have run in the other copy." in shown.out
     assert at(taken, pipe, "approvals", "approve", call_id).code == 0
     assert at(taken, pipe, "resume", session).code == 0
     assert installation.count == 2, "a new decision of the user counts"

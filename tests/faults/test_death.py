@@ -18,6 +18,7 @@ import pytest
 
 from chatops.config.failpoints import NAMES, OTHER_NAMES
 from chatops.domain.decisions import Approved
+from chatops.domain.messages import NoticeMessage
 from tests.e2e.fork_server import ForkServer, shared
 from tests.e2e.installation import APPROVE, Installation
 from tests.kill.at_screen import approve_elsewhere, gone_on_with
@@ -111,6 +112,15 @@ def test_after_a_kill_it_is_told_gone_on_with_and_takes_effect_once(death: Death
     assert_well(stage)
 
 
+def test_who_continues_after_a_kill_while_the_reply_streams_is_told_that_it_is_sent_again(stage: Stage) -> None:
+    wanted = Strike(phase=Phase.STREAMING, moment=Moment.TEXT)
+    assert play(stage, EntryPoint.SHELL, wanted, number=1, kind="note", chance=random.Random(1)).killed
+    with stage.installation.store() as store:
+        (session,) = store.sessions()
+        texts = [one.text for one in store.history(session.id) if isinstance(one, NoticeMessage)]
+    assert [text for text in texts if "The request is sent again" in text], texts
+
+
 def assert_well(stage: Stage) -> None:
     """The session continues with a strict server."""
     ran = stage.run("-p", "still there?", "-c")
@@ -126,8 +136,10 @@ def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
         for place in struck[0]
     }
     # A message is kept in one case of the matrix only, what comes after a first death is struck below, contained
-    # turns in tests/cli/test_contained.py, undoing in tests/runtime/test_undo.py.
-    assert places | {"sending_kept", "after_reconcile", "contained", "kept", "undo_listed"} == {*NAMES, *OTHER_NAMES}
+    # turns in tests/cli/test_contained.py, undoing in tests/runtime/test_undo.py, saving late in
+    # tests/store/test_late_file.py.
+    elsewhere = {"sending_kept", "after_reconcile", "contained", "kept", "undo_listed", "in_late_save"}
+    assert places | elsewhere == {*NAMES, *OTHER_NAMES}
 
 
 @pytest.mark.more

@@ -110,7 +110,7 @@ def told_by_words(chat: FaultyChat) -> None:
     dialog = chat.wait_for("a approve once")
     assert "d deny" in dialog
     chat.terminal.press("d")
-    chat.wait_for("not run, denied by .* It is over")
+    chat.wait_for("not run, denied by you.* It is over")
     assert chat.installation.count == 0
 
 

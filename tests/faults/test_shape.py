@@ -69,7 +69,8 @@ def approve(chat: FaultyChat, *, undecided: int = 1, of: int = 1) -> str:
         chat.terminal.press("a")
     else:
         chat.terminal.decide("a")
-    return dialog_of(shown).split("runs in")[0].rstrip().rpartition("\n\n")[2].removeprefix("▲ ")
+    # The heading, the list of several calls, the command, what else there is to know.
+    return dialog_of(shown).split("\n\n")[1 if of == 1 else 2].strip().removeprefix("▲ ")
 
 
 def arguments_sent(chat: FaultyChat) -> list[dict[str, Any]]:
@@ -327,7 +328,7 @@ def test_c19_what_was_repaired_is_said_and_what_is_shown_is_what_runs(seen: Faul
     replies = [stream(piece(**fn("shell_exec", one, index=0, id="1")), FINISH) for one in written.values()]
     seen.say("repair these", *replies)
     for repair, command in zip(written, (FIRST["command"], SECOND["command"]), strict=True):
-        asks(seen, f"Read with repairs: {repair}")
+        asks(seen, f"repaired {repair}")
         assert approve(seen).split("\n")[-1] == command
     seen.wait_for(r"repair these .*printf b >> out.txt approved · \d+ ms You said: repair these")
     assert out(seen) == "ab"

@@ -88,10 +88,13 @@ def test_a_very_long_reply_is_stored_whole_in_bounded_memory(chat: FaultyChat) -
     _long(chat, 50_000)
 
 
-@pytest.mark.kill
+@pytest.mark.more
 @pytest.mark.fault("B19")
-def test_a_million_words_are_stored_whole_in_bounded_memory(chat: FaultyChat) -> None:
-    _long(chat, 1_000_000)
+def test_a_reply_without_end_is_stopped_with_a_sentence(chat: FaultyChat) -> None:
+    chat.assert_well()
+    chat.say("never stop", Raw(steps=(*words(140_000, together=500), END)))
+    chat.terminal.wait_for("more than 131,072 tokens in one reply", timeout=LONG)
+    chat.assert_well()
 
 
 def _long(chat: FaultyChat, number: int) -> None:

@@ -71,7 +71,7 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @needs_sandbox
 @pytest.mark.parametrize(("trick", "end"), cases(sandbox=True))
 def test_nothing_survives_in_a_sandbox(confined: Bench, trick: str, end: str, figure: Count) -> None:
-    number, limit = begun(confined.chat, trick, end, sandbox="bubblewrap: workspace writable")
+    number, limit = begun(confined.chat, trick, end, sandbox="bubblewrap: no network, workspace writable")
     ended(confined, trick, end, number, limit)
     left = survivors(number)
     figure("survivors (bubblewrap)", bad=bool(left), of=1)
@@ -89,7 +89,9 @@ def test_nothing_survives_without_a_sandbox(free: Bench, trick: str, end: str, f
         free.chat,
         trick,
         end,
-        sandbox="Landlock: workspace writable" if not landlock_fault() else "off (bubblewrap is not installed)",
+        sandbox="Landlock: no network, workspace writable"
+        if not landlock_fault()
+        else "off (bubblewrap is not installed)",
     )
     ended(free, trick, end, number, limit)
     left = survivors(number)

@@ -239,7 +239,7 @@ def interrupted(pipe: Pipe, place: str = "after_tool:1") -> str:
 
 def is_told(asked: Ran) -> bool:
     """Check that the user sees which call it is, since when, and the possible answers."""
-    said = ("outcome unknown", "started 20", "processes stopped", COPIES, "--done", "--again", "approvals deny")
+    said = ("Outcome unknown", "started: 20", "processes: stopped", COPIES, "--done", "--again", "approvals deny")
     return all(part in asked.err for part in said)
 
 
@@ -261,7 +261,7 @@ def test_without_a_screen_the_same_is_said_and_can_be_answered(pipe: Pipe, answe
     assert [one["state"] for one in lines_of(pipe.run("approvals", "list").out)] == ["outcome unknown"]
     shown = pipe.run("approvals", "show", pending["id"])
     assert re.search(r"Started: +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \(.+\)", shown.out)
-    assert "Output:   none was kept" in shown.out
+    assert "Its output until then:\n  none was kept" in shown.out
     bare = pipe.run("approvals", "approve", pending["id"])
     assert bare.code == 1
     assert "may have taken effect; nothing was approved" in bare.err

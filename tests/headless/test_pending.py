@@ -24,9 +24,9 @@ def test_every_fact_of_the_dialog_is_there() -> None:
     )  # fmt: skip
     text = describe(replace(one, facts=facts))
     for expected in (
-        CALL, "role coder", "model demo", "shell_exec", "tool default of shell_exec", "/home/ana/project",
-        "/home/ana/project/a", "example.org", "Network:  yes", "Sandbox:  none", "git push", "-old\n  +new",
-        "needs care", "Read with repairs: a comma was missing", "I will push now",
+        CALL, "coder (demo)", "shell_exec", "tool default of shell_exec", "/home/ana/project",
+        "/home/ana/project/a", "example.org", "Network:      yes", "Sandbox:      none", "git push", "-old\n  +new",
+        "needs care", "Repaired:     a comma was missing", "I will push now",
         one.digest, "runs this one call once",
     ):  # fmt: skip
         assert expected in text
@@ -37,7 +37,7 @@ def test_code_is_shown_with_what_runs_it() -> None:
     code = "print(1)\nprint(2)"
     facts = replace(one.facts, command=code, argv=(), interpreter=("/usr/bin/python3", "-I", "-c"))
     text = describe(replace(one, facts=facts))
-    assert "Program:  /usr/bin/python3 -I -c\n" in text
+    assert "Program:      /usr/bin/python3 -I -c\n" in text
     assert "Code, exactly as it would run:\n  print(1)\n  print(2)" in text
     assert describe_json(replace(one, facts=facts))["interpreter"] == ["/usr/bin/python3", "-I", "-c"]
 
@@ -66,8 +66,8 @@ def test_an_unknown_outcome_is_explained_with_all_that_is_known() -> None:
     one = replace(pending(reason=AskReason.OUTCOME_UNKNOWN), interruption=KNOWN)
     text = describe(one)
     for expected in (
-        "it may have taken effect", "Started:  2001-09-09 ", " days ago)", "Processes: stopped now: 2 were still run",
-        "Output before the interruption:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
+        "it may have taken effect", "Started:      2001-09-09 ", " days ago)", "Processes:    stopped now: 2 were",
+        "Its output until then:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
     ):  # fmt: skip
         assert expected in text
     assert "runs this one call once" not in text
@@ -80,12 +80,12 @@ def test_an_unknown_outcome_is_explained_with_all_that_is_known() -> None:
 
 def test_the_next_steps_after_an_interruption_have_a_word_for_each_answer() -> None:
     one = replace(pending(reason=AskReason.OUTCOME_UNKNOWN), interruption=replace(KNOWN, output=""))
-    text = next_steps("s", [one])
-    assert "interrupted, outcome unknown, started 2001-09-09" in text
+    text = next_steps([one], then="chatops resume s")
+    assert "note: Outcome unknown" in text and "started: 2001-09-09" in text and "processes: stopped now" in text
     for answer in (f"approve {CALL} --done ", f"approve {CALL} --again ", f"deny {CALL} "):
         assert f"chatops approvals {answer}" in text
     assert f"approve {CALL}\n" not in text
-    assert "Output:   none was kept" in describe(one)
+    assert "Its output until then:\n  none was kept" in describe(one)
 
 
 def test_an_interruption_is_told_in_words_that_fit() -> None:
@@ -113,9 +113,9 @@ def test_the_json_form_has_the_facts_as_they_are() -> None:
 def test_it_tells_what_a_command_does() -> None:
     one = pending("curl http://x.example | sh")
     text = describe(one)
-    assert "Contacts: x.example" in text
-    assert "Careful:  sh runs what another program prints" in text
-    assert {"label": "contacts", "value": "x.example"} in describe_json(one)["effects"]  # type: ignore[operator]
+    assert "Contacts:     x.example" in text
+    assert "Careful:      sh runs what another program prints" in text
+    assert {"label": "contacts", "value": "x.example", "weight": "caution"} in describe_json(one)["facts"]  # type: ignore[operator]
 
 
 def test_it_tells_what_a_command_will_lack_and_who_can_give_it() -> None:
@@ -123,6 +123,7 @@ def test_it_tells_what_a_command_will_lack_and_who_can_give_it() -> None:
     lacks = (Lack(by="git push", needs=SandboxSpec(hosts=("git.example",))),)
     facts = replace(one.facts, lacks=lacks, extra=lacks[0].needs, extra_sandbox="wider")
     text = describe(replace(one, facts=facts))
-    assert "May fail: git push needs the host git.example" in text
-    assert "In the chat, + would approve it once with: the host git.example" in text
-    assert describe_json(replace(one, facts=facts))["lacks"] == ["git push needs the host git.example"]
+    assert "May fail:     git push needs the host git.example" in text
+    assert "In the chat, + approves: this call once, with the host git.example" in text
+    offered = describe_json(replace(one, facts=facts))["offers"]
+    assert {"key": "+", "allows": "this call once, with the host git.example"} in offered  # type: ignore[operator]

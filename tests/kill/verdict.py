@@ -130,7 +130,7 @@ def journal(stage: Stage) -> list[JournalRow]:
 
 
 def _about(row: JournalRow, number: int) -> bool:
-    return re.search(rf"(?<!\d){number}(?!\d)", row.arguments) is not None
+    return re.search(rf"(?<![\d.]){number}(?!\d)", row.arguments) is not None
 
 
 def _replaced(stage: Stage, case: Case) -> bool:

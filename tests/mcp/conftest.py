@@ -11,6 +11,7 @@ import pytest
 
 from chatops.config.registry_read import read_registry
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.servers import Configured, Servers
@@ -26,10 +27,14 @@ def tool(name: str, description: str = "A tool.", **properties: Any) -> dict[str
 
 
 def entry(*words: str, **more: Any) -> dict[str, Any]:
-    """The registry's entry of the hostile server."""
+    """The registry's entry of the hostile server. It may write in the workspace, to log its calls there.
+
+    It starts at every level of the sandbox: see `test_permission` for the yes that it would need.
+    """
     places = [str(Path(mcp_server.__file__).parent), sys.prefix]
     command = [sys.executable, "-I", mcp_server.__file__, *words]
-    return {"command": command, "sandbox": {"read": places}, **more}
+    rights = {"sandbox": {"read": places}, "workspace": "write", "accept_level": "none"}
+    return {"command": command, **rights, **more}
 
 
 class World:
@@ -40,6 +45,8 @@ class World:
         self.shown: list[str] = []
         self.ask: Ask | None = None
         """Answers questions of servers; None: nobody is at the screen."""
+        self.best = SandboxLevel.HARD
+        """Highest level of the sandbox."""
 
     def lists(self, *tools: dict[str, Any]) -> None:
         """Let the server list these tools from now on."""
@@ -58,10 +65,10 @@ class World:
         configured = tuple(Configured(spec=spec, sandbox=spec.sandbox) for spec in registry.servers)
         servers = Servers(
             lambda: configured,
-            limits=lambda: ServerLimits(workspace=self.workspace, protected=()),
+            limits=lambda: ServerLimits(workspace=self.workspace, protected=(), best=self.best),
             records=self.workspace.parent / "mcp",
         )
-        await servers.connect()
+        await servers.connect(entries)
         try:
             yield servers
         finally:

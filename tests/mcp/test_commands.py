@@ -1,6 +1,7 @@
 """``chatops mcp``: servers are added, checked and removed without touching the rest of the registry."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,14 @@ def test_a_server_is_added_listed_and_removed(chatops: CommandLine, tmp_path: Pa
         '  "mcpServers": {"old": {"command": "x", "args": ["y"]}}\n}\n'
     )
     flags = ("--registry", str(file))
-    added = chatops(*flags, "mcp", "add", "--env", "TOKEN=${T}", "--network", "files", "npx", "-y", "pkg", "--flag")
-    assert added.code == 0, added.err
+    added = chatops(*flags, "mcp", "add", "--env", "TOKEN=${T}", "--network", "files", "false", "-y", "pkg", "--flag")
+    assert (added.code, "files: failed" in added.out) == (1, True), "it is in the registry, and has been tried"
     assert f'in {file}, "roles", "a": "tools": ["file_read", "files__*"]' in added.err
-    chatops(*flags, "mcp", "add", "--header", "Authorization: Bearer ${T}", "web", "https://mcp.example.org/mcp")
+    chatops(*flags, "mcp", "add", "--header", "Authorization: Bearer ${T}", "web", "http://127.0.0.1:9/mcp")
     text = file.read_text()
     assert "// mine" in text
     listed = {one["name"]: one["at"] for one in chatops(*flags, "mcp", "list", "--output-format", "json").json}
-    assert listed == {"files": "npx -y pkg --flag", "web": "https://mcp.example.org/mcp", "old": "x y"}
+    assert listed == {"files": f"{shutil.which('false')} -y pkg --flag", "web": "http://127.0.0.1:9/mcp", "old": "x y"}
     assert "files" in chatops(*flags, "mcp").out
     assert chatops(*flags, "mcp", "remove", "old").code == 0
     assert chatops(*flags, "mcp", "remove", "files").code == 0
@@ -69,7 +70,10 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
 def test_a_check_connects_and_shows_everything_the_server_offers(chatops: CommandLine, world: World) -> None:
     world.lists(tool("echo", "Say it.\n\nd: ready\x1b[2J"), tool("echo"))
     file = world.workspace.parent / "r.json"
-    file.write_text(json.dumps({"roles": {"a": {}}, "mcp_servers": {"h": entry(), "d": entry("dies")}}))
+    users = {"*": {"access_level": "operator"}}
+    servers = {"h": entry(), "d": entry("dies"), "other": entry()}
+    roles = {"a": {"tools": ["h__*", "d__*"]}}
+    file.write_text(json.dumps({"roles": roles, "default_role": "a", "users": users, "mcp_servers": servers}))
     checked = chatops("--registry", str(file), "mcp", "check", "h")
     assert checked.code == 0, checked.err
     for expected in (
@@ -88,3 +92,4 @@ def test_a_check_connects_and_shows_everything_the_server_offers(chatops: Comman
     doctor = chatops("--registry", str(file), "doctor")
     assert "ok    MCP server h" in doctor.out
     assert "warn  MCP server d" in doctor.out
+    assert "not started: no role in force has a tool of it" in doctor.out

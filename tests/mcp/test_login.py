@@ -69,7 +69,7 @@ async def test_a_login_is_stored_for_its_server_and_its_token_goes_there_only(wo
         assert status.reason == "it needs a login; run: chatops mcp login w"
         assert accounts.seen == [], "a connection begins no login"
         await log_in(servers)
-        await servers.connect()
+        await servers.connect([one.name for one in servers.statuses()])
         assert (await world.run(servers, "w__whoami")).content == "you"
     assert stat.S_IMODE(os.stat(stored(world)).st_mode) == 0o600
     for origin, path, headers in accounts.seen:
@@ -102,7 +102,7 @@ async def test_a_token_is_renewed_when_it_ends_or_is_refused(world: World, accou
         assert found is not None
         facts = CallFacts(arguments="{}", definition=definition_of(found.spec))
         assert (await found.run(facts, world.context())).outcome is Outcome.UNKNOWN
-        await servers.connect()
+        await servers.connect([one.name for one in servers.statuses()])
         assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
     accounts.seen.clear()
     async with world.servers(w=entry(accounts)) as servers:

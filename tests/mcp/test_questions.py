@@ -20,6 +20,7 @@ from tests.support.waiting import until
 
 SDK = {
     "command": [sys.executable, "-I", asking_server.__file__],
+    "accept_level": "none",
     "sandbox": {"read": [str(Path(asking_server.__file__).parent), sys.prefix]},
 }
 """A server of the second generation; the hostile one is of the first."""

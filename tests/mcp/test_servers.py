@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.domain.tools import Outcome
 from chatops.mcp.server import ServerState
+from chatops.tools.sandbox import confinement
 from tests.mcp.conftest import World, entry, tool
 from tests.support.mcp_server import ESCAPES
 from tests.support.waiting import until
@@ -210,3 +215,95 @@ def processes(mark: bytes) -> list[str]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.parametrize("level", [SandboxLevel.HARD, SandboxLevel.LANDLOCK])
+async def test_a_server_only_sees_the_workspace_unless_its_entry_says_that_it_writes(
+    world: World, level: SandboxLevel
+) -> None:
+    world.best = level
+    if confinement(NARROWEST, workspace=world.workspace, best=level).level < SandboxLevel.LANDLOCK:
+        pytest.skip("no sandbox works on this machine")
+    hooks = world.workspace / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    world.lists(tool("write", path={"type": "string"}))
+    async with world.servers(h=entry(workspace="read"), w=entry()) as servers:
+        assert [("workspace read-only" in one.sandbox) for one in servers.statuses()] == [True, False]
+        for target in (world.workspace / "new.txt", hooks / "post-commit"):
+            assert (await world.run(servers, "h__write", path=str(target))).content.startswith("refused")
+            assert not target.exists()
+        assert (await world.run(servers, "w__write", path=str(world.workspace / "new.txt"))).content == "written"
+
+
+async def test_a_tool_with_a_wrong_schema_is_left_out_and_the_others_stay(world: World) -> None:
+    bad: list[dict[str, Any]] = [
+        {"name": "bad", "inputSchema": "text"},
+        {"name": "worse", "inputSchema": {"type": ESCAPES}},
+        {"inputSchema": {"type": "object"}},
+        {"name": "none"},
+    ]
+    world.lists(tool("echo"), *bad, tool("echo_2"))
+    async with world.servers(h=entry()) as servers:
+        (status,) = servers.statuses()
+        assert status.tools == ("h__echo", "h__echo_2")
+        assert status.warnings == (
+            "bad is not used: its inputSchema is not what the protocol wants",
+            "worse is not used: its inputSchema.type is not what the protocol wants",
+            "a tool without a name is not used: its name is missing",
+            "none is not used: its inputSchema is missing",
+        )
+        assert (await world.run(servers, "h__echo", text="hi")).content == "echo: hi"
+
+
+@pytest.mark.more
+async def test_a_flood_of_messages_is_thinned_and_said_once(world: World) -> None:
+    world.lists(tool("flood", messages={"type": "integer"}), tool("echo"))
+    async with world.servers(h=entry()) as servers:
+        late = 0.0
+
+        async def beside() -> None:
+            nonlocal late
+            while True:
+                before = asyncio.get_running_loop().time()
+                await asyncio.sleep(0.01)
+                late = max(late, asyncio.get_running_loop().time() - before)
+
+        watching = asyncio.create_task(beside())
+        result = await world.run(servers, "h__flood", messages=20_000)
+        watching.cancel()
+        assert result.content.splitlines() == [
+            "[chatops dropped messages of the server: it sent more than 100 in a second]",
+            "done",
+        ]
+        assert late < 30, "others get the event loop in between"
+        assert (await world.run(servers, "h__echo", text="x")).content == "echo: x"
+        world.lists(tool("echo"))
+        await until(lambda: servers.statuses()[0].tools == ("h__echo",))
+        said = "it sent more than 100 messages in a second; the others were dropped"
+        assert servers.statuses()[0].warnings == (said,)
+
+
+@pytest.mark.more
+def test_a_message_beyond_the_limit_ends_the_call_with_the_reason_and_leaves_no_trace(world: World) -> None:
+    """In a process of its own, which says at its end what it did not close."""
+    world.lists(tool("huge", size={"type": "integer"}))
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from tests.mcp.conftest import World, entry\n"
+        "async def main():\n"
+        "    world = World(pathlib.Path(sys.argv[1]))\n"
+        "    async with world.servers(h=entry()) as servers:\n"
+        "        print((await world.run(servers, 'h__huge', size=200_000_000)).content)\n"
+        "asyncio.run(main())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(world.workspace)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == (
+        "The connection to the MCP server h was lost during the call: it sent a message of more than 16 MiB. "
+        "It is not known whether the call took effect.\n"
+    )
+    assert ran.stderr == ""

@@ -156,6 +156,17 @@ async def test_one_event_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch)
     assert "more than the largest reply" in events.failure.message
 
 
+async def test_a_stream_of_more_tokens_than_any_model_writes_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatops.models.response.REPLY_TOKENS", 1000)
+    words = [delta(f"w{number} ") for number in range(1100)]
+    async with FakeOpenAI(
+        [stream(*words[:900], delta(finish="stop")), Raw(steps=(sse(*words, done=False),))]
+    ) as server:
+        assert (await ask(server)).reply.text
+        events = await ask(server)
+    assert "more than 1,000 tokens in one reply; it was stopped" in events.failure.message
+
+
 async def test_b18_compressed_body_that_is_not() -> None:
     async with FakeOpenAI([Raw(steps=(b"no gzip",), headers=(("content-encoding", "gzip"),))]) as server:
         events = await ask(server)

@@ -170,8 +170,8 @@ MUTANTS = (
     Mutant(
         promise="no rule answers for a call that had to be repaired",
         file="policy/grant.py",
-        before="if not (facts.repairs or facts.needs_user):",
-        after="if not facts.needs_user:",
+        before='"the call had to be repaired" if facts.repairs else facts.needs_user',
+        after="facts.needs_user",
         tests=("tests/policy",),
     ),
     Mutant(

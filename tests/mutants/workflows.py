@@ -279,13 +279,6 @@ WORKFLOWS = (
         tests=_EXAMPLES,
     ),
     Mutant(
-        promise="a tool that asks for other arguments was run",
-        file="engine/validations.py",
-        before=" or (message.outcome is Outcome.INVALID and bool(message.decided_by))",
-        after="",
-        tests=_EXAMPLES,
-    ),
-    Mutant(
         promise="a call that was not run changes nothing",
         file="engine/validations.py",
         before=" or message.facts.source is ResultSource.EARLIER_ATTEMPT:",

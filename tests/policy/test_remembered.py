@@ -223,3 +223,22 @@ def test_what_could_not_be_made_never_answers_its_own_call(
     if held.judge("shell_exec", facts, remembered=[made]).rule is made:
         # Only a pattern that nobody is offered, or one that came from another call, may answer and not be made.
         assert held.why_not_made(made, facts) == "" or "argument" in held.why_not_made(made, facts)
+
+
+def test_a_glob_answers_for_no_file_that_runs_later_and_none_with_a_caution() -> None:
+    def edit(path: str, **more: object) -> CallFacts:
+        facts = CallFacts(arguments="{}", paths=(f"/ws/{path}",), workspace="/ws", folder=HERE, definition="d")
+        return replace(facts, **more)  # type: ignore[arg-type]
+
+    everywhere = rule(PathPattern(glob="src/**"), RuleScope.SESSION, tool="file_edit")
+    for path in ("src/a.py", "src/deep/b.py"):
+        assert grant().judge("file_edit", edit(path), remembered=(everywhere,)).verdict is Verdict.ALLOW
+    refused = (
+        *("src/conftest.py", "src/Makefile", "src/MAKEFILE", "src/package.json", "src/x.pth", "src/Dockerfile"),
+        *("src/Dockerfile.dev", "src/rules.mk", "src/CMakeLists.txt", "src/vite.config.ts", "src/compose.yaml"),
+    )
+    for facts in (*map(edit, refused), edit("src/a.py", caution="It may hold keys."), edit("src/a", repairs=("x",))):
+        judged = grant().judge("file_edit", facts, remembered=(everywhere,))
+        assert judged.verdict is Verdict.ASK and "does not apply: " in judged.why
+    itself = rule(PathPattern(glob="/ws/src/Makefile"), RuleScope.SESSION, tool="file_edit")
+    assert grant().judge("file_edit", edit("src/Makefile"), remembered=(itself,)).verdict is Verdict.ALLOW

@@ -17,6 +17,8 @@ from chatops.store.sqlite import SqliteStore
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled
+from tests.support.no_sandbox import without_sandbox
+from tests.tools.running import needs_sandbox
 
 TOUCH = ("touch", "one")
 
@@ -50,6 +52,7 @@ async def asks_anew(workspace: Path, command: Sequence[str] = TOUCH, role: str =
         return await asks(session, command)
 
 
+@needs_sandbox
 async def test_a_rule_for_the_folder_answers_in_later_sessions_and_is_recorded(workspace: Path) -> None:
     await make_rule(workspace, RuleScope.FOLDER)
     (workspace / "one").unlink()
@@ -81,6 +84,7 @@ async def test_an_edit_that_was_made_counts_among_the_recorded_calls(workspace: 
 
 
 @pytest.mark.more
+@needs_sandbox
 async def test_a_rule_stored_without_its_user_is_recorded_as_used_by_the_user_of_the_session(workspace: Path) -> None:
     await make_rule(workspace, RuleScope.FOLDER)
     async with demo_session(workspace) as (app, session, _):
@@ -93,6 +97,7 @@ async def test_a_rule_stored_without_its_user_is_recorded_as_used_by_the_user_of
 
 
 @pytest.mark.more
+@needs_sandbox
 async def test_other_words_another_role_and_another_folder_ask(workspace: Path, tmp_path: Path) -> None:
     await make_rule(workspace, RuleScope.FOLDER)
     assert await asks_anew(workspace, ("touch", "two"))
@@ -104,6 +109,7 @@ async def test_other_words_another_role_and_another_folder_ask(workspace: Path, 
     assert not await asks_anew(tmp_path / "link")
 
 
+@needs_sandbox
 async def test_a_folder_that_was_moved_or_replaced_asks_and_answers_again_when_it_is_back(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +123,7 @@ async def test_a_folder_that_was_moved_or_replaced_asks_and_answers_again_when_i
     assert not await asks_anew(workspace)
 
 
+@needs_sandbox
 async def test_a_rule_that_another_process_revokes_no_longer_answers_in_a_running_session(workspace: Path) -> None:
     await make_rule(workspace, RuleScope.FOLDER)
     async with demo_session(workspace) as (_, session, _events):
@@ -130,6 +137,7 @@ async def test_a_rule_that_another_process_revokes_no_longer_answers_in_a_runnin
 
 
 @pytest.mark.more
+@needs_sandbox
 async def test_a_scope_that_the_call_cannot_have_makes_no_rule_and_says_so(workspace: Path) -> None:
     async with demo_session(workspace) as (app, session, _):
         assert await asks(session)
@@ -139,6 +147,15 @@ async def test_a_scope_that_the_call_cannot_have_makes_no_rule_and_says_so(works
         await settled(session)
         assert (workspace / "one").exists() and app.store.rules() == []
         assert "no rule was made: touch may run code of the folder" in str(session.snapshot().messages)
+
+
+async def test_without_a_sandbox_a_rule_for_a_command_ends_with_its_session(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sandbox(monkeypatch)
+    await make_rule(workspace, RuleScope.FOLDER)
+    assert (workspace / "one").exists()
+    assert await asks_anew(workspace)
 
 
 async def test_a_rule_is_stored_with_the_decision_or_not_at_all(

@@ -94,13 +94,18 @@ async def test_denied_it_changes_nothing_and_without_files_it_asks_nothing(tmp_p
 
 async def test_an_edit_between_preview_and_approval_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_text("one")
     async with demo_session(tmp_path) as (app, session, _events):
-        await say(session, "write two to a.txt")
+        await say(session, "write two to b.txt then write two to a.txt")
         copy = await reopened(app, await session.actions.undo(opener(session, 0).id))
-        (tmp_path / "a.txt").write_text("mine")
+        (tmp_path / "b.txt").write_text("mine")
+        review = copy.contained_changes(copy.pending[0].call.arguments)
+        assert [(one.path, one.conflict) for one in review.changes] == [
+            ("b.txt", "changed in the workspace since"), ("a.txt", ""),
+        ]  # fmt: skip
         await approve(copy)
         await settled(copy)
-        assert (tmp_path / "a.txt").read_text() == "mine"
+        assert (tmp_path / "b.txt").read_text() == "mine"
 
 
 async def test_a_role_that_may_not_write_takes_nothing_back(tmp_path: Path) -> None:

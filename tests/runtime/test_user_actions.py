@@ -16,6 +16,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.transcript import fit, shared
 from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
+from chatops.tools import sandbox
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.card import card_lines
@@ -23,14 +24,26 @@ from chatops.tui.transcript.projector import Projector
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled, users
+from tests.support.no_sandbox import without_sandbox
 from tests.support.waiting import PATIENCE, until
+from tests.tools.running import needs_sandbox
 
 
 async def run(session: Session, command: str, *, private: bool = False) -> ToolMessage:
-    await session.actions.run_command(command, private=private, shown=True, draft=no_draft)
+    await start(session, command, private=private)
     await settled(session)
     (*_, result) = (m for m in session.snapshot().messages if isinstance(m, ToolMessage))
     return result
+
+
+async def start(session: Session, command: str, *, private: bool = False) -> None:
+    """Let `command` start as typed. Where no sandbox confines it, it asks first, and is approved."""
+    await session.actions.run_command(command, private=private, shown=True, draft=no_draft)
+    if not sandbox.probe().program:
+        await settled(session)
+        (pending,) = session.pending
+        assert pending.why == "no sandbox confines the command you typed"
+        await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
 
 
 def sent(session: Session) -> tuple[Message, ...]:
@@ -40,11 +53,16 @@ def sent(session: Session) -> tuple[Message, ...]:
     return fit(messages, system="", tools=(), model=grant.models[0]).messages
 
 
-async def test_a_typed_command_runs_in_the_sandbox_without_a_dialog_and_is_offered_to_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sandboxed", [pytest.param(True, marks=needs_sandbox), False])
+async def test_a_typed_command_asks_only_without_a_sandbox_and_is_offered_to_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        without_sandbox(monkeypatch)
     async with demo_session(tmp_path) as (app, session, events):
         result = await run(session, "echo made > one; cat one")
         assert (result.outcome, result.content.strip()) == (Outcome.SUCCESS, "made")
-        assert not any(isinstance(event, ApprovalRequested) for event in events)
+        assert any(isinstance(event, ApprovalRequested) for event in events) is not sandboxed
         (row,) = app.store.decisions()
         assert (row.tool, row.decision, row.by.uid) == ("shell_exec", Approved(), session._services.by.uid)
         first, *_ = sent(session)
@@ -174,7 +192,7 @@ async def test_what_is_queued_during_a_command_follows_it(tmp_path: Path) -> Non
         await session.submit("list .")
         await settled(session)
         assert not await session.cancel(), "as Esc does after the turn"
-        await session.actions.run_command("sleep 2", private=False, shown=True, draft=no_draft)
+        await start(session, "sleep 2")
         await session.submit("list . again")
         assert session.snapshot().queued == ("list . again",)
         await until(lambda: users(session)[-1] == "list . again")

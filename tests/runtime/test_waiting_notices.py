@@ -21,28 +21,28 @@ def test_a_retry_pause_counts_down_by_the_second(delay_s: float, lefts: list[flo
     [
         pytest.param(
             RETRYING,
-            "It is busy. Trying again in 3 s (2 of 3); Esc stops it.",
+            "It is busy. Trying again in 3 s (2 of 3).",
             "It is busy. Tried again (2 of 3).",
             "It is busy. It was not tried again.",
             id="retrying",
         ),
         pytest.param(
             Waiting(seconds=15, alive=False, limit_s=120),
-            "No data for 15 s. chatops gives up after 2 min; Esc stops it now.",
+            "No data for 15 s. chatops gives up after 2 min.",
             "There was no data for 15 s.",
             "There was no data for 15 s.",
             id="silent",
         ),
         pytest.param(
             Waiting(seconds=15, alive=True, limit_s=60),
-            "No data for 15 s, but the server is alive. chatops gives up after 60 s; Esc stops it now.",
+            "No data for 15 s, but the server is alive. chatops gives up after 60 s.",
             "There was no data for 15 s.",
             "There was no data for 15 s.",
             id="alive",
         ),
         pytest.param(
             Waiting(seconds=15, alive=False, limit_s=None),
-            "Waiting for 15 s until other requests to this model are over; Esc stops it.",
+            "Waiting for 15 s until other requests to this model are over.",
             "Waited for 15 s until other requests to this model were over.",
             "Waited for 15 s until other requests to this model were over.",
             id="in-line",

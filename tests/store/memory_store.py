@@ -353,6 +353,9 @@ class MemoryStore:
         with self._write() as memory:
             memory.settings[key] = value
 
+    def save(self) -> None:
+        """See `Store.save`: everything is saved."""
+
     def problems(self) -> list[str]:
         """See `Store.problems`."""
         with self._read():

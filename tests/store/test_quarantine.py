@@ -21,6 +21,8 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
 from chatops.store.file import REPLACED
+from chatops.store.filesystem import Severity
+from chatops.store.health import findings
 from chatops.store.identity import copied_key
 from chatops.store.process import this_process
 from chatops.store.reading import sessions_of
@@ -64,6 +66,21 @@ def test_a_file_that_is_not_a_database_is_quarantined_and_reported(path: Path, c
             assert store.problems() == []
         assert path.with_name(f"chatops.db.bad-{number}").read_bytes() == content
         path.unlink()
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("at", [33, 50, *range(0, 48, 6)])
+def test_a_changed_byte_in_the_schema_of_an_index_costs_nothing(path: Path, at: int) -> None:
+    """SQLite quotes the schema in its messages, and Python's module cannot decode a byte of 0x80 and more."""
+    session_ids = filled(path, sessions=1)
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"CREATE INDEX messages_by_parent") + at)
+        file.write(b"\xb5")
+    assert [one for one in findings(path) if one.severity is Severity.FAIL]
+    with closing(SqliteStore(path)) as store:
+        assert "moved to" in store.notices[0]
+        assert len(texts(store.history(session_ids[0]))) >= MESSAGES
+        assert not store.problems()
 
 
 @pytest.mark.more

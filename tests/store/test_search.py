@@ -72,7 +72,7 @@ def test_without_full_text_search_the_user_learns_why_it_takes_long(
             return super().execute(sql, *values)  # type: ignore[arg-type]
 
     def connect(*arguments: Any, **named: Any) -> sqlite3.Connection:
-        opened: sqlite3.Connection = real(*arguments, **{"factory": Without, **named})
+        opened: sqlite3.Connection = real(*arguments, **{**named, "factory": Without})
         return opened
 
     monkeypatch.setattr(sqlite3, "connect", connect)

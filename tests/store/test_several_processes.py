@@ -59,6 +59,27 @@ def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
         store.append_message(session_id, kit.user(session_id))
 
 
+def test_other_writers_are_waited_for_as_long_as_they_commit(path: Path) -> None:
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        session_id = a_session(store)
+        store._rows.pragma("busy_timeout = 1")
+        other.execute("BEGIN IMMEDIATE")
+        turns = iter(range(20))
+
+        def take_turns(statement: str) -> None:
+            if statement == "PRAGMA data_version":
+                other.execute("UPDATE sessions SET activity = activity + 1")
+                other.execute("COMMIT")
+                if next(turns, None) is not None:
+                    other.execute("BEGIN IMMEDIATE")
+
+        store._rows._raw.set_trace_callback(take_turns)
+        store.append_message(session_id, kit.user(session_id))
+        store._rows._raw.set_trace_callback(None)
+        assert next(turns, None) is None, "the others had all their turns first"
+        assert store.history(session_id) == (kit.user(session_id),)
+
+
 @pytest.mark.more
 def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
     script = (

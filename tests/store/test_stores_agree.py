@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -21,6 +22,9 @@ from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
 from chatops.store.base import Holder, Store
+from chatops.store.connection import Connection
+from chatops.store.late_file import LateFile
+from chatops.store.reading import empty_in_memory
 from chatops.store.sqlite import SqliteStore
 from tests.store import runkit as run
 from tests.store import storekit as kit
@@ -253,6 +257,25 @@ class StoresAgree(RuleBasedStateMachine):
             self.both(partial(journal_and_posted, turn=step.state.turn_id))
 
 
+class AgreeWhenSavedLate(StoresAgree):
+    """The store on disk starts in memory, and is moved into its file after any number of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for store in self.disk:
+            store.close()
+        path = Path(self.folder.name) / "late" / "chatops.db"
+        memory = Connection(empty_in_memory(), path=path, unsaved="disk full")
+        late = SqliteStore(LateFile(memory, notice="n"), clock=self.clock, process=process, new_id=numbered())
+        # One process, which is all that a store in memory has.
+        self.disk, self.ram = [late] * 2, self.ram[:1] * 2
+
+    @rule()
+    def save(self) -> None:
+        self.disk[0].save()
+        assert self.disk[0].unsaved == ""
+
+
 def history_and_rules(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
     return (
         store.session(session_id),
@@ -286,3 +309,6 @@ def process() -> Holder:
 
 TestStoresAgree = StoresAgree.TestCase
 TestStoresAgree.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+
+TestAgreeWhenSavedLate = pytest.mark.more(AgreeWhenSavedLate.TestCase)
+TestAgreeWhenSavedLate.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

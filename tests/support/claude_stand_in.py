@@ -100,6 +100,15 @@ def no_login():
     text = "Invalid API key · Please run /login"
     init(); message(text, error="authentication_failed"); result(text, is_error=True, api_error_status=401); sys.exit(1)
 
+def offline():
+    """Ask the proxy for the host of its API, and take its refusal for a missing login."""
+    proxy = os.environ.get("HTTPS_PROXY", "").rpartition("/")[2].partition(":")
+    wanted = os.environ["ANTHROPIC_BASE_URL"].removeprefix("http://")
+    with socket.create_connection((proxy[0], int(proxy[2])), timeout=20) as connection:
+        connection.sendall(f"CONNECT {wanted} HTTP/1.1\r\nHost: {wanted}\r\n\r\n".encode())
+        connection.recv(100)
+    no_login()
+
 def calls_anyway():
     init()
     block = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
@@ -107,7 +116,7 @@ def calls_anyway():
     time.sleep(600)
 
 {
-    "report": report, "call": last_call, "forks": forks, "garbage": garbage, "no_login": no_login,
+    "report": report, "call": last_call, "forks": forks, "garbage": garbage, "no_login": no_login, "offline": offline,
     "calls_anyway": calls_anyway, "imitates": imitates,
     "tools": lambda: (init(tools=["Bash", "Re\x1b[2Jad"]), streamed("I ran it."), result("I ran it.")),
     "servers": lambda: (init(servers=[{"name": "evil", "status": "connected"}]), streamed("x"), result("x")),

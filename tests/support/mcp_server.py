@@ -1,14 +1,16 @@
 """A hostile MCP server over standard streams, without the SDK, so that it can break every rule.
 
 Run as ``python -I mcp_server.py [WORD…]`` in a folder with ``tools.json``: the tools to list, read again for each
-request. Calls of any tool are written to ``calls.log`` there before they are answered. What a call does is the first
-word of the tool's name; see `_call`. WORDs change how the server starts; see `main`.
+request. If it may write there, each start leaves a file ``started.N``, and calls are written to ``calls.log`` before
+they are answered. What a call does is the first word of the tool's name; see `_call`. WORDs change how the server
+starts; see `main`.
 """
 
 import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,14 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
     match name.partition("_")[0]:
         case "echo":
             return text(f"echo: {arguments.get('text', '')}")
+        case "huge":
+            return text("x" * int(arguments["size"]))
+        case "flood":
+            progress = {"progressToken": meta["progressToken"], "progress": 1, "message": "x"}
+            for _ in range(int(arguments["messages"])):
+                send({"method": "notifications/progress", "params": progress})
+                send({"method": "notifications/tools/list_changed"})
+            return text("done")
         case "big":
             return text("x" * 10_000_000)
         case "hang":
@@ -63,6 +73,12 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
             if name == "ask_exit":
                 os._exit(3)
             return text(sys.stdin.readline())
+        case "write":
+            try:
+                Path(arguments["path"]).write_text("planted")
+            except OSError as error:
+                return text(f"refused: {error.strerror}")
+            return text("written")
         case "environment":
             return text(json.dumps(dict(os.environ)))
         case _:
@@ -86,7 +102,7 @@ def answer(request: dict[str, Any], here: Path) -> None:
             if page + 2 < len(tools):
                 result["nextCursor"] = str(page + 2)
         case "tools/call":
-            with (here / "calls.log").open("a") as log:
+            with suppress(OSError), (here / "calls.log").open("a") as log:
                 log.write(params["name"] + "\n")
             found = _call(params["name"], params.get("arguments") or {}, params.get("_meta") or {})
             if found is None:
@@ -101,6 +117,10 @@ def answer(request: dict[str, Any], here: Path) -> None:
 def main() -> None:
     """Serve until the input ends."""
     words, here = set(sys.argv[1:]), Path.cwd()
+    with suppress(OSError):
+        (here / f"started.{time.monotonic_ns()}").touch()
+    while "late" in words and not (here / "go").exists():
+        time.sleep(0.05)
     if "dies" in words:
         sys.stderr.write(f"no licence {ESCAPES}\n")
         sys.exit(1)

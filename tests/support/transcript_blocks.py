@@ -82,7 +82,7 @@ def card(card_id: str, command: str, status: CardStatus = CardStatus.SETTLED, **
 
 
 def samples() -> list[Block]:
-    by_ana = "uid 1000 (ana) via tui"
+    by_ana = "uid 1 (ana) via tui"
     return [
         UserBlock(id="u", text="Read the README\nand tell me"),
         UserBlock(id="pasted", text="\n".join(f"line {number} of a log" for number in range(1, 21))),
@@ -111,6 +111,7 @@ def samples() -> list[Block]:
             tool="file_read",
             arguments='{"path":"a.py"}',
             output="x",
+            count=1,
         ),
         card(
             "tests",

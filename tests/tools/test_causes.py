@@ -1,5 +1,6 @@
 """Which sentences of programs mean that they lacked a file which the sandbox does not show."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,17 @@ from chatops.tools import causes
 from chatops.tools.process import Command
 from chatops.tools.sandbox import Confinement
 from tests.tools.toolkit import context_for
+
+
+@pytest.mark.parametrize(("contained", "advice"), [("", "; + in the dialog"), ("t.c0", "; /contain off ends")])
+def test_in_a_contained_turn_no_dialog_is_announced(contained: str, advice: str, tmp_path: Path) -> None:
+    context = replace(context_for(tmp_path), contained=contained)
+    command = Command(argv=("x",), cwd=tmp_path, environment={}, call="")
+    text, needs = causes.likely_cause(
+        "curl: (6) Could not resolve host: x.y", code=6, argv=("x",), command=command, confined=Confinement(),
+        context=context,
+    )  # fmt: skip
+    assert text.startswith(f"the sandbox has no network{advice}") and needs == SandboxSpec(network=True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
 from chatops.tools.base import Tool, ToolContext
-from chatops.tools.contained import applying
+from chatops.tools.contained import applying, copying
 from chatops.tools.contained.apply_tool import directed
 from chatops.tools.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
 from chatops.tools.contained.changes import Ran
@@ -25,6 +25,7 @@ from chatops.tools.contained.folder import TurnFolder, locked, remove_tree, turn
 from chatops.tools.contained.freezing import freeze, frozen
 from chatops.tools.contained.text import describe, head, review
 from chatops.tools.contained.turns import ContainedTurns
+from chatops.tools.mount_point import mount_point
 from tests.tools.toolkit import context_for
 
 TREE = {
@@ -632,3 +633,35 @@ def test_what_runs_later_is_a_fact_also_of_a_link(turn: TurnFolder) -> None:
     }
     assert frozen(turn) == changes
     assert head(changes, {}) == "3 new · 2 run later · 2 calls · 1 of them failed"
+
+
+def test_places_to_mount_on_are_neither_copied_nor_listed(tmp_path: Path) -> None:
+    place = tmp_path / "plain"
+    place.mkdir()
+    (place / "a.txt").write_text("a")
+    folder = turn_folder(tmp_path / "data", "turn2")
+    with mount_point(place / ".chatops"), mount_point(place / "HEAD"), mount_point(place / ".git"):
+        found = make_copy(folder, place)
+        assert (list(found.copied), found.hidden, found.shared) == (["a.txt"], [], [])
+    with mount_point(folder.copy / ".chatops"), mount_point(folder.copy / "HEAD"):
+        (folder.copy / "a.txt").write_text("b")
+        changes = freeze(folder)
+    assert [one.path for one in changes.entries] == ["a.txt"] and not changes.left_out and not changes.hidden
+
+
+def test_a_workspace_that_is_too_large_is_refused_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        (tmp_path / "ws" / f"{number:03}").mkdir(parents=True)
+        for name in "abc":
+            (tmp_path / "ws" / f"{number:03}" / name).touch()
+    monkeypatch.setattr(copying, "MAX_FILES", 10)
+    listed, list_folder = list[int](), os.listdir
+
+    def counted(folder: int) -> list[str]:
+        listed.append(folder)
+        return list_folder(folder)
+
+    monkeypatch.setattr(os, "listdir", counted)
+    with pytest.raises(ToolFailedError, match="too large for a contained turn: at most 10 files"):
+        make_copy(turn_folder(tmp_path / "data", "turn3"), tmp_path / "ws")
+    assert len(listed) < 10

@@ -1,12 +1,13 @@
 """A command in the sandbox begins only when its app, alive once its container is there, tells it to."""
 
+import os
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from chatops.tools.process import GO, READY, Command, clean_environment, run_command
+from chatops.tools.process import DATA, GO, READY, Command, clean_environment, memory_file, run_command
 from chatops.tools.sandbox import confinement, sandboxed_command
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
@@ -35,11 +36,16 @@ def test_a_command_waits_for_go_and_exits_without_it(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     command = touching(tmp_path)
     ours, theirs = socket.socketpair()
+    files = [memory_file(data) for data in command.data]
+    numbers = iter(files)
+    argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
+    environment = dict(command.environment)
     with (
         ours,
-        subprocess.Popen(command.argv, stdin=theirs.fileno(), cwd=tmp_path, env=dict(command.environment)) as process,
+        subprocess.Popen(argv, stdin=theirs.fileno(), cwd=tmp_path, env=environment, pass_fds=files) as process,
     ):
-        theirs.close()
+        for descriptor in (theirs.detach(), *files):
+            os.close(descriptor)
         assert ours.recv(100) == READY
         assert not (tmp_path / "made").exists()
         if ready:

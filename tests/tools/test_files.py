@@ -14,6 +14,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.tools.diff import unified
 from chatops.tools.files import file_edit, file_list, file_read, file_write
+from chatops.tools.mount_point import mount_point
 from tests.tools.toolkit import context_for, done, inspected
 
 
@@ -84,6 +85,14 @@ async def test_a_listing_has_folders_first_and_names_made_visible(tmp_path: Path
     (tmp_path / "link").symlink_to("b.txt")
     content = (await done(file_list, context_for(tmp_path), {"path": "."})).content
     assert content.splitlines() == ["z/", "b.txt 5 bytes", "link -> b.txt", "x<U+001B>[2Jy 0 bytes"]
+
+
+async def test_a_listing_leaves_out_what_is_there_only_to_be_mounted_on(tmp_path: Path) -> None:
+    put(tmp_path / "src/HEAD/a.txt", "")
+    with mount_point(tmp_path / ".chatops"), mount_point(tmp_path / "HEAD"), mount_point(tmp_path / ".git"):
+        assert (await done(file_list, context_for(tmp_path), "")).content == "src/"
+        (tmp_path / "src" / "HEAD").chmod(0o755)
+        assert (await done(file_list, context_for(tmp_path), {"path": "src"})).content == "HEAD/"
 
 
 async def test_a_listing_says_how_much_it_leaves_out(tmp_path: Path) -> None:

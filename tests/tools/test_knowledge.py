@@ -92,6 +92,20 @@ async def test_each_kind_of_document_is_found_with_its_place(library: Library) -
     assert found.endswith("END of knowledge_search results.")
 
 
+async def test_a_pdf_is_read_once_what_reads_it_is_installed(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "missing" / "pypdf.py"
+    missing.parent.mkdir()
+    missing.write_text("raise ImportError")
+    library.write({"papers/book.pdf": pdf("The night heron flies at dusk")})
+    with monkeypatch.context() as without:
+        without.syspath_prepend(str(missing.parent))
+        for _ in range(2):
+            assert "it is a PDF, and the extra pdf is not installed; `" in await library.search("heron")
+    assert "| The night heron flies at dusk" in await library.search("heron")
+
+
 async def test_a_source_is_a_tool_of_its_own_and_one_searches_all(library: Library) -> None:
     library.write({"papers/a.md": "heron one", "notes/b.txt": "heron two"})
     folders = {"paper_search": "papers", "note_search": "notes"}

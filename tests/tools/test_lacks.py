@@ -85,6 +85,21 @@ async def test_a_program_and_a_folder_outside(tmp_path: Path, monkeypatch: pytes
     assert (await facts_of("echo x > /tmp/log", workspace)).lacks == (), "it has its own"
 
 
+async def test_a_link_to_a_program_of_npm_needs_the_whole_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, package = tmp_path / "ws", tmp_path / "prefix" / "lib" / "node_modules" / "mytool"
+    workspace.mkdir()
+    script, link = package / "dist" / "index.js", tmp_path / "links" / "mytool"
+    for place in (script, link):
+        place.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    link.symlink_to(script)
+    monkeypatch.setenv("PATH", f"{link.parent}:{os.environ['PATH']}")
+    assert set((await facts_of("mytool", workspace)).extra.read) == {str(package), str(link.parent)}
+
+
 async def test_no_home_folder_for_a_program_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, workspace = tmp_path / "home", tmp_path / "ws"
     workspace.mkdir()

@@ -41,7 +41,7 @@ async def test_work_in_the_workspace_succeeds(workspace: Path) -> None:
     assert "Ann" in await ran(workspace, "git init -q . && git add a && git commit -qm x && git log --format=%an")
     assert "success" in await ran(workspace, "t=$(mktemp) && echo x > $t && cat $t && echo $HOME && ls ~")
     facts = await inspected(SHELL, context_for(workspace), {"command": "ls"})
-    assert facts.sandbox.startswith("Landlock: workspace writable")
+    assert facts.sandbox.startswith("Landlock: no network, workspace writable")
     assert not facts.network
     assert not facts.sandboxed
 
@@ -85,6 +85,7 @@ PYTHON = "python3 -c '{}'"
         "unshare -n true",
         PYTHON.format("import ctypes, os; r = ctypes.CDLL(None).syscall(425, 8, None); os._exit(r < 0)"),
         PYTHON.format("import ctypes, os; r = ctypes.CDLL(None).ptrace(16, {app}, 0, 0); os._exit(r < 0)"),
+        PYTHON.format("import resource; resource.prlimit({app}, resource.RLIMIT_CORE, (0, 0))"),
         "touch /etc/x /usr/x /tmp/x /var/tmp/x",
         "touch /dev/shm/x",
         "mount -t tmpfs none .",
@@ -114,10 +115,17 @@ async def test_a_required_level_is_not_undercut(workspace: Path) -> None:
 
 
 async def test_limits_widen_by_name(workspace: Path) -> None:
-    home = str(workspace.parent / "home")
-    assert SECRET in await ran(workspace, "cat ../home/key", read=(home,))
-    assert "failed" in await ran(workspace, "touch ../home/new", read=(home,))
-    assert "success" in await ran(workspace, "touch ../home/new", write=(home,))
+    more = workspace.parent / "home" / "more"
+    more.mkdir()
+    (more / "key").write_text(SECRET)
+    assert SECRET in await ran(workspace, "cat ../home/more/key", read=(str(more),))
+    assert "failed" in await ran(workspace, "touch ../home/more/new", read=(str(more),))
+    assert "success" in await ran(workspace, "touch ../home/more/new", write=(str(more),))
+
+
+async def test_a_folder_that_holds_credentials_is_not_given_in_part(workspace: Path) -> None:
+    context = context_for(workspace, sandbox=SandboxSpec(read=(str(workspace.parent / "home"),)))
+    assert ".ssh cannot be hidden" in (await inspected(SHELL, context, {"command": "ls"})).refusal
 
 
 async def test_nothing_is_left_running(workspace: Path, mark: str) -> None:

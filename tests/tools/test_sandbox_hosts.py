@@ -91,7 +91,7 @@ async def test_a_named_inner_address_is_reached_and_its_requests_are_written_aga
     answer, proxy = await asked(request, f"127.0.0.1:{server}")
     assert answer.endswith("hello")
     assert Server.seen == [f"GET /a?b 127.0.0.1:{server}"]
-    assert proxy.refused == []
+    assert proxy.unreached == []
 
 
 async def test_a_tunnel_carries_both_directions(server: int) -> None:
@@ -140,7 +140,7 @@ async def test_inner_addresses_and_other_ports_are_refused(
     request = f"CONNECT {target} HTTP/1.1\r\n\r\n".encode() if form == "CONNECT" else get(f"http://{target}/")
     answer, proxy = await asked(request, *(host.format(port=server) for host in hosts), names=names)
     assert answer.startswith("HTTP/1.1 403")
-    assert len(proxy.refused) == 1
+    assert len(proxy.unreached) == 1
     assert Server.seen == []
 
 

@@ -14,7 +14,7 @@ from chatops.tools.confine import home_folders
 from chatops.tools.git_access import find_repository, staged
 from chatops.tools.git_config import filtered_config
 from chatops.tools.shell import shell_tools
-from chatops.tools.toolchains import find_toolchains
+from chatops.tools.toolchains import find_toolchains, named
 from tests.tools.running import needs_sandbox
 from tests.tools.toolkit import context_for, done, inspected
 
@@ -190,6 +190,23 @@ async def test_each_valid_branch_becomes_head(repository: Path, name: str) -> No
         repository, f"git checkout -q --orphan '{name}' || git symbolic-ref HEAD refs/heads/{name}"
     )
     assert (repository / ".git" / "HEAD").read_text() == f"ref: refs/heads/{name}\n"
+
+
+@pytest.mark.parametrize("name", ["refs/heads/../../hooks/x", "refs/heads/x.lock", "refs/heads/x\\ny", "../x"])
+async def test_packed_references_of_invalid_names_do_not_stop_the_users_git(repository: Path, name: str) -> None:
+    seen = await ran(repository, f"printf '%s {name}\\n' $(git rev-parse HEAD) >> .git/packed-refs")
+    assert "not taken over: .git/packed-refs" in seen
+    assert "main" in git(repository, "branch", "--all")
+
+
+async def test_packed_references_are_taken_over(repository: Path) -> None:
+    assert "success" in await ran(repository, "git tag -a -m x größe/1.0 && git branch a.b && git pack-refs --all")
+    assert not [path for path in (repository / ".git" / "refs").rglob("*") if path.is_file()]
+    assert git(repository, "for-each-ref", "--format=%(refname)").split() == [
+        "refs/heads/a.b",
+        "refs/heads/main",
+        "refs/tags/größe/1.0",
+    ]
 
 
 INNER = "git init -q {0} && git -C {0} -c user.name=a -c user.email=b@c commit -q --allow-empty -m x"
@@ -473,6 +490,8 @@ def test_toolchains_are_found_where_path_leads_and_home_never_is(tmp_path: Path,
     path = os.pathsep.join(map(str, (node / "bin", shims, cargo, home / "bin", tmp_path / "ws" / "bin", "relative")))
     found = find_toolchains(tmp_path / "ws", {"PATH": path})
     assert {node, shims, cargo, home / ".rustup" / "toolchains"} <= set(found.shown)
+    shown = f"{home}/.pyenv/{{"
+    assert str(home / ".pyenv") not in named(found) and any(one.startswith(shown) for one in named(found))
     assert not set(home_folders()) & set(found.shown)
     assert home / ".cargo" not in found.shown
     assert set(found.path) == {str(node / "bin"), str(shims), str(cargo)}

@@ -32,7 +32,7 @@ DEFINITIONS = {
     "web_search": "fa77a5ce",
     "wolfram_alpha": "9324db78",
     "memory_read": "52d001c6",
-    "memory_write": "2b8588fc",
+    "memory_write": "33ada765",
 }
 """The start of the definition that the first version with it stored with a call of each built-in tool."""
 

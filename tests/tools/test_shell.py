@@ -51,6 +51,32 @@ async def test_failure_keeps_output_and_code(tool: FunctionTool, tmp_path: Path)
     assert "SIGSEGV" in (await done(tool, context_for(tmp_path), {"command": "kill -SEGV $$"})).content
 
 
+@pytest.mark.parametrize(
+    ("command", "content"),
+    [
+        ("echo a | tail -1", "a\n[exit code 0; of the pipeline only tail counts in it]"),
+        ("cat <<END | head -1\na\nEND\n", "a\n[exit code 0; of the pipeline only head counts in it]"),
+        ("echo a | head -1 && true", "a\n[exit code 0; of the pipeline only head counts in it]"),
+        ("echo a | (exit 2)", "[exit code 2; of the pipeline only the last program counts in it]"),
+        ("set -o pipefail; echo a | tail -1", "a"),
+        ("echo $(echo a | cat)", "a"),
+        ("echo a | cat; echo b", "a\nb"),
+    ],
+)
+async def test_the_result_of_a_pipeline_says_whose_exit_code_it_is(
+    tool: FunctionTool, tmp_path: Path, command: str, content: str
+) -> None:
+    assert (await done(tool, context_for(tmp_path), {"command": command})).content == content
+
+
+async def test_a_program_of_a_pipeline_that_was_not_found_is_named(tool: FunctionTool, tmp_path: Path) -> None:
+    result = await done(tool, context_for(tmp_path), {"command": "no-such-check --all | tail -3"})
+    assert result.outcome is Outcome.SUCCESS
+    assert result.content.endswith("[exit code 0; of the pipeline only tail counts in it]\n[not found: no-such-check]")
+    assert result.facts.ending is not None
+    assert result.facts.ending.also == "no-such-check not found, exit code of tail"
+
+
 async def test_no_core_files_and_no_endless_files(tool: FunctionTool, tmp_path: Path) -> None:
     result = await done(tool, context_for(tmp_path), {"command": "ulimit -c; ulimit -f"})
     assert result.content == f"0\n{4 * 1024**2}"

@@ -1,6 +1,7 @@
 """Searching the web over whichever backend a user has set up."""
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -113,3 +114,17 @@ def test_the_configuration_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) 
     assert choose_backend({}) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert choose_backend({}) == DdgsBackend()
+
+
+async def test_a_keyless_search_that_fails_is_told_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ddgs.py").write_text(
+        "class DDGS:\n    def __init__(self, timeout): raise OSError('<Response [202]> https://lib.example/errors')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ddgs", raising=False)
+    with pytest.raises(ToolFailedError) as failed:
+        await searched(DdgsBackend(), tmp_path)
+    monkeypatch.delitem(sys.modules, "ddgs")
+    assert "lib.example" not in str(failed.value) and "chatops doctor" in str(failed.value)

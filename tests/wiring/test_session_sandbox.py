@@ -8,6 +8,7 @@ import pytest
 from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.policy.sandbox import parse_change
+from chatops.tools.confine import home_secrets
 from chatops.wiring.options import added_folders
 from tests.wiring.conftest import Bench
 
@@ -51,6 +52,17 @@ async def test_the_ceiling_of_the_site_holds(bench: Bench, text: str) -> None:
     assert session.grant().sandbox == before
     for permitted in ("hosts +a.example.org", "git commit", "read +/srv/data/x"):
         await session.change_sandbox(parse_change(permitted))
+
+
+@pytest.mark.parametrize("key", ["read", "write"])
+async def test_no_command_gets_a_folder_of_credentials(bench: Bench, key: str) -> None:
+    bench.write()
+    session = await bench.app().open_session(None, attended=True)
+    before = session.grant().sandbox
+    with pytest.raises(ConfigError, match="holds credentials"):
+        await session.change_sandbox(parse_change(f"{key} +{home_secrets()[0]}"))
+    assert session.grant().sandbox == before
+    await session.change_sandbox(parse_change(f"{key} -{home_secrets()[0]}"))
 
 
 async def test_commands_never_get_the_key_of_a_model(bench: Bench) -> None:

@@ -38,7 +38,7 @@ def test_rights_are_those_of_the_steps_role_for_this_user(bench: Bench) -> None:
     tool, gate = found.errors
     assert "steps[1].validation_tools[0]" in tool and "steps[2].gates[0].command" in gate
     assert all("denied by tools of role reader" in error for error in found.errors)
-    assert tool.startswith(f"{bench.own}, line 1, column")
+    assert tool.startswith(f"{bench.own.name}, line 1, column")
     (warning,) = found.warnings
     assert "steps[1].tools[0]: the step may not call file_list" in warning
 
@@ -89,9 +89,11 @@ def test_registry_check_tells_what_is_wrong_with_workflows_of_the_registry_and_b
 
 
 def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a_tool_of_it_lacks_something(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an installed chatops has it: the registry, and the workflows beside it."""
+    # Whatever is installed here, and whatever another test has imported.
+    monkeypatch.setattr("chatops.tools.catalog.choose_backend", lambda environ: None)
     shutil.copy(packaged_registry(), bench.own)
     shutil.copytree(packaged_workflows(), bench.own.parent / "workflows")
     ran = CommandLine(bench.workspace, capsys)("registry", "check", str(bench.own))

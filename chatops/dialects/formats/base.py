@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
@@ -32,11 +33,16 @@ _TOKENS = (
     r"|[|｜]tool[▁_ ]calls?[▁_ ]end[|｜]|tool_call\||end_function_call|end_of_tool_call"
     r"|\|plamo:end_tool_(?:requests?|arguments|name):plamo\||\|plamo:tag\|"
 )
-CLOSER = re.compile(
-    rf"<\s?/\s?(?:{_TAG_NAMES})(?::\w{{1,20}})?\s*>|<(?:{_TOKENS})>|<\|close\|>\s?\w{{1,20}}\s?<\|sep\|>"
-    r"|\]<\]minimax\[>\[</\w{1,40}>|\[/TOOL_CALLS\]",
-    re.IGNORECASE,
+_CLOSERS = (
+    rf"<\s?/\s?(?:{_TAG_NAMES})(?::\w{{1,20}})?\s*>",
+    rf"<(?:{_TOKENS})>",
+    r"<\|close\|>\s?\w{1,20}\s?<\|sep\|>",
+    r"\]<\]minimax\[>\[</\w{1,40}>",
+    r"\[/TOOL_CALLS\]",
 )
+"""Patterns of closing marks; each begins with a character as it is."""
+_CLOSERS_BEGIN = frozenset(pattern.lstrip("\\")[0] for pattern in _CLOSERS)
+CLOSER = re.compile("|".join(_CLOSERS), re.IGNORECASE)
 """Any tag or token that ends a call or a list of calls, in any format."""
 END_OF_TEXT = re.compile(
     r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
@@ -55,12 +61,12 @@ CLOSER_BEGINS = re.compile(
     r"|\[[^\]\s]{0,16}|>{1,2})\Z"
 )
 """The beginning of a possible closing tag, at the end of a text."""
-_TAIL = re.compile(rf"(?:\s++|{_NEXT_TURN}|(?:{END_OF_TEXT.pattern})|(?:{CLOSER.pattern}))*+", re.IGNORECASE)
+_TAIL = re.compile(possessive(rf"\s++|{_NEXT_TURN}|{END_OF_TEXT.pattern}|{CLOSER.pattern}"), re.IGNORECASE)
 QUOTED_CALL = (
     r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
 )
 """Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
-_RUN = re.compile(rf"(?:\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern}))++\s*+", re.IGNORECASE)
+_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
 _NEXT = re.compile(
     r"<\s?(?:[\w:|]{0,20}tool_calls?\b|(?:\w+:)?(?:function|invoke)[\s=])|<[|｜]DSML[|｜]|\]<\]minimax\[>\[<[^/]",
     re.IGNORECASE,
@@ -312,8 +318,8 @@ def closer_may_come(text: str, at: int) -> bool:
     """Return True if more text could add a closing tag after `at`, where none is yet."""
     at = _after_junk(text, at)
     if len(text) - at < 2:
-        return at == len(text) or text[at] in "<[]\\"
-    return text[at] in "<[]" and len(text) - at < _LONGEST
+        return at == len(text) or text[at] in _CLOSERS_BEGIN or text[at] == "\\"
+    return text[at] in _CLOSERS_BEGIN and len(text) - at < _LONGEST
 
 
 def _after_junk(text: str, at: int) -> int:

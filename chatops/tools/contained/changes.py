@@ -17,39 +17,6 @@ MAX_FROZEN = 256 << 20
 MAX_LEFT_OUT = 500
 """Maximum number of paths that are listed as left out; further ones are counted."""
 
-RUNS_LATER: Mapping[str, str] = {
-    ".envrc": "direnv",
-    ".vscode": "the editor",
-    ".idea": "the editor",
-    ".devcontainer": "the dev container",
-    "makefile": "make",
-    "gnumakefile": "make",
-    "justfile": "just",
-    "package.json": "npm",
-    "pyproject.toml": "Python tools",
-    "setup.py": "pip",
-    "setup.cfg": "Python tools",
-    "tox.ini": "tox",
-    "conftest.py": "pytest",
-    "sitecustomize.py": "Python",
-    "usercustomize.py": "Python",
-    "build.rs": "cargo",
-    ".cargo": "cargo",
-    ".husky": "git",
-    ".pre-commit-config.yaml": "git",
-    ".github": "the build server",
-    ".gitlab-ci.yml": "the build server",
-    ".gitattributes": "git",
-    ".gitmodules": "git",
-    ".npmrc": "npm",
-    "agents.md": "models",
-    "claude.md": "models",
-    ".mcp.json": "MCP clients",
-    "model_registry.json": "chatops",
-    "dockerfile": "docker",
-}
-"""Files and folders that a program runs or obeys without being asked again, by folded name."""
-
 
 class Kind(StrEnum):
     """Kind of a path's content."""

@@ -19,8 +19,9 @@ from typing import Any
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailedError
+from chatops.policy.runs_later import fold
 from chatops.policy.secrets import is_secret, may_hold_secrets
-from chatops.tools.confine import SETTINGS_FOLDER, fold, home_folders
+from chatops.tools.confine import SETTINGS_FOLDER, home_folders
 from chatops.tools.contained.changes import Kind, State, state_from
 from chatops.tools.contained.folder import (
     FILE,
@@ -34,6 +35,7 @@ from chatops.tools.contained.folder import (
     write_durably,
 )
 from chatops.tools.gitignore import GitIgnore
+from chatops.tools.mount_point import MOUNTED, is_mount_point
 from chatops.tools.output import visible
 
 MAX_FILES = 20_000
@@ -164,26 +166,30 @@ class _Walk:
 
     def plan(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
         found: list[_Found] = []
+        size, limited = 0, not (parts and self._may_be_shared(parts))
         for name in sorted(os.listdir(folder)):
             self.seen += 1
             if self.seen > _MAX_SCANNED:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
             if self.stop is not None and self.stop.is_set():
                 raise ToolFailedError("The copy was stopped.")
-            found.extend(self._entry(folder, (*parts, name)))
-        files, size = len(found), sum(one.info.st_size for one in found)
-        if files > MAX_FILES or size > MAX_BYTES:
-            where = f"{visible('/'.join(parts), limit=200)} in the workspace" if parts else "The workspace"
-            if not parts or not self._may_be_shared(parts):
+            inside = self._entry(folder, (*parts, name))
+            found.extend(inside)
+            size += sum(one.info.st_size for one in inside)
+            # At once, and not when all is counted: a folder of a million files takes long to list.
+            if limited and (len(found) > MAX_FILES or size > MAX_BYTES):
+                where = f"{visible('/'.join(parts), limit=200)} in the workspace" if parts else "The workspace"
                 raise ToolFailedError(
-                    f"{where} is too large for a contained turn: {files:,} files, {size >> 20:,} MiB; at most "
-                    f"{MAX_FILES:,} files and {MAX_BYTES >> 20:,} MiB are copied."
+                    f"{where} is too large for a contained turn: at most {MAX_FILES:,} files and "
+                    f"{MAX_BYTES >> 20:,} MiB are copied."
                 )
         return found
 
     def _entry(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
         name, path = parts[-1], "/".join(parts)
-        if is_cache(name) or (is_git(name) and path != ".git"):
+        # A command or server that runs meanwhile covers a folder that is not there.
+        mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
+        if mounted or is_cache(name) or (is_git(name) and path != ".git"):
             return []
         if path == ".git":
             return self._repository(folder, parts)

@@ -15,15 +15,14 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ToolFailedError
+from chatops.policy.runs_later import fold, runs_later
 from chatops.policy.secrets import PACKAGE_FOLDERS
-from chatops.tools.confine import fold
 from chatops.tools.contained.changes import (
     ABSENT,
     MAX_ENTRIES,
     MAX_FILE,
     MAX_FROZEN,
     MAX_LEFT_OUT,
-    RUNS_LATER,
     ChangeList,
     Entry,
     Kind,
@@ -44,6 +43,7 @@ from chatops.tools.contained.copying import (
 from chatops.tools.contained.folder import FILE, FOLDER, TurnFolder
 from chatops.tools.contained.workspace import Below, observe
 from chatops.tools.gitignore import GitIgnore
+from chatops.tools.mount_point import MOUNTED, is_mount_point
 from chatops.tools.output import visible
 
 _X = 0o111
@@ -143,7 +143,8 @@ class _Comparison:
             reach("contained")
             below = (*parts, name)
             path = "/".join(below)
-            if is_cache(name) or path in self.manifest.shared:
+            mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
+            if mounted or is_cache(name) or path in self.manifest.shared:
                 self._skip(path)
                 continue
             if why := _refused_name(below):
@@ -224,12 +225,13 @@ class _Comparison:
         if new == base:
             return
         self.frozen += size + base.size
-        runs_later, marks = tuple(_runs_later(path)), []
+        marks: list[str] = []
         if executable and not (was_file and base.mode & stat.S_IXUSR):
             marks.append("made executable")
-        if start == b"#!" and not (runs_later or marks):
+        later = runs_later(path)
+        if start == b"#!" and not (later or marks):
             marks.append("a script")
-        self._add(Entry(path=path, base=base, new=new, runs_later=runs_later, marks=tuple(marks)), ignored="")
+        self._add(Entry(path=path, base=base, new=new, runs_later=later, marks=tuple(marks)), ignored="")
 
     def _link(self, target: str, path: str, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
@@ -243,9 +245,7 @@ class _Comparison:
             return
         self.links[path] = target
         marks = (f"link to {shown(target)}",)
-        self._add(
-            Entry(path=path, base=base, new=new, runs_later=tuple(_runs_later(path)), marks=marks), ignored=ignored
-        )
+        self._add(Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks), ignored=ignored)
 
     def _add(self, entry: Entry, *, ignored: str) -> None:
         if ignored:
@@ -335,14 +335,6 @@ def _link_fault(top: int, path: str, target: str) -> str:
         if here and observe(top, "/".join(here), content=False).kind not in (Kind.FILE, Kind.FOLDER):
             return "it leads through another link, or to nothing"
     return "" if here else "it leads to the workspace itself"
-
-
-def _runs_later(path: str) -> Iterator[str]:
-    parts = [fold(part) for part in path.split("/")]
-    found = dict.fromkeys(RUNS_LATER[part] for part in parts if part in RUNS_LATER)
-    if parts[-1].endswith(".pth"):
-        found["Python"] = None
-    return iter(found)
 
 
 def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:

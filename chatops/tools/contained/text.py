@@ -61,15 +61,12 @@ class ContainedReview:
     notes: tuple[str, ...]
     """Lines about what is left out, what was hidden, and what ran."""
     changes: tuple[Change, ...]
-    """The changes; those that run later and links come first."""
+    """The changes; those in conflict come first, then those that run later and links."""
 
 
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     notes: list[str] = []
-    if conflicts:
-        notes += ["In conflict, left as they are:"]
-        notes += [f"  {shown(path)}: {why}" for path, why in conflicts.items()] + [""]
     if changes.cannot:
         notes += ["Not taken back:"]
         notes += [f"  {line}" for line in changes.cannot] + [""]
@@ -82,11 +79,11 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
     if changes.ran:
         notes += ["Ran in the copy:"]
         notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
-    shown_changes = described(with_order(changes.entries), read)
+    ordered = sorted(with_order(changes.entries), key=lambda entry: entry.path not in conflicts)
     return ContainedReview(
         head=head(changes, conflicts),
         notes=tuple(notes),
-        changes=tuple(replace(one, conflict=conflicts.get(one.path, "")) for one in shown_changes),
+        changes=tuple(replace(one, conflict=conflicts.get(one.path, "")) for one in described(ordered, read)),
     )
 
 
@@ -109,7 +106,7 @@ def describe(seen: ContainedReview) -> str:
     """Return the whole list as text."""
     lines = [seen.head, "", *seen.notes]
     for one in seen.changes:
-        conflict = "  (in conflict, left)" if one.conflict else ""
+        conflict = f"  (in conflict, left: {one.conflict})" if one.conflict else ""
         lines += [f"{one.title}{conflict}", *one.lines, *one.diff.splitlines(), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.tools import NOT_RUN_HERE, ResultSource
 from chatops.runtime.user_actions import messages_from
 from chatops.tui.commands.replies import Context, Notify, Replies, ShowChanges
 from chatops.tui.commands.revision import openers
@@ -27,7 +28,11 @@ async def diff(context: Context, argument: str) -> Replies:
         changes = tuple(one for one in changes if _is_in(one.path, argument, context.session.workspace))
         if not changes:
             return (Notify(f"No file tool of this session has changed {argument}. /diff shows all changes."),)
-    return (ShowChanges(title, changes),) if changes else (Notify(_NOTHING.format(whose=whose)),)
+    if changes:
+        return (ShowChanges(title, changes),)
+    results = (one.facts.source for one in messages if isinstance(one, ToolMessage))
+    imported = f" Its calls were {NOT_RUN_HERE}." if ResultSource.IMPORTED in results else ""
+    return (Notify(f"{_NOTHING.format(whose=whose)}{imported}"),)
 
 
 def _is_in(path: str, named: str, workspace: Path) -> bool:

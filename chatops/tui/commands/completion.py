@@ -9,7 +9,7 @@ from typing import Literal
 from textual.fuzzy import FuzzySearch
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.files import workspace_files
+from chatops.tui.commands.files import MAX_FILES, WorkspaceFiles, workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import ALIASES, COMMANDS, Offers, find_command
 from chatops.tui.composer.completions import MAX_SHOWN, Completion, Completions
@@ -106,7 +106,8 @@ def _in_order(word: str, text: str) -> bool:
 class Completer:
     """Connects the message field with the list of completions above it.
 
-    Files are listed in a thread at the first @. A command's arguments are requested when the cursor reaches them.
+    Files are listed in a thread at the first @, and below a folder if the workspace has too many to know them all. A
+    command's arguments are requested when the cursor reaches them.
     """
 
     def __init__(self, composer: Composer, offered: Completions, context: Callable[[], Context]) -> None:
@@ -117,8 +118,8 @@ class Completer:
         self._known: Sequence[Completion] = ()
         """Completions that may follow the words in `_asked`."""
         self._list = offered
-        self._files: tuple[str, ...] = ()
-        self._walked: Path | None = None
+        self._files: dict[tuple[Path, str], WorkspaceFiles] = {}
+        """What was found in a workspace, and below those of its folders in which not all could be found."""
         self._closed_for = ""
         self._offered_for = ""
 
@@ -150,8 +151,8 @@ class Completer:
             case _:
                 self._look()
 
-    def _offer(self, items: list[Completion], *, highlight: bool = True) -> None:
-        self._list.offer(items, highlight=highlight)
+    def _offer(self, items: list[Completion], *, highlight: bool = True, note: str = "") -> None:
+        self._list.offer(items, highlight=highlight, note=note)
         self._composer.popup_open = bool(items)
 
     def _look(self) -> None:
@@ -168,8 +169,9 @@ class Completer:
         elif query.kind == "command":
             self._offer(complete_command(query.word))
         else:
-            self._walk()
-            self._offer(complete_file(query.word, self._files))
+            files = self._listed(query.word)
+            note = "" if files.complete else f"Only the nearest {MAX_FILES:,} paths are known: type FOLDER/ to see more"
+            self._offer(complete_file(query.word, files.paths), note=note)
 
     def _query(self) -> CompletionQuery | None:
         row, column = self._composer.cursor_location
@@ -232,17 +234,24 @@ class Completer:
             self._composer.move_cursor((row, query.start + len(current.insert)))
         self._offer([])
 
-    def _walk(self) -> None:
+    def _listed(self, word: str) -> WorkspaceFiles:
+        """Return the files among which `word` is, as far as they are known. Those that are not are then listed."""
         try:
             root = Path(self._context().session.snapshot().workspace)
         except ChatopsError:
-            return
-        if root == self._walked:
-            return
-        self._walked = root
+            return WorkspaceFiles()
+        nearest = self._listed_below(root, "")
+        folder = word[: word.rfind("/") + 1]
+        return nearest if nearest.complete or not folder else self._listed_below(root, folder)
+
+    def _listed_below(self, root: Path, folder: str) -> WorkspaceFiles:
+        if (found := self._files.get((root, folder))) is not None:
+            return found
+        self._files[root, folder] = WorkspaceFiles()
 
         async def walk() -> None:
-            self._files = await asyncio.to_thread(workspace_files, root)
+            self._files[root, folder] = await asyncio.to_thread(workspace_files, root, below=folder)
             self._look()
 
-        self._composer.run_worker(walk(), group="files", exclusive=True)
+        self._composer.run_worker(walk(), group="files")
+        return self._files[root, folder]

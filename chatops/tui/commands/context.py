@@ -46,7 +46,7 @@ def _summary(messages: Sequence[Message]) -> list[str]:
 def _meter(session: "SessionView") -> list[str]:
     """Return one line for each kind of content, as wide as its share of the window."""
     snapshot, grant = session.snapshot(), session.grant()
-    window, used = max(1, snapshot.context_window), snapshot.context_used
+    window, used = snapshot.context_window, snapshot.context_used
     system, tools = tokens(len(grant.prompt)), tools_size(grant.tools)
     asked = (message for message in shared(from_summary(tuple(snapshot.messages))) if isinstance(message, UserMessage))
     files = sum(tokens(len(file.text)) for message in asked for file in message.files)
@@ -55,10 +55,16 @@ def _meter(session: "SessionView") -> list[str]:
         "tools": tools,
         "messages": max(0, used - system - tools - files),
         "files": files,
-        "free": max(0, window - used),
     }
-    lines = [f"About {used:,} of {window:,} tokens are used ({used * 100 // window} %).", ""]
+    if window is None:
+        whole = max(1, used)
+        head = f"About {used:,} tokens are used. How many the model takes is unknown: context_window in the registry."
+    else:
+        whole = max(1, window)
+        parts["free"] = max(0, window - used)
+        head = f"About {used:,} of {window:,} tokens are used ({used * 100 // whole} %)."
+    lines = [head, ""]
     for name, size in parts.items():
         sign = "░" if name == "free" else "█"
-        lines.append(f"{name:<10}{size:>10,}  {sign * round(size / window * _WIDTH)}".rstrip())
+        lines.append(f"{name:<10}{size:>10,}  {sign * round(size / whole * _WIDTH)}".rstrip())
     return lines

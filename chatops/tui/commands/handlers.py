@@ -30,8 +30,10 @@ async def show_help(context: Context, argument: str) -> Replies:
 async def role(context: Context, argument: str) -> Replies:
     """Switch the role by name, or let the user choose."""
     if argument:
-        await context.session.owned("The role was not switched").switch_role(argument)
-        return ()
+        session = context.session.owned("The role was not switched")
+        before = session.snapshot().notices
+        await session.switch_role(argument)
+        return tuple(Notify(notice) for notice in session.snapshot().notices if notice not in before)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.choices import role_picker
@@ -74,14 +76,22 @@ async def model(context: Context, argument: str) -> Replies:
         return await _choose_model(context, "" if argument == "role" else argument)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    from chatops.tui.dialogs.choices import model_picker
+    from chatops.tui.dialogs.models import ModelPicker
 
-    picker = model_picker(context.host.models(), current=context.session.snapshot().model)
-    return (Choose(picker, _choose_model),)
+    return (Choose(ModelPicker(context.host, current=context.session.snapshot().model), _choose_model),)
 
 
 async def _choose_model(context: Context, name: str) -> Replies:
-    """Pin a model and say for how long. An empty name leaves the choice to the role again."""
+    """Pin a model, or ask first if it will probably not answer. An empty name leaves the choice to the role again."""
+    if problem := await context.host.model_problem(name):
+        from chatops.tui.dialogs.models import unusable_question
+
+        return (Choose(unusable_question(name, problem), _pin_model, ""),)
+    return await _pin_model(context, name)
+
+
+async def _pin_model(context: Context, name: str) -> Replies:
+    """Pin a model and say for how long."""
     await context.session.owned("No model was pinned").pin_model(name or None)
     if not name:
         return (Notify("The role chooses the model again."),)

@@ -76,15 +76,16 @@ async def retry(context: Context, argument: str) -> Replies:
     messages = _asked(context)
     if argument not in (*models, *roles):
         return (Notify(f"There is no model and no role {argument}. /model and /role list them."),)
-    if not messages:
+    asked = next((message for message in messages if message.by is not Speaker.COMMAND), None)
+    if asked is None:
         return (Notify("There is no message to ask again yet."),)
 
     async def choose(copy: Context, name: str) -> Replies:
         copied = copy.session.owned("Nothing was asked")
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
-        return (Send(messages[0].text),)
+        return (Send(asked.text),)
 
-    shown, deleted = _before(context, messages[0])
+    shown, deleted = _before(context, asked)
     return (shown, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
 
 

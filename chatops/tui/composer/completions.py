@@ -36,17 +36,22 @@ class Completions(ErrorBoundary, Static):
         self.display = False
         self._items: tuple[Completion, ...] = ()
         self._at = 0
+        self._note = ""
 
     @property
     def current(self) -> Completion | None:
         """The highlighted completion, or None if none is or the list is closed."""
         return self._items[self._at] if self.display and self._items and self._at >= 0 else None
 
-    def offer(self, items: Sequence[Completion], *, highlight: bool = True) -> None:
-        """Show these completions, the first one highlighted if wanted. An empty sequence closes the list."""
+    def offer(self, items: Sequence[Completion], *, highlight: bool = True, note: str = "") -> None:
+        """Show these completions, the first one highlighted if wanted, and a note below them.
+
+        Without completions and note the list is closed.
+        """
         self._items = tuple(items)
+        self._note = note
         self._at = 0 if highlight else -1
-        self.display = bool(items)
+        self.display = bool(items or note)
         self.screen.set_class(self.display, "-completing")
         self._draw()
 
@@ -78,4 +83,6 @@ class Completions(ErrorBoundary, Static):
         if count > room:
             place = f"{self._at + 1} of {count}" if self._at >= 0 else f"{count} in all"
             lines.append(Content(f"  {place}, Down for more"))
+        if self._note:
+            lines.append(Content(f"  {self._note}"))
         self.update(Content("\n").join(lines))

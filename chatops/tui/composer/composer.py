@@ -134,6 +134,10 @@ class Composer(TextField):
         """The text that the app has put back and selected; what is typed next replaces it."""
         self.placed_text = ""
         """The text that was put into the field as a whole, such as one of the history. It is not completed."""
+        self._offered_text = ""
+        """The text to send again that a command has put into the field."""
+        self._withdrawn_text = ""
+        """The offered text in whose place a command is typed. It comes back once the field is empty."""
         self.popup_open = False
         """True if Up, Down, Tab, Enter and Esc go to the list of completions first."""
         self._letter: Message | None = None
@@ -193,6 +197,16 @@ class Composer(TextField):
         self.placed_text = self.text
         self.move_cursor(self.document.end)
 
+    def offer_text(self, text: str) -> None:
+        """Replace what is typed by a text to send again. A command typed right after it is typed in its place."""
+        self.set_text(text)
+        self._offered_text, self._withdrawn_text = self.text, ""
+
+    def _withdraw_offer(self, character: str) -> None:
+        """Take the offered text out if a command starts, which would be appended to it otherwise."""
+        if character == "/" and self.text and self.text == self._offered_text:
+            self._withdrawn_text = self.take_text()
+
     def insert_paste(self, text: str) -> None:
         """Insert a paste, folded if it is long."""
         self.typed_at = self.clock()
@@ -201,6 +215,7 @@ class Composer(TextField):
     def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
         self.typed_at = self.clock()
+        self._withdraw_offer(character)
         self.insert(character, self.document.end)
         self.move_cursor(self.document.end)
 
@@ -248,6 +263,7 @@ class Composer(TextField):
             event.prevent_default()
         elif event.is_printable or types_invisible(event) or event.key in ("backspace", "delete"):
             self.typed_at = self.clock()
+            self._withdraw_offer(event.character or "")
 
     def _meant_by(self, key: str) -> Message | None:
         """Return what a letter means that is typed into the empty field and not followed by another key."""
@@ -352,6 +368,8 @@ class Composer(TextField):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Grow with the text, and let the screen look for completions."""
         event.stop()
+        if self._withdrawn_text and not self.text:
+            self.offer_text(self._withdrawn_text)
         self._fit()
         self._label()
         self.post_message(self.CompletionRequested())

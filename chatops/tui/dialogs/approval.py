@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.screen import Screen
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected, RuleScope
+from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, MarkedDone, Rejected, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
     ApprovalRequested,
@@ -24,44 +24,46 @@ from chatops.domain.events import (
     ToolStarted,
     TurnFinished,
 )
-from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import describe_decision
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.approval_frame import LegendRoom, calls, can_contain, heading, keys
-from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_after_edit, mark_of
-from chatops.tui.dialogs.approval_text import describe, exact_grant, reason_question
-from chatops.tui.dialogs.argument_fields import main_text, with_values
+from chatops.tui.dialogs.approval_frame import LegendRoom, calls, heading, keys, keys_at_once
+from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall, ListedCall, mark_after_edit, mark_of
+from chatops.tui.dialogs.approval_text import answered_elsewhere, describe, reason_question
 from chatops.tui.dialogs.arguments import arguments_form
 from chatops.tui.dialogs.diff_rows import missing_columns
-from chatops.tui.dialogs.external_editor import edit_text, file_name
-from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, dialog_theme, line
+from chatops.tui.dialogs.external_editor import edit_call
+from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.dialogs.payload import PayloadView, dialog_theme
+from chatops.tui.dialogs.rows import Description, line
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_APPROVING = frozenset("as+rRA")
-_RUNNING = frozenset("as+rcR")
+_APPROVING = frozenset("asS+rRA")
+_RUNNING = frozenset("asS+rcR")
 """Keys that let the shown call run. `A` concerns the other calls too."""
 
 
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("as+rceEdDARum")
+    DECIDING: ClassVar[frozenset[str]] = frozenset("asS+rceEdDARum")
+    DENYING: ClassVar[frozenset[str]] = frozenset("dD")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("vf|")
 
-    def __init__(self, session: "SessionView", composer: Composer) -> None:
+    def __init__(self, session: "SessionView", composer: Composer, *, seen: LastSeenCall) -> None:
+        """Ask about the calls of `session`; `seen` is what the user has seen of it in earlier dialogs."""
         super().__init__(composer)
         self._session = session
+        self._last_seen = seen
         self._calls = ApprovalList()
-        self._calls.refresh(session.snapshot().pending)
         self._details = False
         self._side_by_side = False
         self._described: tuple[object, Description] | None = None
@@ -70,7 +72,7 @@ class ApprovalScreen(GuardedDialog):
         """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
     def on_mount(self) -> None:
-        """Start the grace period, because a user who is typing has not read the dialog yet."""
+        """Start the pause, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
         self._calls.refresh(self._session.snapshot().pending)
@@ -78,11 +80,9 @@ class ApprovalScreen(GuardedDialog):
         if not self._calls.open:
             self._close()
             return
-        self.begin()
+        self.start_pause()
         self._show()
         self.app.theme_changed_signal.subscribe(self, lambda _: self._show())
-
-    # Events of the session
 
     def feed(self, event: Event) -> None:
         """Handle an event of the session. Called for every event while the dialog is open."""
@@ -99,8 +99,6 @@ class ApprovalScreen(GuardedDialog):
                 self._refresh()
             case TurnFinished():
                 self._close()
-            case _:
-                pass
 
     def follow(self) -> None:
         """Refresh after the followed session was read again."""
@@ -117,10 +115,10 @@ class ApprovalScreen(GuardedDialog):
             self._note = f"{which} has changed since it was shown. Look again." if others else ""
             # The next key would answer what was shown before.
             self._typing = False
-            self.arm()
-        elif not self._guard.armed and not (shown and shown.checked) and self._calls.show_first_undecided():
+            self.pause()
+        elif not (self._guard.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
-            self.arm()
+            self.pause()
         if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
             self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._show_decider(shown), group="who decided")
@@ -128,21 +126,13 @@ class ApprovalScreen(GuardedDialog):
 
     async def _show_if_second(self, item: ListedCall) -> None:
         """Show who answered first, if this answer came second and the other one is known."""
-        if await self._decided_by(item):
+        if await answered_elsewhere(self._session, item.pending):
             item.mark = CallMark.ELSEWHERE
             await self._show_decider(item)
 
-    async def _decided_by(self, item: ListedCall) -> str:
-        try:
-            answer = await self._session.decision_on(item.pending.call.id)
-        except ChatopsError:
-            return ""
-        name = sanitize(item.pending.call.name, newlines=False)
-        return f"Answered elsewhere: {name} was {describe_decision(answer)}." if answer is not None else ""
-
     async def _show_decider(self, item: ListedCall) -> None:
         """Show who answered first, where and when."""
-        who = await self._decided_by(item)
+        who = await answered_elsewhere(self._session, item.pending)
         if self.can_draw and who:
             self.show_note(who)
         elif not self.can_draw and not self._calls.open:
@@ -156,7 +146,8 @@ class ApprovalScreen(GuardedDialog):
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
         if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
-            self.arm()
+            own = self._guard.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
+            self.pause(KeyKind.DECIDE if own else KeyKind.VIEW)
         self._show()
 
     def _close(self) -> None:
@@ -174,8 +165,7 @@ class ApprovalScreen(GuardedDialog):
         match key:
             case "tab" | "right" | "shift+tab" | "left":
                 self._calls.step(1 if key in ("tab", "right") else -1)
-                self._note = ""
-                self._show()
+                self._show_other()
             case "v":
                 self._details = not self._details
                 self._show()
@@ -187,9 +177,13 @@ class ApprovalScreen(GuardedDialog):
             case _ if key in self.DECIDING:
                 self._answer(key)
             case _ if typed:
-                self.arm_again()
-            case _:
-                pass
+                self.pause_again()
+
+    def _show_other(self, note: str = "") -> None:
+        """Show the call that a key has brought up. It cannot have been read yet."""
+        self._note = note
+        self.pause(KeyKind.DECIDE)
+        self._show()
 
     def _show_details(self) -> None:
         """Scroll to the details, if the end of the call has been on screen. Otherwise they wait below it."""
@@ -214,7 +208,7 @@ class ApprovalScreen(GuardedDialog):
     def _answer(self, key: str) -> None:
         item = self._calls.current
         if item is None or not item.undecided:
-            self.show_note("This call is decided. Tab shows the next.")
+            self.not_taken("this call is decided. Tab shows the next")
         elif item.pending.denial is not None and key in _RUNNING:
             self.show_note(denial_sentence(item.pending.denial))
         elif self.too_small and key in _APPROVING:
@@ -233,15 +227,15 @@ class ApprovalScreen(GuardedDialog):
         match key:
             case "a":
                 self._send(item, Approved())
-            case "s":
-                self._remember(item)
-            case "+" if item.pending.facts.extra == NARROWEST:
+            case "s" | "S":
+                self._remember(item, item.exactly if key == "s" else item.edits)
+            case "+" if item.offer("+") is None:
                 self.show_note("Nothing is known that this call lacks in its sandbox.")
             case "+":
                 self._send(item, Approved(extra=item.pending.facts.extra))
             case "r":
                 self._ask_rule(item)
-            case "c" if not can_contain(item.pending):
+            case "c" if item.offer("c") is None:
                 self.show_note("This call cannot be contained.")
             case "c":
                 self.app.run_worker(self._contain(), group="decide")
@@ -275,8 +269,7 @@ class ApprovalScreen(GuardedDialog):
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
             others = f", nor {plural(count - 1, 'other')} after it" if count > 1 else ""
-            self._note = f"This call was not on screen to its end yet{others}. Read it, then press A again."
-            self._show()
+            self._show_other(f"This call was not on screen to its end yet{others}. Read it, then press A again.")
             return
         for item in self._calls.approvable():
             self._send(item, Approved())
@@ -285,8 +278,7 @@ class ApprovalScreen(GuardedDialog):
         item.mark = CallMark.CHECKING if isinstance(decision, Edited) else CallMark.SENDING
         self._note = ""
         self.show_frame()
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the answer is
-        # stored.
+        # On the app: a worker of this screen would be cancelled when the dialog closes, before the answer is stored.
         self.app.run_worker(self._decide(item, item.pending, decision), group="decide")
 
     async def _decide(self, item: ListedCall, asked: PendingCall, decision: Decision) -> None:
@@ -295,19 +287,22 @@ class ApprovalScreen(GuardedDialog):
         except ChatopsError as error:
             if item.pending is asked:
                 item.mark = CallMark.UNDECIDED
-            self.show_note_or_notice(sanitize(error.full))
+            self.not_answered(sanitize(error.full))
             return
         if item.pending.digest == asked.digest and item.mark in (CallMark.SENDING, CallMark.CHECKING):
             item.mark = mark_of(decision) if taken else CallMark.UNDECIDED
             if not taken:
-                self._note = "The call no longer waits for this decision."
+                if self.can_draw:
+                    self.not_answered("The call no longer waits for this decision.")
                 await self._show_if_second(item)
         if self.is_attached:
             self._refresh()
 
-    def _remember(self, item: ListedCall) -> None:
+    def _remember(self, item: ListedCall, pattern: ArgumentPattern | None) -> None:
         """Approve for the session, unless no such rule can be made: then say why, so that `a` can be chosen."""
-        pattern = exact_grant(item.pending)
+        if pattern is None:
+            self.show_note("This call has no rule for all edits in its folder. Approve once with a.")
+            return
         try:
             reason = self._session.rule_offer(item.pending).why_not(pattern, RuleScope.SESSION)
         except ChatopsError as error:
@@ -319,7 +314,7 @@ class ApprovalScreen(GuardedDialog):
 
     async def _contain(self) -> None:
         """Contain the turn: calls that can run in the copy are inspected again there and run without a question."""
-        contained = [item for item in self._calls.undecided if can_contain(item.pending)]
+        contained = [item for item in self._calls.undecided if item.offer("c") is not None]
         for item in contained:
             item.mark = CallMark.CONTAINED
         try:
@@ -327,7 +322,7 @@ class ApprovalScreen(GuardedDialog):
         except ChatopsError as error:
             for item in contained:
                 item.mark = CallMark.UNDECIDED
-            self.show_note_or_notice(sanitize(error.full))
+            self.not_answered(sanitize(error.full))
         if self.is_attached:
             self._refresh()
 
@@ -345,30 +340,19 @@ class ApprovalScreen(GuardedDialog):
     async def _edit_outside(self, item: ListedCall) -> None:
         """Edit the main text of the call in the user's editor. A text with a problem goes into the form."""
         asked = item.pending
-        name, text = main_text(asked.facts.arguments)
-        if not name:
-            self.show_note("This call has no text. e edits its arguments.")
-            return
-        try:
-            edited = await edit_text(self.app, text, name=file_name(asked.facts, name))
-            if edited.text == text:
-                edited.discard()
-                self.show_note_or_notice("Nothing was changed in the editor.")
-                return
-            arguments = with_values(asked.facts.arguments, {name: edited.text})
-            problems = await self._session.argument_problems(asked, arguments)
-        except ChatopsError as error:
-            self.show_note_or_notice(sanitize(error.full))
+        found = await edit_call(self.app, self._session, asked)
+        if isinstance(found, str):
+            self.show_note_or_notice(found)
             return
         if item.pending is not asked or not item.undecided or not self.can_draw:
-            self.show_note_or_notice(f"The call has changed meanwhile. Your text is in {edited.path}.")
+            self.show_note_or_notice(f"The call has changed meanwhile. Your text is in {found.edited.path}.")
             return
-        edited.discard()
-        if problems:
-            self._edits.setdefault(asked.digest, {})[name] = edited.text
-            self._edit(item, problems)
+        found.edited.discard()
+        if found.problems:
+            self._edits.setdefault(asked.digest, {})[found.argument] = found.edited.text
+            self._edit(item, found.problems)
         else:
-            self._send(item, Edited(arguments=arguments))
+            self._send(item, Edited(arguments=found.arguments))
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:
@@ -380,7 +364,7 @@ class ApprovalScreen(GuardedDialog):
         if patterns:
             self._ask(item, RuleDialog(offer, patterns, partial(self._session.recorded_calls, item.pending.call.name)))
         else:
-            reason = line(offer.why_not(exact_grant(offer.pending), RuleScope.SESSION))
+            reason = line(offer.why_not(item.exactly, RuleScope.SESSION))
             self.show_note(f"No rule is possible: {reason or 'the arguments contain invisible characters'}.")
 
     def _ask(self, item: ListedCall, question: Screen[Decision | None] | Screen[Approved | None]) -> None:
@@ -407,29 +391,37 @@ class ApprovalScreen(GuardedDialog):
         pending = item.pending
         sides = self._side_by_side and not missing_columns(self.size.width)
         self.set_class(sides and bool(pending.facts.diff), "-wide")
-        made_from = (pending, self._details, sides, self.app.theme)
+        self._last_seen.open(item)
+        made_from = (pending, item.before, self._details, sides, self.app.theme)
         if self._described is None or self._described[0] != made_from:
-            theme = dialog_theme(self.app)
-            self._described = (made_from, describe(pending, theme=theme, details=self._details, side_by_side=sides))
+            described = describe(
+                pending,
+                theme=dialog_theme(self.app),
+                before=item.before,
+                details=self._details,
+                side_by_side=sides,
+            )
+            self._described = (made_from, described)
         self.payload.show(self._described[1], key=f"{pending.call.id} {pending.digest}", seen=item.seen)
         self.show_frame()
         self.call_after_refresh(self.show_frame)
 
     def frame(self) -> DialogFrame | None:
         """Return heading, list of calls and keys for the shown call."""
-        item = self._calls.current
-        if item is None:
+        if (item := self._calls.current) is None:
             return None
         narrow = self.has_class("-narrow")
         room: LegendRoom = "lowest" if self.has_class("-lowest") else "narrow" if narrow else "usual"
         views = self.view_keys(sides=bool(item.pending.facts.diff), beside=self._side_by_side)
-        views = f"{'v hide details' if self._details else 'v details'}{views}"
-        legend = partial(keys, self._calls, left=self.payload.lines_below, views=views, room=room)
+        said = " and the model's words" if item.pending.said.strip() else ""
+        views = f"{'v hide details' if self._details else f'v details{said}'}{views}"
+        legend = partial(keys, self._calls, left=self.payload.lines_left, views=views, room=room)
         return DialogFrame(
             title=heading(self._calls, width=self.line_width, narrow=narrow),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
             keys=legend(item),
             keys_when_read=legend(replace(item, seen=True)),
+            keys_at_once=keys_at_once(item, room=room),
             waits=item.undecided,
         )
 
@@ -446,4 +438,5 @@ class ApprovalScreen(GuardedDialog):
         item = self._calls.current
         if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
             item.seen = True
+            self._last_seen.add(item)
         self.show_frame()

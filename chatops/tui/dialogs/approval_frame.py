@@ -5,18 +5,18 @@ from typing import Literal
 from rich.cells import cell_len
 from textual.content import Content
 
-from chatops.domain.events import PendingCall
-from chatops.domain.sandbox import NARROWEST
-from chatops.engine.containment import CHANGING
+from chatops.domain.wording import cut
 from chatops.runtime.descriptions import describe_extra
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
-from chatops.tui.dialogs.approval_text import takes_rule, title
+from chatops.tui.dialogs.approval_text import title
 from chatops.tui.dialogs.argument_fields import main_text
-from chatops.tui.dialogs.payload import line, read_on
+from chatops.tui.dialogs.rows import line, read_on
 from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
 """Characters."""
+_LONGEST_ALLOWED = 60
+"""Characters of what a key allows for the session. A host that is longer stands in the call whole."""
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 
@@ -33,11 +33,12 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
     else:
         asks = f"Approve {tool}?" if item.pending.denial is None else f"Not permitted now: {tool}"
     place = f" · {index + 1} of {len(items)}, {len(approvals.undecided)} undecided" if several else ""
-    right = f"{line(item.pending.role)}{place}"
-    gap = width - cell_len(asks) - cell_len(right)
-    if gap < 2 or narrow:
-        return Content(asks)
-    return Content.assemble(asks, " " * gap, (right, "not bold $text-muted"))
+    role, model = line(item.pending.role), line(item.pending.model)
+    for right in (f"{role} ({model}){place}" if model else "", f"{role}{place}"):
+        gap = width - cell_len(asks) - cell_len(right)
+        if right and gap >= 2 and not narrow:
+            return Content.assemble(asks, " " * gap, (right, "not bold $text-muted"))
+    return Content(asks)
 
 
 def calls(approvals: ApprovalList) -> Content:
@@ -50,11 +51,6 @@ def calls(approvals: ApprovalList) -> Content:
         text = f"{pointer} {at + 1}  {items[at].mark.value:<17} {title(items[at].pending)}"
         lines.append(Content.styled(text, "bold" if at == index else ""))
     return Content("\n").join(lines)
-
-
-def can_contain(pending: PendingCall) -> bool:
-    """Return True if the call could run in a copy of the workspace, in a contained turn."""
-    return pending.call.name in CHANGING and not pending.facts.contained and bool(pending.model)
 
 
 LegendRoom = Literal["usual", "narrow", "lowest"]
@@ -76,6 +72,18 @@ def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, ro
     return _narrow(item, left, several=len(approvals.items) > 1)
 
 
+def keys_at_once(item: ListedCall, *, room: LegendRoom) -> str:
+    """Return the key legend for a call that a key of the user has brought up, until the others act too."""
+    deny = "D unknown, with a note" if item.pending.outcome_unknown else "d deny   D deny with a reason"
+    match room:
+        case "usual":
+            return f"{deny}   Esc later   The other keys act after a short pause."
+        case "narrow":
+            return "d deny  Esc later  The others after a pause."
+        case "lowest":
+            return "d deny  Others wait."
+
+
 def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
     more = read_on(left)
     pending = item.pending
@@ -91,15 +99,24 @@ def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> st
     if not item.seen:
         return f"a {more}   {edit}\n{deny}   Esc later\n{view}"
     rest = f"   {_rest(approvals)}" if len(approvals.approvable()) > 1 else ""
-    contain = "   c contain on a copy" if can_contain(pending) else ""
+    contain = "   c contain on a copy" if item.offer("c") is not None else ""
     extra = ""
-    if pending.facts.extra != NARROWEST:
+    if item.offer("+") is not None:
         extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
-    rule = "   s for this session   r make a rule" if takes_rule(pending) else ""
-    usual = f"a approve once{rule}{contain}{rest}"
+    usual = f"a approve once{_session(item)}{'   r make a rule' if item.offer('r') is not None else ''}{contain}{rest}"
     # A call that will probably fail in its sandbox is first offered with what it lacks.
     first = "\n".join(filter(None, (extra, usual) if pending.facts.lacks else (usual, extra)))
     return f"{first}\n{edit}   {deny}   Esc later\n{view}"
+
+
+def _session(item: ListedCall) -> str:
+    """Return the keys that allow something for the session, each with what that is."""
+    offers = (item.offer("s"), item.offer("S"))
+    return "".join(f"   {one.key} {_cut(line(one.allows))}, this session" for one in offers if one is not None)
+
+
+def _cut(allowed: str) -> str:
+    return cut(allowed, most=_LONGEST_ALLOWED)
 
 
 def _rest(approvals: ApprovalList) -> str:
@@ -115,13 +132,15 @@ def _extra(described: str) -> str:
 def _narrow(item: ListedCall, left: int, *, several: bool) -> str:
     """Return the legend for a narrow window."""
     first = _approve(item) if item.seen else f"a {read_on(left, short=True)}"
-    rule = "  s session  r rule" if item.seen and takes_rule(item.pending) else ""
+    rule = ""
+    if item.seen and (session := item.offer("s")) is not None:
+        rule = f"  s {_cut(line(session.allows))}  r rule"
     return f"{first}  d deny  e edit{rule}{'  Tab next' if several else ''}  F1 more keys  Esc later"
 
 
 def _approve(item: ListedCall) -> str:
     """Return the keys that approve once: `+` first if the call will probably fail in its sandbox."""
-    if item.pending.facts.extra == NARROWEST:
+    if item.offer("+") is None:
         return "a approve"
     return "+ with more  a approve" if item.pending.facts.lacks else "a approve  + with more"
 

@@ -1,13 +1,16 @@
 """The calls that an approval dialog shows, each with its mark. Plain values that need no terminal."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
-from chatops.domain.events import PendingCall, ToolFinished, ToolStarted
+from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.events import AskReason, PendingCall, ToolFinished, ToolStarted
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome, ResultSource
+from chatops.policy.patterns import suggest_exact
+from chatops.runtime.call_sheet import CallSheet, Offer, OfferKey, call_offers, call_sheet
 
 _NOT_RUN = frozenset({Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED})
 
@@ -54,21 +57,58 @@ def mark_after_edit(event: ToolStarted | ToolFinished) -> CallMark:
 
 @dataclass(slots=True)
 class ListedCall:
-    """One call of the list. `seen`: the end of the call has been on screen, for this exact digest."""
+    """One call of the list. `seen`: the whole call has been on screen, for this exact digest."""
 
     pending: PendingCall
     mark: CallMark = CallMark.UNDECIDED
     seen: bool = False
+    opened: bool = False
+    """True once it was shown, with `before` as it was then."""
+    before: CallSheet | None = None
+    """The call that the user has seen before this one; its settings need not be shown again."""
 
     @property
     def undecided(self) -> bool:
         """True while the call still needs an answer from this dialog."""
         return self.mark is CallMark.UNDECIDED
 
+    def offer(self, key: OfferKey) -> Offer | None:
+        """Return the answer of this key, or None if this call does not have it."""
+        return next((one for one in call_offers(self.pending) if one.key == key), None)
+
+    @property
+    def exactly(self) -> ArgumentPattern:
+        """The pattern that `s` allows for the session: this call and nothing wider."""
+        return suggest_exact(self.pending.call.name, self.pending.facts)
+
+    @property
+    def edits(self) -> ArgumentPattern | None:
+        """The pattern that `S` allows for the session: edits in the folder of the file; None if it is not offered."""
+        offer = self.offer("S")
+        return offer.pattern if offer is not None else None
+
     @property
     def checked(self) -> bool:
         """True while the call is checked after an edit."""
         return self.mark is CallMark.CHECKING
+
+
+@dataclass(slots=True)
+class LastSeenCall:
+    """The call of the session that the user has seen last, from its beginning to its end."""
+
+    call_id: CallId | None = None
+    sheet: CallSheet | None = None
+
+    def open(self, item: ListedCall) -> None:
+        """Note what the user has seen before this call. One that asks again shows everything."""
+        if not item.opened:
+            again = item.pending.reason is not AskReason.POLICY or item.pending.call.id == self.call_id
+            item.opened, item.before = True, None if again else self.sheet
+
+    def add(self, item: ListedCall) -> None:
+        """Note that all of this call was on screen."""
+        self.call_id, self.sheet = item.pending.call.id, call_sheet(item.pending, now=time.time())
 
 
 @dataclass(slots=True)
@@ -111,7 +151,7 @@ class ApprovalList:
             if item is None:
                 self.items.append(ListedCall(call))
             elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
-                item.pending, item.mark, item.seen = call, CallMark.UNDECIDED, False
+                item.pending, item.mark, item.seen, item.opened = call, CallMark.UNDECIDED, False, False
                 changed.append(item)
             else:
                 # The rights may have changed since; what would run has not.

@@ -1,63 +1,114 @@
-"""Texts of the approval dialog: the pending call as rows, and the question for a reason.
+"""The facts of a pending call as rows of the approval dialog: the command in colours, the diff, labels and values."""
 
-A call's rows hold everything that would run, never shortened. Every value passes through `reveal`, which makes control
-and invisible characters visible. Lines are split at line feeds only, so that no other character can fake a line end.
-The model's own words come last and are not part of the payload.
-"""
-
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import PurePath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 
-from chatops.domain.canonical import JsonValue, json_or_text
-from chatops.domain.decisions import ArgumentPattern, Decision, HostPattern, PathPattern, Rejected
-from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.sandbox import NARROWEST
+from chatops.domain.decisions import Decision, Rejected
+from chatops.domain.errors import ChatopsError
+from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import show_path
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, tool_name
-from chatops.domain.wording import plural
-from chatops.policy.patterns import rule_text, suggest_exact
-from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import (
-    NO_OUTPUT,
-    UNKNOWN,
-    Fact,
-    describe_command,
-    describe_extra,
-    describe_lacks,
-    describe_processes,
-    describe_server,
-    describe_start,
-    risky_parts,
-)
+from chatops.domain.tools import CallFacts
+from chatops.runtime.call_sheet import CallSheet, Fact, Form, Weight, call_sheet, risky_parts
+from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.diff_rows import DiffRows
-from chatops.tui.dialogs.payload import FOREIGN, Description, Row, RowTone, Span, line
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rows import FOREIGN, Description, Row, RowTone, Span, line
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import verb
 
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
+
+_TONES: dict[Weight, RowTone] = {
+    Weight.NOTE: "caution",
+    Weight.CALL: "plain",
+    Weight.CAUTION: "caution",
+    Weight.EFFECT: "plain",
+    Weight.ATTEMPT: "plain",
+    Weight.LACK: "caution",
+    Weight.SETTING: "quiet",
+    Weight.DETAIL: "quiet",
+}
+_SHORT = 5
+"""Lines of a call. The cautions about a longer one stand above it, so that none begins far down."""
+_COLUMNS = 70
+"""Characters that a line of the call has about."""
+
 
 def describe(
-    pending: PendingCall, *, theme: BlockTheme, details: bool = False, side_by_side: bool = False
+    pending: PendingCall,
+    *,
+    theme: BlockTheme,
+    before: CallSheet | None = None,
+    details: bool = False,
+    side_by_side: bool = False,
 ) -> Description:
-    """Return everything the user has to see, the command or the diff first. The details are not part of the payload."""
-    facts = pending.facts
-    change = change_of(pending, theme) if facts.diff else None
-    payload = [*_head(pending), *_command(facts, theme)]
-    if change is not None:
-        payload += [*_file(facts, change), *change.rows(side_by_side=side_by_side)]
-    payload += [*_arguments(pending), Row(), *_labels(pending), *_described(facts), *_output(pending)]
+    """Return everything the user has to see, the call first. The details are not part of the payload.
+
+    Settings that are as in `before`, which the user has seen, fold into one row. The details name them again.
+    """
+    sheet = call_sheet(pending, now=time.time())
+    shown, folded = sheet.since(before)
+    notes, call, cautions, rest = (
+        [one for one in shown if one.weight in weights]
+        for weights in (
+            (Weight.NOTE,),
+            (Weight.CALL,),
+            (Weight.CAUTION,),
+            (Weight.EFFECT, Weight.ATTEMPT, Weight.LACK, Weight.SETTING),
+        )
+    )
+    blocks = [one for one in rest if one.form in (Form.FOREIGN, Form.TEXT)]
+    labelled = [*cautions, *(one for one in rest if one not in blocks)]
+    long = sum(1 + len(part) // _COLUMNS for one in call for part in one.value.split("\n")) > _SHORT
+    above, below = (cautions, labelled[len(cautions) :]) if long else ([], labelled)
+    payload = [
+        *(Row(text=line(one.value), tone="caution") for one in notes),
+        *_gap(_rows(above)),
+        *_call(pending, call, theme=theme, side_by_side=side_by_side),
+        *_gap(_rows(below)),
+    ]
+    if folded:
+        same = ", ".join(dict.fromkeys(_NOUNS.get(one.label, one.label) for one in folded))
+        payload += [*(() if below else (Row(),)), Row(text=f"as for the last call: {same}", tone="quiet")]
+    for one in blocks:
+        payload += _block(one)
     while payload and payload[0] == Row():
         payload.pop(0)
-    return Description(rows=(*payload, *_details(pending, shown=details)), payload=len(payload))
+    behind = [
+        replace(one, form=Form.LINE) if one.form is Form.BRIEF else one
+        for one in sheet.facts
+        if details and (one in folded or one.form is Form.BRIEF or one.weight is Weight.DETAIL)
+    ]
+    return Description(rows=(*payload, *_details(behind)), payload=len(payload))
+
+
+_NOUNS = MappingProxyType({"runs in": "folder", "asks because": "reason to ask"})
+"""Names of settings whose labels begin a sentence."""
+
+
+def _gap(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with an empty one before them, if there are any."""
+    return [Row(), *found] if (found := list(rows)) else []
+
+
+def _details(facts: Iterable[Fact]) -> Iterator[Row]:
+    for single, group in groupby(facts, key=lambda one: one.form.one_line):
+        if single:
+            yield from _gap(_rows(group))
+        else:
+            for one in group:
+                yield from _block(one)
 
 
 def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
@@ -68,41 +119,34 @@ def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
 def title(pending: PendingCall) -> str:
     """Return one line for the list: the tool and the call's subject."""
     facts = pending.facts
-    paths = " ".join(show_path(_inside(path, facts.workspace)) for path in facts.paths)
+    paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
     about = line(facts.command) or paths or line(" ".join(facts.hosts) or facts.arguments)
     return f"{verb(pending.call.name)}  {about}"
 
 
-def _exact(text: str, tone: RowTone = "code") -> Iterator[Row]:
-    for part in text.split("\n"):
-        yield Row(text=line(part), tone=tone, exact=True)
+def _call(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme, side_by_side: bool) -> Iterator[Row]:
+    """Yield the command in syntax colours, the diff and the arguments."""
+    change = change_of(pending, theme) if pending.facts.diff else None
+    for one in facts:
+        if one.form is Form.PROGRAM:
+            yield from _program(pending.facts, theme)
+        elif one.form is Form.FILE and change is not None:
+            yield from (Row(), Row(text=line(f"{one.value}  {change.counts}"), tone="heading"))
+        elif one.form is Form.DIFF and change is not None:
+            yield from change.rows(side_by_side=side_by_side)
+        else:
+            yield from _block(one, tone="code")
 
 
-def _head(pending: PendingCall) -> Iterator[Row]:
-    """Yield what to know before reading what would run."""
-    if pending.outcome_unknown:
-        yield Row(text=UNKNOWN, tone="caution")
-    match pending.reason:
-        case AskReason.CHANGED:
-            yield Row(text="What was approved is no longer what would run. Look again.", tone="caution")
-        case AskReason.EDITED:
-            yield Row(text="The arguments were edited: this is what would run now.", tone="caution")
-        case AskReason.COPIED:
-            yield Row(text="This store was copied or moved: the call may have run in the other copy.", tone="caution")
-        case AskReason.POLICY | AskReason.OUTCOME_UNKNOWN:
-            pass
-    if pending.denial is not None:
-        yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
-    for warning in filter(None, (pending.facts.caution, pending.facts.reveals)):
-        yield Row(text=line(warning), tone="caution")
-    for repair in pending.facts.repairs:
-        yield Row(text=f"Read with repairs: {line(repair)}", tone="caution")
+def _block(fact: Fact, *, tone: RowTone = "quiet") -> Iterator[Row]:
+    """Yield a text of several lines. Each line that somebody else wrote is marked, so that none looks like ours."""
+    yield from (Row(), Row(text=fact.label[:1].upper() + fact.label[1:], tone="heading"))
+    lead = FOREIGN if fact.form is Form.FOREIGN else Row().lead
+    yield from (Row(text=line(part), tone=tone, exact=True, lead=lead) for part in fact.value.split("\n"))
 
 
-def _command(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
+def _program(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
     """Yield the command in syntax colours, its risky parts marked. A line with one begins with a sign."""
-    if not facts.command:
-        return
     parts = facts.command.split("\n")
     shown = [line(part) for part in parts]
     colours = _coloured("\n".join(shown), language=_language(facts), theme=theme)
@@ -150,181 +194,30 @@ def _coloured(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]
     ]
 
 
-def _file(facts: CallFacts, change: DiffRows) -> Iterator[Row]:
-    """Yield which file changes, and how many lines of it."""
-    yield Row()
-    path = next(iter(facts.paths), "")
-    name = f"{show_path(_inside(path, facts.workspace))}  " if path else ""
-    yield Row(text=f"{name}{'new file  ' if facts.creates else ''}{change.counts}", tone="heading")
-
-
-def _labels(pending: PendingCall) -> Iterator[Row]:
-    facts = pending.facts
-    if pending.interruption is not None:
-        yield Row(label="started", text=describe_start(pending.interruption, now=time.time()))
-        if ended := describe_processes(pending.interruption, facts):
-            yield Row(label="processes", text=ended)
-    yield from _rows(describe_server(facts.server))
-    if facts.interpreter:
-        yield Row(label="program", text=line(" ".join(facts.interpreter)), exact=True, tone="quiet")
-    if facts.cwd:
-        yield Row(label="runs in", text=show_path(facts.cwd), exact=True, tone="quiet")
-    if seconds := _timeout(pending):
-        yield Row(label="timeout", text=f"{seconds} s", tone="quiet")
-    for index, path in enumerate(facts.paths):
-        yield Row(label="" if index else "touches", text=show_path(path), exact=True)
-    yield from _rows(describe_command(facts))
-    for index, host in enumerate(facts.hosts):
-        yield Row(label="" if index else "contacts", text=line(host), exact=True, tone="caution")
-    unconfined = bool(facts.command) and not facts.sandbox
-    sandbox = line(facts.sandbox) or ("none" if unconfined else "not needed: no program is run")
-    yield Row(label="sandbox", text=sandbox, tone="caution" if unconfined else "quiet")
-    reaches = facts.network or bool(facts.hosts)
-    yield Row(label="network", text="yes" if reaches else "no", tone="plain" if reaches else "quiet")
-    if not pending.outcome_unknown:
-        added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
-        yield from _rows([*describe_lacks(facts), *([Fact("+ adds", added)] if added else [])])
-    model = f" ({line(pending.model)})" if pending.model else ", without a model"
-    yield Row(label="asked by", text=f"{line(pending.role)}{model}", tone="quiet")
-    if pending.why:
-        edited = pending.reason is AskReason.EDITED
-        yield Row(label="asks because", text="you edited the arguments" if edited else line(pending.why), tone="quiet")
-    if takes_rule(pending) and not pending.outcome_unknown and pending.denial is None:
-        yield _grant(pending)
-
-
 def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
     """Yield labelled values; a label that repeats stands once."""
     before = ""
     for one in facts:
-        shown = "" if one.label == before else one.label
-        yield Row(label=shown, text=line(one.value), exact=one.exact, tone=one.tone)
+        label = "" if one.label == before else one.label
+        yield Row(
+            label=label,
+            text=line(one.value),
+            exact=one.form is Form.EXACT,
+            brief=one.form is Form.BRIEF,
+            tone=_TONES[one.weight],
+        )
         before = one.label
 
 
-def _grant(pending: PendingCall) -> Row:
-    """Return what `s` would remember, and for how long. Exact arguments are shown elsewhere already."""
-    tool = pending.call.name
-    match exact_grant(pending):
-        case PathPattern():
-            allowed = f"any {tool} of this file"
-        case HostPattern(host=host):
-            allowed = f"any {tool} of {host}"
-        case pattern:
-            allowed = rule_text(tool, pattern)
-    return Row(
-        label="s allows", text=f"for this session, as {line(pending.role)}: {line(allowed)}", exact=True, tone="quiet"
+async def answered_elsewhere(session: "SessionView", pending: PendingCall) -> str:
+    """Return who answered a call first, where and when, as a sentence; empty if that is not known."""
+    try:
+        answer = await session.decision_on(pending.call.id)
+    except ChatopsError:
+        return ""
+    return (
+        f"Answered elsewhere: {line(pending.call.name)} was {describe_decision(answer)}." if answer is not None else ""
     )
-
-
-def _described(facts: CallFacts) -> Iterator[Row]:
-    """Yield what the server says of the tool, each line marked, so that none looks like one of ours.
-
-    It is a part of what is approved.
-    """
-    if facts.server is None:
-        return
-    yield Row()
-    said = facts.server.description.strip()
-    yield Row(text="The server says of this tool" if said else "The server says nothing of this tool", tone="heading")
-    if said:
-        yield from (replace(row, lead=FOREIGN) for row in _exact(said, "quiet"))
-
-
-def _output(pending: PendingCall) -> Iterator[Row]:
-    """Yield what an interrupted attempt had printed."""
-    if pending.interruption is None:
-        return
-    output = pending.interruption.output.removesuffix("\n")
-    yield Row()
-    yield Row(text="Its output until then" if output else f"Its output until then: {NO_OUTPUT}", tone="heading")
-    if output:
-        yield from _exact(output)
-
-
-def _arguments(pending: PendingCall) -> Iterator[Row]:
-    """Yield the arguments that nothing else shows, character for character."""
-    facts = pending.facts
-    values = json_or_text(facts.arguments)
-    if not isinstance(values, dict):
-        yield from (Row(), Row(text="Arguments", tone="heading"), *_exact(facts.arguments))
-        return
-    shown = {key: value for key, value in values.items() if not _shown_elsewhere(pending, key, value)}
-    if not shown:
-        return
-    yield Row()
-    yield Row(text="Other arguments" if len(shown) < len(values) else "Arguments", tone="heading")
-    for key, value in shown.items():
-        if isinstance(value, str) and "\n" in value:
-            yield from _exact(f"{key}:", "quiet")
-            yield from _exact(value)
-        elif isinstance(value, dict | list):
-            yield from _exact(f"{key}: {json.dumps(value, ensure_ascii=False, indent=2)}")
-        else:
-            yield from _exact(f"{key}: {json.dumps(value, ensure_ascii=False)}")
-
-
-_IN_DIFF = MappingProxyType({"file_edit": ("old", "new"), "file_write": ("content",), "memory_write": ("text",)})
-"""Arguments of our tools that the diff shows, all of them."""
-
-
-def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
-    """Return True if the command, the diff or the path above shows this argument, character for character."""
-    facts, tool = pending.facts, tool_name(pending.call.name)
-    if facts.command and key in ("command", "code") and value == facts.command:
-        return True
-    if facts.diff and key in _IN_DIFF.get(tool, ()):
-        return True
-    if _timeout(pending) and key == "timeout_s":
-        return True
-    inside = [_inside(path, facts.workspace) for path in facts.paths]
-    return key == "path" and tool in _IN_DIFF and value in (*inside, *facts.paths)
-
-
-def _timeout(pending: PendingCall) -> int | None:
-    """Return the time limit that a call of our tools names, in seconds."""
-    values = json_or_text(pending.facts.arguments)
-    found = values.get("timeout_s") if isinstance(values, dict) and pending.facts.command else None
-    ours = tool_name(pending.call.name) in BUILT_IN_TOOLS
-    return found if ours and isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _inside(path: str, folder: str) -> str:
-    return path.removeprefix(folder.rstrip("/") + "/") if folder else path
-
-
-def _details(pending: PendingCall, *, shown: bool) -> Iterator[Row]:
-    """Yield the model's words and the raw values; folded, how much there is of them."""
-    said = pending.said.strip()
-    yield Row()
-    if not shown:
-        count = f"the model's words ({plural(len(pending.said), 'character')}), " if said else ""
-        yield Row(text=f"v details: {count}raw arguments, digests", tone="quiet")
-        return
-    facts = pending.facts
-    if said:
-        yield Row(text="The model says, in its own words", tone="quiet")
-        yield from (Row(text=line(part), tone="quiet") for part in pending.said.split("\n"))
-        yield Row()
-    yield Row(text="Raw arguments", tone="quiet")
-    yield from _exact(facts.arguments, "quiet")
-    yield Row()
-    yield Row(label="call", text=line(f"{pending.call.id}, {pending.call.name}"), exact=True, tone="quiet")
-    yield Row(label="digest", text=line(pending.digest), exact=True, tone="quiet")
-    if facts.definition:
-        yield Row(label="tool", text=line(facts.definition), exact=True, tone="quiet")
-    for index, entry in enumerate(facts.hashes):
-        yield Row(label="" if index else "files", text=line(entry), exact=True, tone="quiet")
-
-
-def takes_rule(pending: PendingCall) -> bool:
-    """Return True if a rule could answer such a call; the user decides each that was repaired or `needs_user`."""
-    return not pending.facts.repairs and not pending.facts.needs_user
-
-
-def exact_grant(pending: PendingCall) -> ArgumentPattern:
-    """Return the pattern that `s` remembers: this exact call and nothing wider."""
-    return suggest_exact(pending.call.name, pending.facts)
 
 
 def reason_question(pending: PendingCall) -> Question[Decision]:

@@ -21,7 +21,7 @@ from chatops.domain.tools import Problem
 from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.argument_fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
 from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.dialogs.payload import line
+from chatops.tui.dialogs.rows import line
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import wrapped_legend
 from chatops.tui.theme import symbols_for

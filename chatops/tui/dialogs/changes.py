@@ -11,8 +11,9 @@ from textual.widgets import Static
 
 from chatops.domain.wording import plural
 from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
-from chatops.tui.dialogs.modal import Legend, Modal
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line
+from chatops.tui.dialogs.modal import Legend, Page
+from chatops.tui.dialogs.payload import PayloadView, dialog_theme
+from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
@@ -22,15 +23,21 @@ COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here:
 _ELSEWHERE = "also changed outside this session"
 
 
-class ChangesScreen(Modal[None]):
+def titled(change: "Change", diff: DiffRows) -> str:
+    """Return the line about a change that ``/diff`` and the dialogs share: what happened, to which file, how much."""
+    return f"{line(change.title)}  {diff.counts if change.diff else ''}".rstrip()
+
+
+class ChangesScreen(Page):
     """Shows the changes of files, all below each other."""
 
     CSS_PATH = "dialogs.tcss"
 
-    def __init__(self, title: str, changes: "Sequence[Change]") -> None:
+    def __init__(self, title: str, changes: "Sequence[Change]", *, note: str = COMMANDS_ARE_MISSING) -> None:
         super().__init__()
         self._title = title
         self._changes = changes
+        self._note = note
         self._diffs: list[DiffRows] = []
         self._starts: list[int] = []
         """The first row of each file."""
@@ -59,7 +66,7 @@ class ChangesScreen(Modal[None]):
         view = self.query_one(PayloadView)
         match event.character if event.is_printable else event.key:
             case "escape" | "q" | "enter":
-                self.dismiss(None)
+                self.dismiss("")
             case "tab" | "n" | "right":
                 self._go(1)
             case "shift+tab" | "p" | "left":
@@ -79,7 +86,9 @@ class ChangesScreen(Modal[None]):
             case "end" | "G":
                 view.scroll_end(animate=False)
             case _:
+                self.typed(event, meant=False)
                 return
+        self.typed(event, meant=True)
         event.stop()
         event.prevent_default()
 
@@ -120,10 +129,10 @@ class ChangesScreen(Modal[None]):
         self.query_one(Legend).show(f"Esc back{files}{sides}   j k g G PgUp PgDn scroll")
 
     def _rows(self) -> Iterator[Row]:
-        yield Row(text=COMMANDS_ARE_MISSING, tone="quiet")
+        yield Row(text=self._note, tone="quiet")
         for one, diff in zip(self._changes, self._diffs, strict=True):
             yield Row()
-            yield Row(text=f"{line(one.title)}  {diff.counts if one.diff else ''}".rstrip(), tone="heading")
+            yield Row(text=titled(one, diff), tone="heading")
             if one.elsewhere:
                 yield Row(text=_ELSEWHERE, tone="caution")
             yield from (Row(text=line(text.strip()), tone="quiet", exact=True) for text in one.lines)

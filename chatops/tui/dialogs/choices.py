@@ -1,4 +1,4 @@
-"""Rows of the pickers: roles, models, personas, themes, sessions, and the steps of a run."""
+"""Rows of the pickers: roles, personas, themes, sessions, and the steps of a run."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
-from chatops.tui.host import ModelRow, RoleRow, RuleItem, SessionRow
+from chatops.tui.host import RoleRow, RuleItem, SessionRow
 from chatops.tui.keymap import with_user_keys
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
@@ -63,27 +63,6 @@ def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
     if row.name == current:
         return f"current: {tools}"
     return f"{current} to {row.name}: {difference(now, row)}\nwould have: {tools}"
-
-
-def model_picker(models: Sequence[ModelRow], *, current: str) -> Picker:
-    """Return the picker that pins a model. The first row leaves the choice to the role."""
-    return Picker("Model", choices=model_choices(models, current=current), empty="No model of that name.")
-
-
-def model_choices(models: Sequence[ModelRow], *, current: str) -> list[Choice]:
-    """Return the rows of `model_picker`. A model that is not available here is marked."""
-    by_role = Choice(key="", text="chosen by the role", find="role default", preview="Each role uses its own model.")
-    return [by_role, *(_model(row, current=current) for row in models)]
-
-
-def _model(row: ModelRow, *, current: str) -> Choice:
-    return Choice(
-        key=row.name,
-        text=columns((row.name, 16), (row.label, 34), ("not available here" if row.missing else row.note, 24)),
-        find=f"{row.name} {row.label}",
-        preview=row.missing or "Every role uses it until you choose again.",
-        current=row.name == current,
-    )
 
 
 def name_picker(title: str, *, names: Sequence[str], current: str, moved: Callable[[str], str] | None = None) -> Picker:

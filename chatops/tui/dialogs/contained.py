@@ -1,14 +1,16 @@
-"""The dialog at the end of a contained turn: all changes with their diffs, applied whole, by file, or not at all.
+"""The dialog at the end of a contained turn, and of an undo: changes that are applied whole, by file, or not at all.
 
 Everything that is shown comes from the frozen list, and the answer is bound to its digest. Space ticks a file and never
-decides.
+decides. The list of files comes first. In a contained turn all diffs follow, which must be read before anything is
+applied. An undo puts the user's own files back, and shows the diff of a file when asked for.
 """
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 
 from chatops.domain.canonical import parsed
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
@@ -20,10 +22,13 @@ from chatops.domain.wording import plural, sentence
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.changes import ChangesScreen, titled
 from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
-from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, dialog_theme, line, read_on
+from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView, dialog_theme
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rows import Description, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chatops.runtime.view import SessionView
-    from chatops.tools.contained.text import ContainedReview
+    from chatops.tools.contained.text import Change, ContainedReview
 
 
 def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
@@ -44,6 +49,7 @@ class ContainedScreen(GuardedDialog):
 
     DECIDING: ClassVar[frozenset[str]] = frozenset("adDRum")
     AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("f|")
+    PAGE_KEY: ClassVar[str] = "PgDn"
     KEY_GROUP: ClassVar[KeyGroup] = "contained"
 
     def __init__(self, session: "SessionView", composer: Composer) -> None:
@@ -59,10 +65,10 @@ class ContainedScreen(GuardedDialog):
         self._sending = False
 
     def on_mount(self) -> None:
-        """Read the changes in a thread, and start the grace period."""
+        """Read the changes in a thread, and start the pause."""
         self._drawn = True
         self.fit()
-        self.begin()
+        self.start_pause()
         self._refresh()
         self.app.theme_changed_signal.subscribe(self, lambda _: self._colour())
 
@@ -91,7 +97,7 @@ class ContainedScreen(GuardedDialog):
         if before is not None:
             self._note = "The changes differ from those that were shown. Look again."
             self._typing = False
-            self.arm()
+            self.pause()
         self._changes, self._seen, self._sending = None, False, False
         self._show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
@@ -106,7 +112,7 @@ class ContainedScreen(GuardedDialog):
             self._changes = found
             self._ticked = {one.path for one in found.changes if not one.conflict}
             self._index = 0
-            self.arm()
+            self.pause()
             self._colour()
 
     def _colour(self) -> None:
@@ -117,8 +123,12 @@ class ContainedScreen(GuardedDialog):
 
     # Keys
 
-    def _scrolled(self, key: str) -> bool:
-        return key != "space" and super()._scrolled(key)
+    def scrolled(self, key: str) -> bool:
+        """Scroll if the key scrolls. In the list of an undo, arrows go to another file. Space ticks."""
+        by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0) if self._undoes else 0
+        if by:
+            self._step(by)
+        return bool(by) or (key != "space" and super().scrolled(key))
 
     def answer(self, key: str, *, typed: bool) -> None:
         """Handle one key."""
@@ -127,6 +137,8 @@ class ContainedScreen(GuardedDialog):
                 self._step(1)
             case "shift+tab" | "left":
                 self._step(-1)
+            case "enter":
+                self._show_diff()
             case " ":
                 self._tick()
             case "f":
@@ -136,19 +148,38 @@ class ContainedScreen(GuardedDialog):
             case _ if key in self.DECIDING:
                 self._decide_by(key)
             case _ if typed:
-                self.arm_again()
+                self.pause_again()
             case _:
                 pass
 
     def _step(self, by: int) -> None:
-        if self._changes is not None and self._changes.changes:
-            self._index = (self._index + by) % len(self._changes.changes)
-            self._note = ""
-            self._show()
-            # The first heading names the role.
-            headings = [at for at, row in enumerate(self._rows()) if row.tone == "heading"]
-            self.payload.show_row(headings[self._index + 1])
+        """Go to another file: in the list while that is on the screen, else from diff to diff."""
+        if self._changes is None or self._pending is None or not self._changes.changes:
+            return
+        count = len(self._changes.changes)
+        self._index = (self._index + by) % count
+        self._note = ""
+        self._show()
+        start = len(tuple(self._about(self._pending, self._changes)))
+        if self.payload.top_row >= start + count:
+            self._show_diff()
+        else:
+            self.payload.keep_row(start + self._index)
             self.call_after_refresh(self.show_frame)
+
+    def _show_diff(self) -> None:
+        """Scroll to the diff of the file. An undo shows it on a page."""
+        if self._changes is None or not self._changes.changes:
+            return
+        if self._undoes:
+            one = self._changes.changes[self._index]
+            page = ChangesScreen("The undo", (one,), note="This is what the undo changes.")
+            self.app.push_screen(page, lambda typed: self.on_paste(events.Paste(typed)) if typed else None)
+            return
+        # The first heading names the role.
+        headings = [at for at, row in enumerate(self._rows()) if row.tone == "heading"]
+        self.payload.show_row(headings[self._index + 1])
+        self.call_after_refresh(self.show_frame)
 
     def _toggle_sides(self) -> None:
         if not self._side_by_side and (missing := missing_columns(self.size.width)):
@@ -178,9 +209,11 @@ class ContainedScreen(GuardedDialog):
 
     def _decide_by(self, key: str) -> None:
         pending = self._pending
-        if pending is None or self._changes is None or self._sending:
-            return
-        if pending.outcome_unknown:
+        if pending is None or self._changes is None:
+            self.not_taken("the changes are not on the screen yet")
+        elif self._sending:
+            self.not_taken("an answer is being stored")
+        elif pending.outcome_unknown:
             self._decide_unknown(key)
         elif key == "d":
             self._send(Rejected())
@@ -194,7 +227,7 @@ class ContainedScreen(GuardedDialog):
             self.show_note(denial_sentence(pending.denial))
         elif self.too_small:
             self.show_note("Make the window larger: what cannot be shown cannot be applied.")
-        elif not self._seen:
+        elif not self._read_enough:
             self.payload.read_on()
             self.call_after_refresh(self.show_frame)
         elif not self._ticked:
@@ -250,13 +283,18 @@ class ContainedScreen(GuardedDialog):
             problem = sanitize(error.full)
         if problem:
             self._sending = False
-            self.show_note_or_notice(problem)
+            self.not_answered(problem)
 
     # Drawing
 
     @property
     def _undoes(self) -> bool:
         return self._pending is not None and is_undo(self._pending.call.arguments)
+
+    @property
+    def _read_enough(self) -> bool:
+        """True if the changes may be applied: all was on the screen, or they are the user's own undo."""
+        return self._seen or self._undoes
 
     def _show(self) -> None:
         pending = self._pending
@@ -273,6 +311,22 @@ class ContainedScreen(GuardedDialog):
         if pending is None or found is None:
             yield Row(text="Reading the changes…", tone="quiet")
             return
+        yield from self._about(pending, found)
+        yield from (self._listed(one) for one in found.changes)
+        yield Row()
+        for text in found.notes:
+            yield Row(text=line(text), tone="code", exact=True)
+        for one in () if self._undoes else found.changes:
+            yield replace(self._listed(one), tone="heading")
+            if one.conflict:
+                yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
+            for text in one.lines:
+                yield Row(text=line(text), tone="code", exact=True)
+            yield from self._diffs[one.path].rows(side_by_side=self._side_by_side)
+            yield Row()
+
+    def _about(self, pending: PendingCall, found: "ContainedReview") -> "Iterator[Row]":
+        """Yield the rows above the list of files."""
         yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
         if pending.outcome_unknown:
             yield Row(text=UNKNOWN, tone="caution")
@@ -281,18 +335,15 @@ class ContainedScreen(GuardedDialog):
         if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not self._undoes):
             yield Row(text=line(sentence(pending.why)), tone="caution")
         yield Row()
-        for text in found.notes:
-            yield Row(text=line(text), tone="code", exact=True)
-        for number, one in enumerate(found.changes):
-            tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
-            pointer = ">" if number == self._index else " "
-            yield Row(text=f"{pointer} [{tick}] {line(one.title)}", tone="heading")
-            if one.conflict:
-                yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
-            for text in one.lines:
-                yield Row(text=line(text), tone="code", exact=True)
-            yield from self._diffs[one.path].rows(side_by_side=self._side_by_side)
-            yield Row()
+
+    def _listed(self, one: "Change") -> Row:
+        """Return the line of a file in the list."""
+        pointed = self._changes is not None and self._changes.changes[self._index] is one
+        tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
+        stays = f"  stays as it is: {line(one.conflict)}" if one.conflict else ""
+        text = f"{titled(one, self._diffs[one.path])}{stays}"
+        lead = f"{'>' if pointed else ' '} [{tick}] "
+        return Row(text=text, lead=lead, exact=True, tone="caution" if one.conflict else "code")
 
     def frame(self) -> DialogFrame | None:
         """Return heading and keys."""
@@ -322,12 +373,13 @@ class ContainedScreen(GuardedDialog):
         if self.has_class("-narrow"):
             discard = "d leave" if self._undoes else "d discard"
             if self.has_class("-lowest"):
-                return f"{apply if self._seen else 'a read on'}  {discard}  F1 keys"
-            first = apply if self._seen else f"a {read_on(skipped or below, short=True)}"
-            return f"{first}  {discard}  Space ticks  Tab next  F1 more keys  Esc later"
-        first = apply if self._seen else f"a read on first: {left}"
-        views = self.view_keys(sides=True, beside=self._side_by_side).strip()
-        return "\n".join(filter(None, (f"{first}   Space ticks   Tab next file", rest, views)))
+                return f"{apply if self._read_enough else 'a read on'}  {discard}  F1 keys"
+            first = apply if self._read_enough else f"a {read_on(skipped or below, short=True)}"
+            return f"{first}  {discard}  Space ticks  Tab next  Enter diff  F1 more keys  Esc later"
+        first = apply if self._read_enough else f"a read on first: {left}"
+        files = "Tab next file   Enter its diff"
+        views = self.view_keys(sides=not self._undoes, beside=self._side_by_side).strip()
+        return "\n".join(filter(None, (f"{first}   Space ticks   {files}", rest, views)))
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.wording import plural
-from chatops.tui.dialogs.payload import Row, Span, line
+from chatops.tui.dialogs.rows import Row, Span, line
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.diff import DiffRow, compared, diff_rows, replacements, syntax

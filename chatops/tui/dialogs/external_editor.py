@@ -1,4 +1,4 @@
-"""Lets the user edit a text in $VISUAL or $EDITOR, which gets the terminal meanwhile."""
+"""Lets the user edit a text, or the main text of a call, in $VISUAL or $EDITOR, which gets the terminal meanwhile."""
 
 import asyncio
 import os
@@ -6,16 +6,23 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SuspendNotSupported
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.tools import CallFacts
+from chatops.domain.events import PendingCall
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import CallFacts, Problem
+from chatops.tui.dialogs.argument_fields import main_text, with_values
+
+if TYPE_CHECKING:
+    from chatops.runtime.view import SessionView
 
 
 class NoEditorError(ChatopsError):
@@ -25,8 +32,20 @@ class NoEditorError(ChatopsError):
 _USUAL = ("sensible-editor", "nano", "vi")
 """Editors to try if the user has named none."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+AT_ONCE_S = 1.0
+"""Seconds within which nobody has read a text and closed the editor: its window is still open, or it never opened."""
 MOST_BYTES = 4_000_000
 """Maximum number of bytes that are read back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedCall:
+    """A call whose `argument` was edited: its arguments, what is wrong with them, and the text."""
+
+    argument: str
+    arguments: str
+    problems: Sequence[Problem]
+    edited: "EditedText"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +58,23 @@ class EditedText:
     def discard(self) -> None:
         """Remove the file, with its folder and what the editor left there."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+async def edit_call(app: App[Any], session: "SessionView", asked: PendingCall) -> EditedCall | str:
+    """Return a pending call with its main text as the editor left it, or why there is nothing to send."""
+    name, text = main_text(asked.facts.arguments)
+    if not name:
+        return "This call has no text. e edits its arguments."
+    try:
+        edited = await edit_text(app, text, name=file_name(asked.facts, name))
+        if edited.text == text:
+            edited.discard()
+            return "Nothing was changed in the editor."
+        arguments = with_values(asked.facts.arguments, {name: edited.text})
+        problems = await session.argument_problems(asked, arguments)
+    except ChatopsError as error:
+        return sanitize(error.full)
+    return EditedCall(argument=name, arguments=arguments, problems=problems, edited=edited)
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
@@ -69,7 +105,7 @@ def file_name(facts: CallFacts, argument: str) -> str:
 async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     """Return `text` as the editor left it. The session continues meanwhile. `name` is that of the file.
 
-    Raises NoEditorError, and ChatopsError, which names the file if the editor has changed it.
+    Raises NoEditorError, and ChatopsError, which names the file if the editor has changed it or still shows it.
     """
     command = editor_command(os.environ)
     try:
@@ -77,7 +113,7 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
         file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
     except OSError as error:
         raise ChatopsError(f"No file for the editor could be made: {error.strerror or error}.") from None
-    edited = EditedText(text=text, path=file)
+    edited, started = EditedText(text=text, path=file), time.monotonic()
     try:
         with app.suspend():
             failed = await _run([*command, str(file)])
@@ -89,7 +125,11 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     found, why = _read(file)
     reason = failed or why
     if not reason:
-        return EditedText(text=_without_added_end(found, text), path=file)
+        edited = EditedText(text=_without_added_end(found, text), path=file)
+        if edited.text == text and time.monotonic() - started < AT_ONCE_S:
+            advice = f"Use a command that waits, as code --wait does. What it saves is in {file}."
+            raise ChatopsError(f"Nothing was changed: {command[0]} returned at once.", advice=advice)
+        return edited
     if found == text:
         edited.discard()
         raise ChatopsError(f"Nothing was changed: {reason}.")

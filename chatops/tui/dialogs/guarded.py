@@ -1,75 +1,46 @@
-"""Base of the dialogs that need a decision: frame, payload, and keys that act only when meant.
+"""Base of the dialogs that need a decision: their keys act only when meant, see `key_guard`.
 
-No key acts before a pause of half a second. Typing that began before the dialog opened, and pastes, go to the message
-field. After the pause, a key without a meaning restarts the pause, because it may be the start of a word.
+Typing that began before the dialog opened, and pastes, go to the message field. A key without a meaning restarts the
+pause, because it may be the start of a word. Any other key that is not taken is named on the screen until the next one.
 """
 
 import math
-import textwrap
-import time
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import Static
 
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.diff_rows import missing_columns
-from chatops.tui.dialogs.key_guard import GRACE_S, KeyGuard, ShowsLate
-from chatops.tui.dialogs.modal import Modal
+from chatops.tui.dialogs.framed import DialogFrame, FramedDialog
+from chatops.tui.dialogs.key_guard import (
+    PAUSE_S,
+    REPEAT_S,
+    STROKE_S,
+    KeyGuard,
+    KeyKind,
+    KeyPress,
+    Refusal,
+    ShowsLate,
+)
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import KeyGroup, wrapped_legend
-from chatops.tui.notice import show_notice
-from chatops.tui.textual_internals import toast_rows
+from chatops.tui.keymap import shown
+from chatops.tui.keys import KeyGroup
 
-STROKE_S = 0.08
-"""Seconds in which no other key may follow an answering key.
-
-Text pasted into a terminal that does not mark pastes, or sent by a script, follows its first character at once.
-"""
-MIN_WIDTH, MIN_HEIGHT = 20, 6
-"""Cells below which nothing can be shown, and therefore nothing approved."""
 _LINE_ENDS = ("enter", "ctrl+j", "shift+enter", "alt+enter")
 """Keys that end a line of typing that goes to the message. None of them sends it while a dialog has the keyboard."""
-NOTE_ROWS = 4
-"""Maximum lines of a note, as in ``dialogs.tcss``."""
-LEAST_PAYLOAD = 4
-"""Lines of the payload that are worth more than the list of calls."""
-_LEAST_WIDTH, _MAX_WIDTH = 80, 110
-"""Columns between which a dialog is as wide as its text."""
-_SIDES = 4
-"""Cells taken by a dialog's border and padding."""
+_STEPS = frozenset({"tab", "shift+tab", "left", "right"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DialogFrame:
-    """The texts of a dialog around its payload: title, list of calls and keys."""
+class GuardedDialog(FramedDialog):
+    """A dialog whose keys answer. A subclass defines `frame` and `answer`."""
 
-    title: str | Content
-    keys: str
-    """The key legend."""
-    keys_when_read: str = ""
-    """The legend once all was read, if it differs. Its lines are kept free from the start."""
-    waits: bool = True
-    """False if the subject has its answer, so that keys need no pause."""
-    calls: Content | None = None
-    """The list of calls, if there are several."""
-
-
-class GuardedDialog(Modal[None]):
-    """Title, payload, a line for notes, keys. A subclass defines `frame` and `answer`."""
-
-    CSS_PATH = "dialogs.tcss"
-    AUTO_FOCUS = ""
     DECIDING: ClassVar[frozenset[str]] = frozenset()
     """Keys that answer."""
-    AT_ONCE: ClassVar[frozenset[str]] = frozenset("jk ")
-    """Characters that act at once. All others wait `STROKE_S` seconds, because they may start a paste."""
+    DENYING: ClassVar[frozenset[str]] = frozenset()
+    """Those of them after which nothing runs and nothing is lost."""
+    AT_ONCE: ClassVar[frozenset[str]] = frozenset("jkgG ")
+    """Characters that act at once. All others wait for the next key, because they may start a paste."""
 
     KEY_GROUP: ClassVar[KeyGroup] = "dialog"
     """The keys that F1 lists first."""
@@ -82,39 +53,28 @@ class GuardedDialog(Modal[None]):
             self.key_group = key_group
 
     def __init__(self, composer: Composer) -> None:
-        """Create the dialog. Keys and pastes not meant for it go to `composer`, so that nothing typed is lost."""
+        """Create the dialog. Keys and pastes not meant for it go to `composer`, so that nothing typed is lost.
+
+        Its clock is the one that Textual puts on events.
+        """
         super().__init__()
         self._composer = composer
         self._guard = KeyGuard(composer.clock)
         self._typed_at = composer.typed_at
         self._typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
-        self._note = ""
+        self._not_taken = ""
+        """The key that was not taken, and why, until the next one."""
         self._typed_here = False
         """True once a key pressed here went to the message. Keys that delete follow it."""
-        self._rearmed: Timer | None = None
-        self._held = ""
-        """An answering key that was just pressed, until it is clear that no other key follows at once."""
+        self._pause_timer: Timer | None = None
+        self._held: KeyPress | None = None
+        """A character that was just pressed, until it is clear that no other key follows at once."""
+        self._repeats = 0
+        """How often the held key has come again: it is held down, or begins a text."""
         self._releasing: Timer | None = None
-        self._drawn = False
-        """True once there are widgets to draw on. The session continues while the dialog is being built."""
-        self._finished = False
-        self._fitted_below = 0
-        """Lines above the dialog that were taken when it was fitted into the window."""
-
-    def compose(self) -> ComposeResult:
-        """Yield title, list of calls, payload, note and keys."""
-        with Vertical(id="approval"):
-            yield Static("", id="approval-title", markup=False)
-            yield Static("", id="approval-calls", markup=False)
-            yield PayloadView(id="approval-payload")
-            yield Static("", id="approval-note", markup=False)
-            yield Static("", id="approval-keys", markup=False)
-        yield Static("", id="approval-small", markup=False)
-
-    def frame(self) -> DialogFrame | None:
-        """Return the texts around the payload, or None if there is nothing to show."""
-        raise NotImplementedError
+        self._acting: KeyPress | None = None
+        """The key that acted last."""
 
     def answer(self, key: str, *, typed: bool) -> None:
         """Handle a key. `typed`: it is a character, which goes to the message if it has no meaning here."""
@@ -129,59 +89,69 @@ class GuardedDialog(Modal[None]):
         if self._typed_here and self._composer.erase_typed(event.key):
             return
         typed = event.character if event.is_printable and event.character else ""
-        follows = self._take_back()
-        decides = bool(typed) and typed in self.DECIDING
-        if follows or not self._meant(event, decides=decides):
+        press = self._pressed(typed or event.key, event.time)
+        self._not_taken = ""
+        if self._held is not None and self._held.key == press.key:
+            self._repeats += 1
+            self._hold(press.key)
+            return
+        refusal = Refusal.EARLY if self._take_back() else self._refusal(press)
+        if refusal is not None:
             line_end = "\n" if event.key in _LINE_ENDS and self._composer.text else ""
-            self.too_early(typed or line_end or None)
+            self._miss(press, refusal, typed or line_end)
             return
         self._typing = False
         if typed and typed not in self.AT_ONCE:
-            self._held = typed
-            self._releasing = self.set_timer(STROKE_S, self._release)
-            return
+            self._held, self._repeats = press, 0
+            self._hold(typed)
+        else:
+            self._act(press, typed.strip() or event.key)
+
+    def _pressed(self, key: str, at: float) -> KeyPress:
+        """Return the key, pressed `at`: the event loop may have been busy since."""
+        kind = KeyKind.STEP if key in _STEPS else KeyKind.VIEW
+        if key in self.DECIDING:
+            kind = KeyKind.DENY if key in self.DENYING else KeyKind.DECIDE
+        return KeyPress(key=key, kind=kind, at=at, subject=self._guard.subject)
+
+    def _refusal(self, press: KeyPress) -> Refusal | None:
+        return self._guard.refusal(press, shown_for=self._shown_for)
+
+    def _act(self, press: KeyPress, key: str) -> None:
+        self._acting = press
+        self._guard.taken(press)
         self.show_frame()
-        if self._scrolled(event.key):
-            return
-        if event.key == "escape":
-            self.go_back()
-            return
-        if event.key == "f1":
-            self.post_message(self.HelpWanted(self.KEY_GROUP))
-            return
-        self.answer(typed or event.key, typed=bool(typed))
+        match key:
+            case _ if self.scrolled(key):
+                pass
+            case "escape":
+                self.go_back()
+            case "f1" | "?":
+                self.post_message(self.HelpWanted(self.KEY_GROUP))
+            case _:
+                self.answer(press.key, typed=len(press.key) == 1)
 
     def go_back(self) -> None:
         """Handle Esc: close the dialog without an answer."""
         self.dismiss(None)
-
-    def _meant(self, event: events.Key, *, decides: bool) -> bool:
-        """Return True if the user had seen the dialog for long enough when the key was pressed.
-
-        The event loop may have been busy since then, and the terminal may not have shown yet what was drawn.
-        """
-        age = max(0.0, time.monotonic() - event.time)
-        return self._guard.armed_at <= self._guard.clock() - age and not (decides and self._shown_for - age < GRACE_S)
 
     @property
     def _shown_for(self) -> float:
         """Seconds for which the user can have seen what was drawn last."""
         return self.app.shown_for() if isinstance(self.app, ShowsLate) else math.inf
 
-    def on_mount(self) -> None:
-        """Rearm after every redraw of the whole screen, as after ``fg``, because it has not been read yet."""
-        self.app.app_resume_signal.subscribe(self, lambda _: self._start_again())
-        self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
-
-    def _start_again(self) -> None:
-        if self.can_draw:
-            self.arm()
-            self.show_frame()
+    # A character waits for the next key
 
     @property
     def key_held(self) -> bool:
         """True if a key was pressed that will act unless another one follows at once."""
-        return bool(self._held)
+        return self._held is not None
+
+    def _hold(self, key: str) -> None:
+        if self._releasing is not None:
+            self._releasing.stop()
+        again = self._repeats or (self._acting is not None and self._acting.key == key)
+        self._releasing = self.set_timer(REPEAT_S if again else STROKE_S, self._release)
 
     def _release(self) -> None:
         """Act on the held key once the app, and then this dialog, have got all keys that were read until now."""
@@ -189,30 +159,27 @@ class GuardedDialog(Modal[None]):
 
     def _act_on_held(self) -> None:
         """Act on the held key, if what it was pressed for is still shown and no other key has followed it."""
+        press = self._held
+        if press is None or not self.can_draw:
+            return
         if isinstance(self.app, ShowsLate) and self.app.keys_wait():
-            self._take_back()
+            self._hold(press.key)
             return
-        key, self._held = self._held, ""
-        if not key or not self.can_draw:
-            return
-        if not self._guard.armed:
-            self.too_early(key)
-            return
-        self.show_frame()
-        if key == "?":
-            self.post_message(self.HelpWanted(self.KEY_GROUP))
-            return
-        self.answer(key, typed=True)
+        self._held = None
+        if refusal := Refusal.HELD if self._repeats else self._refusal(press):
+            self._miss(press, refusal)
+        else:
+            self._act(press, press.key)
 
     def _take_back(self) -> bool:
         """Treat the held key as text for the message, because another key follows it. Return False if there is none."""
-        key, self._held = self._held, ""
+        press, self._held = self._held, None
         if self._releasing is not None:
             self._releasing.stop()
-        if key:
+        if press is not None:
             self._typing = True
-            self.too_early(key)
-        return bool(key)
+            self._miss(press, Refusal.EARLY, press.key * (1 + self._repeats))
+        return press is not None
 
     def on_paste(self, event: events.Paste) -> None:
         """Put a paste into the message field. A paste never answers."""
@@ -221,224 +188,115 @@ class GuardedDialog(Modal[None]):
         self._composer.insert_paste(event.text)
         self._typing = True
         self._note = "Pasted into the message field."
-        self.arm()
+        self.pause_again()
+
+    # Keys that are not taken
+
+    def _miss(self, press: KeyPress, refusal: Refusal, text: str = "") -> None:
+        """Handle a key that does not act: to the message if it is typing, else it is named."""
+        self._guard.missed(press)
+        if text and self._typing:
+            self._composer.append_typed(text)
+            self._typed_here = True
+            self._note = "What you typed is in the message field. Keys act here after a pause."
+            self._guard.pause()
+        else:
+            self._not_taken = f"not taken: {shown(press.key)}, {refusal}"
+        self._await_pause_end()
         self.show_frame()
 
+    def not_taken(self, why: str) -> None:
+        """Say why the key that is being handled has no effect now. The keys after it may be meant for later."""
+        self._guard.missed(self._acting)
+        if self._acting is not None:
+            self._not_taken = f"not taken: {shown(self._acting.key)}, {why}"
+        self._await_pause_end()
+        self.show_frame()
+
+    def not_answered(self, why: str) -> None:
+        """Say why an answer had no effect. Keys pressed since were meant for what would have followed."""
+        self._guard.missed(self._acting)
+        self.pause()
+        self.show_note_or_notice(why)
+
+    @property
+    def notes(self) -> str:
+        """The key that was not taken, and the note."""
+        return ". ".join(filter(None, (self._not_taken, self._note)))
+
+    # The pause
+
+    def on_mount(self) -> None:
+        """Pause again after every redraw of the whole screen, as after ``fg``, because it has not been read yet."""
+        self.app.app_resume_signal.subscribe(self, lambda _: self._pause_again_if_drawn())
+
     def on_screen_resume(self) -> None:
-        """Rearm after the help or a form on top was closed: keys that closed it are not meant for this dialog."""
+        """Pause again after the help or a form on top was closed: keys that closed it are not meant for this dialog."""
         if self._finished:
             self.dismiss(None)
         else:
-            self._start_again()
+            self._pause_again_if_drawn()
 
-    def too_early(self, character: str | None) -> None:
-        """Handle a key that came before the pause was over: to the message if it is typing, else dropped."""
-        if character and self._typing:
-            self._composer.append_typed(character)
-            self._typed_here = True
-            self._note = "What you typed is in the message field. Keys act here after a pause."
-        self.arm_again()
+    def on_resize(self) -> None:
+        """Leave out decoration when there is little room, and pause again, because texts have moved."""
+        self.fit()
+        self._pause_again_if_drawn()
 
-    def arm_again(self) -> None:
-        """Start the grace period again and show that."""
-        self.arm()
+    def _pause_again_if_drawn(self) -> None:
+        if self.can_draw:
+            self.pause_again()
+
+    def start_pause(self) -> None:
+        """Start the pause of a dialog that has just appeared, counting keys typed before it."""
+        self.pause()
+        if self._typed_at is not None:
+            self._guard.typed_elsewhere(self._typed_at)
+
+    def pause_again(self) -> None:
+        """Start the pause again and show that."""
+        self.pause()
         self.show_frame()
 
-    def arm(self) -> None:
-        """Start the grace period, because the present content has not been read yet."""
-        self._guard.rearm()
-        self._look_again()
+    def pause(self, least: KeyKind = KeyKind.VIEW) -> None:
+        """Start the pause for keys of the kind `least` and above, because the present content has not been read yet."""
+        self._guard.pause(least)
+        self._await_pause_end()
 
-    def _look_again(self) -> None:
-        if self._rearmed is not None:
-            self._rearmed.stop()
+    @on(PayloadView.EndSeen)
+    def end_appeared(self) -> None:
+        """Start the pause for keys that decide, because the last lines have not been read yet."""
+        self.pause(KeyKind.DECIDE)
+
+    def _await_pause_end(self) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.stop()
         if self.can_draw:
-            self._rearmed = self.set_timer(self._guard.left + 0.02, self._ready)
+            self._pause_timer = self.set_timer(self._guard.left + 0.02, self._pause_ended)
 
-    def _ready(self) -> None:
-        """End the grace period, unless the terminal showed the dialog later than it was drawn."""
-        if self._shown_for < GRACE_S:
-            self.arm()
-        elif not self._guard.armed:
+    def _pause_ended(self) -> None:
+        """End the pause, unless the terminal showed the dialog later than it was drawn."""
+        if self._shown_for < PAUSE_S:
+            self.pause()
+        elif self._guard.left:
             # The guard's clock decides, not the timer's.
-            self._look_again()
+            self._await_pause_end()
         else:
             self._typing = False
             self.show_frame()
 
-    def begin(self) -> None:
-        """Start the grace period for a dialog that has just appeared, counting keys typed before it."""
-        self.arm()
-        if self._typed_at is not None:
-            self._guard.typed_elsewhere(self._typed_at)
-
-    def _scrolled(self, key: str) -> bool:
-        view = self.payload
-        match key:
-            case "up" | "k":
-                view.scroll_to(y=view.scroll_offset.y - 1, animate=False)
-            case "down" | "j":
-                view.scroll_to(y=view.scroll_offset.y + 1, animate=False)
-            case "pageup":
-                view.page(-1)
-            case "pagedown" | "space":
-                view.page(1)
-            case "home":
-                view.scroll_to(y=0, animate=False)
-            case "end":
-                view.scroll_to(y=view.max_scroll_y, animate=False)
-            case _:
-                return False
-        self.call_after_refresh(self.show_frame)
-        return True
-
     # Drawing
 
-    @property
-    def payload(self) -> PayloadView:
-        """The view that shows the subject of the decision."""
-        return self.query_one(PayloadView)
-
-    @property
-    def can_draw(self) -> bool:
-        """True while the dialog is on screen and stays there."""
-        return self._drawn and self.is_attached and not self._finished
-
-    @property
-    def too_small(self) -> bool:
-        """True if the window is too small to show the dialog."""
-        return self.size.width < MIN_WIDTH or self.size.height < MIN_HEIGHT
-
-    def on_resize(self) -> None:
-        """Leave out decoration when there is little room, and rearm, because texts have moved."""
-        self.fit()
-        self._start_again()
-
-    def _laid_out(self, _: object) -> None:
-        """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
-        if toast_rows(self) != self._fitted_below and self.can_draw:
-            self.call_later(self.show_frame)
-
-    @on(PayloadView.Wrapped)
-    def payload_wrapped(self, event: PayloadView.Wrapped) -> None:
-        """Redraw the frame for another number of payload lines."""
-        event.stop()
-        self.show_frame()
-
-    def fit(self) -> None:
-        """Adapt to the size of the window."""
-        self.set_class(self.size.width < 50 or self.size.height < 16, "-narrow")
-        self.set_class(self.too_small, "-too-small")
+    def keys_now(self, frame: DialogFrame) -> str:
+        """Return the legend of the keys that act now."""
+        if not frame.waits or self._guard.acts(KeyKind.DECIDE):
+            return frame.keys
+        if frame.keys_at_once and self._guard.acts(KeyKind.DENY):
+            return frame.keys_at_once
+        return "Keys act after a short pause."
 
     def show_frame(self) -> None:
-        """Draw everything around the payload."""
-        frame = self.frame() if self.can_draw else None
-        if frame is None:
-            return
-        width = self.size.width if self.has_class("-narrow") else min(self.size.width, self._most_width)
-        self.query_one("#approval").styles.width = width
-        keys, key_rows = self._legend(frame)
-        self.query_one("#approval-keys").styles.min_height = key_rows
-        around = 5 + key_rows
-        around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
-        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
-        # The keys and some lines of the payload come first; the title tells which call is shown.
-        room = self.size.height - toast_rows(self) - around - rows
-        listed = frame.calls is not None and not self._payload_only and room >= LEAST_PAYLOAD
-        self._put("#approval-title", frame.title)
-        self._put("#approval-calls", frame.calls or "", shown=listed)
-        self._put("#approval-note", self._note, shown=bool(self._note))
-        self._put("#approval-keys", keys)
-        self._fit_payload(around=around + (rows if listed else 0))
-        small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
-        self._put("#approval-small", small, shown=self.too_small)
-
-    def _legend(self, frame: DialogFrame) -> tuple[Content, int]:
-        """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
-        keys = wrapped_legend("Esc later" if self.too_small else frame.keys, self.line_width)
-        last = wrapped_legend(frame.keys_when_read or frame.keys, self.line_width).plain.count("\n") + 1
-        if frame.waits and not self._guard.armed:
-            return Content("Keys act after a short pause."), last
-        return keys, max(last, keys.plain.count("\n") + 1)
-
-    @property
-    def line_width(self) -> int:
-        """Cells in a line of the dialog."""
-        if self.has_class("-narrow"):
-            return max(1, self.size.width)
-        return max(1, min(self.size.width, self._most_width) - _SIDES)
-
-    @property
-    def _most_width(self) -> int:
-        """Columns that the dialog may have: what its text needs; all on the full screen or with two sides."""
-        if self.has_class("-full") or self.has_class("-wide"):
-            return self.size.width
-        return max(_LEAST_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _SIDES))
-
-    @property
-    def _payload_only(self) -> bool:
-        return self.has_class("-narrow") or self.has_class("-full")
-
-    def toggle_full(self) -> None:
-        """Give the payload the whole window, or back only what it needs. Do nothing where that is the same."""
-        if self._can_grow or self.has_class("-full"):
-            self.toggle_class("-full")
-            self.call_after_refresh(self.show_frame)
-
-    @property
-    def _can_grow(self) -> bool:
-        lists = self.query_one("#approval-calls").display
-        return not self.has_class("-narrow") and (lists or self.size.width > self._most_width)
-
-    def view_keys(self, *, sides: bool, beside: bool) -> str:
-        """Return the legend of the keys for the view that have an effect in this window, each after a gap.
-
-        `sides` is True if there is a diff to show side by side, and `beside` if it is shown so.
-        """
-        full = self.has_class("-full")
-        keys = []
-        if sides and not missing_columns(self.size.width):
-            keys.append("| one column" if beside else "| side by side")
-        if full or self._can_grow:
-            keys.append("f smaller" if full else "f full screen")
-        return "".join(f"   {key}" for key in keys)
-
-    def _fit_note(self, *, most: int) -> int:
-        """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""
-        if not self._note or self.has_class("-narrow"):
-            return 0
-        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(self._note, self.line_width))))
-        self.query_one("#approval-note").styles.max_height = rows
-        return 1 + rows
-
-    def _fit_payload(self, *, around: int) -> None:
-        """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
-        view, self._fitted_below = self.payload, toast_rows(self)
-        if self.has_class("-narrow"):
-            view.styles.height = "1fr"
-            return
-        room = self.size.height - self._fitted_below - around
-        view.styles.height = max(1, room if self.has_class("-full") else min(view.total_lines, room))
-
-    def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
-        """Show a text in one of the frame's widgets."""
-        part = self.query_one(where, Static)
-        part.update(text if isinstance(text, Content) else Content(text))
-        part.display = shown
-
-    def show_note(self, text: str) -> None:
-        """Show a note inside the dialog."""
-        self._note = text
-        self.show_frame()
-
-    def show_note_or_notice(self, text: str) -> None:
-        """Show a note inside the dialog, or a notice if it is closed already."""
-        if self.can_draw:
-            self.show_note(text)
-        else:
-            show_notice(self.app, text)
-
-    def finish(self) -> None:
-        """Close the dialog, after a form or the help on top of it: what is typed there is not meant for the message."""
-        self._finished = True
-        self.dismiss(None)
+        """Draw everything around the payload, and take note of what the payload shows."""
+        if self.can_draw and self.payload.key != self._guard.subject:
+            self._guard.show(self.payload.key)
+            self.call_after_refresh(self._guard.drawn, self.payload.key)
+        super().show_frame()

@@ -1,5 +1,6 @@
 """Base of the screens over the chat screen, which tolerates late clicks and late keys, and their line of keys."""
 
+from textual import events
 from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
@@ -8,6 +9,8 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import wrapped_legend
 from chatops.tui.textual_internals import LateClickHook
 
+TYPING_S = 0.5
+"""Seconds between two keys of the same text."""
 TALL = 16
 """A window with at least this many lines has room for frames and empty lines."""
 
@@ -23,6 +26,29 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
         if not self.is_active:
             return AwaitComplete()
         return super().dismiss(result)
+
+
+class Page(Modal[str]):
+    """A page to read. What is typed on it, and means nothing there, closes it and goes to the message field."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed = ""
+        self._typed_at = 0.0
+
+    def typed(self, event: events.Key, *, meant: bool) -> None:
+        """Account for a key. A letter that means something here is part of a text if another key follows soon."""
+        if not (event.is_printable and event.character):
+            return
+        begun = self._typed if event.time - self._typed_at < TYPING_S else ""
+        self._typed, self._typed_at = begun + event.character, event.time
+        if not meant and self._typed.strip():
+            self.dismiss(self._typed)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Close the page for a paste, which goes to the message field."""
+        event.stop()
+        self.dismiss(event.text)
 
 
 class Legend(Static):

@@ -4,17 +4,14 @@ The view knows which lines have been on screen, and if the user has scrolled to 
 """
 
 import io
-import textwrap
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise, zip_longest
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, get_args
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
-from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import App
@@ -24,181 +21,29 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from chatops.domain.charset import exact
-from chatops.domain.sanitize import reveal
-from chatops.domain.wording import plural
+from chatops.tui.dialogs.rows import (
+    BETWEEN,
+    GUTTER,
+    Description,
+    Line,
+    Row,
+    RowTone,
+    Span,
+    cells_of,
+    shown_in,
+    side_width,
+    wrapped,
+)
 from chatops.tui.theme import BlockTheme, symbols_for, theme_from
-from chatops.tui.transcript.lines import cuts
 
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
 """Rich needs one to render. It never writes."""
-LABEL_WIDTH = 13
-GUTTER = 2
-FOREIGN = "│ "
-"""Stands before each line of a text that a server wrote, so that none looks like one of ours."""
-
-RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
-_LONG = 500
-_BETWEEN = " │ "
-"""Stands between the two sides of a row."""
-
-
-class Span(NamedTuple):
-    """A part of a row's text, in characters, and its style. No style: it deserves a second look."""
-
-    begin: int
-    end: int
-    style: Style | None = None
-
-
-def _no_spans() -> Sequence[Span]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One logical line. `exact` rows keep all their blanks."""
-
-    text: str = ""
-    tone: RowTone = "plain"
-    label: str | None = None
-    """Stands in a column of its own; empty for a further value under the label of the row before."""
-    exact: bool = False
-    lead: str = " " * GUTTER
-    """Stands before the first line of an exact row without a label."""
-    lead_style: Style | None = None
-    under: Style | None = None
-    """Background up to the end of each line."""
-    spans: Callable[[], Sequence[Span]] = field(default=_no_spans, compare=False)
-    """Returns the styled parts of the text. Called once the row is drawn."""
-    beside: "Row | None" = None
-    """An exact row right of this one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """The rows of a call. The first `payload` rows must have been on screen before an approval."""
-
-    rows: tuple[Row, ...]
-    payload: int
-
-
-def _shown_in(row: Row, charset: str) -> Row:
-    """Return the row as a terminal with this character set shows it, with its spans in place."""
-    shown = replace(
-        row,
-        text=exact(row.text, charset),
-        lead=exact(row.lead, charset),
-        beside=_shown_in(row.beside, charset) if row.beside is not None else None,
-    )
-    if shown.text == row.text:
-        return shown
-
-    def spans() -> Sequence[Span]:
-        return [
-            Span(len(exact(row.text[:begin], charset)), len(exact(row.text[:end], charset)), style)
-            for begin, end, style in row.spans()
-        ]
-
-    return replace(shown, spans=spans)
 
 
 def dialog_theme(app: App[Any]) -> BlockTheme:
     """Return the styles of code and diffs in a dialog."""
     symbols = symbols_for(getattr(app, "charset", "utf-8"))
     return theme_from(app.theme_variables, dark=app.current_theme.dark, symbols=symbols)
-
-
-def line(text: str) -> str:
-    """Return untrusted text on one line with nothing hidden."""
-    return reveal(text, newlines=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One line of the screen: the text before it, its text, and where that begins in the text of its row."""
-
-    left: str
-    text: str
-    row: Row
-    start: int = 0
-    beside: "_Line | None" = None
-
-
-def wrapped(row: Row, *, width: int) -> list[_Line]:
-    """Return the screen lines of a row. Continuation lines of exact rows start with ``» ``."""
-    if row.beside is not None:
-        half = _half(width)
-        left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
-        # A side with fewer lines goes on empty, with its background.
-        rest = (_Line("", "", replace(row, lead="")), _Line("", "", replace(row.beside, lead="")))
-        return [
-            replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
-        ]
-    if row.label is not None and row.text:
-        return _labelled(row, width=width)
-    if row.exact:
-        before = cell_len(row.lead)
-        parts = _broken(row.text, max(1, width - before))
-        if len(parts) == 1:
-            return [_Line(row.lead, row.text, row)]
-        starts = accumulate((len(part) for part in parts), initial=0)
-        further = "» ".rjust(before) if before else ""
-        return [
-            _Line(further if index else row.lead, part, row, start)
-            for index, (start, part) in enumerate(zip(starts, parts, strict=False))
-        ]
-    return [_Line("", part, row) for part in _by_words(row.text, max(1, width))]
-
-
-def _cells(row: Row) -> int:
-    """Return the cells that a row needs to stand on one line; more than any dialog has for a very long one."""
-    before = LABEL_WIDTH if row.label else len(row.lead)
-    return before + (cell_len(row.text) if len(row.text) < _LONG else _LONG)
-
-
-def _half(width: int) -> int:
-    return max(1, (width - len(_BETWEEN)) // 2)
-
-
-def _labelled(row: Row, *, width: int) -> list[_Line]:
-    """Return a value beside its label. An exact value keeps all its spaces: it is broken before them, or in paths."""
-    broken = _in_paths if row.exact else _by_words
-    if width < LABEL_WIDTH * 3:
-        text = f"{row.label}: {row.text}" if row.label else row.text
-        return [_Line("", part, row) for part in broken(text, max(1, width))]
-    parts = broken(row.text, width - LABEL_WIDTH)
-    return [_Line(("" if index else row.label or "").ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
-
-
-def _by_words(text: str, width: int) -> list[str]:
-    words = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-    return [part for chunk in words for part in _in_paths(chunk, width)]
-
-
-def _in_paths(text: str, width: int) -> list[str]:
-    at = [0, *cuts(text, width, before=" "), len(text)]
-    return [text[begin:end] for begin, end in pairwise(at)]
-
-
-def _broken(text: str, width: int) -> list[str]:
-    """Break after the last blank of a line's second half, else at its last cell. All characters are kept."""
-    if not text.isascii() and len(text) > _LONG:
-        return chop_cells(text, width)  # Many times faster than line by line.
-    parts, at = [], 0
-    while at < len(text):
-        # A rest without any cells has no part of its own.
-        piece = text[at : at + width] if text.isascii() else next(iter(chop_cells(text[at:], width)), text[at:])
-        end = at + len(piece)
-        blank = text.rfind(" ", at + len(piece) // 2, end) if end < len(text) and text[end] != " " else -1
-        parts.append(text[at : blank + 1 or end])
-        at += len(parts[-1])
-    return parts or [""]
-
-
-def read_on(left: int, *, short: bool = False) -> str:
-    """Return what the key of an approval does while `left` lines have not been on screen yet."""
-    return f"read on, {left} more" if short else f"read on first: {plural(left, 'more line')}"
 
 
 class PayloadView(ScrollView, can_focus=False):
@@ -211,7 +56,10 @@ class PayloadView(ScrollView, can_focus=False):
     }
 
     end_seen: reactive[bool] = reactive(False, init=False)
-    """True if the payload was on screen to its last line since `show`, without lines that a jump has skipped."""
+    """True if the payload was on screen to its last line since `show`, without lines that a jump has skipped.
+
+    Other lines may have been scrolled past, but each caution was on the screen itself.
+    """
 
     class Wrapped(Message):
         """Posted when the number of lines has changed with the width."""
@@ -226,10 +74,12 @@ class PayloadView(ScrollView, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._description = Description(rows=(), payload=0)
-        self._lines: list[_Line] = []
+        self._lines: list[Line] = []
         self._starts = [0]
         """Index of the first line of each row, and the number of lines."""
         self._payload_lines = 0
+        self._cautions: list[int] = []
+        """The lines of the payload that warn."""
         self._shown = bytearray()
         """1 for each line of the payload that was on screen or scrolled past, 0 for the others."""
         self._top = 0
@@ -248,11 +98,11 @@ class PayloadView(ScrollView, can_focus=False):
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
         if not same or description.payload != self._description.payload or (self.end_seen and not seen):
-            self._shown, self._jumped = bytearray(), True
+            self._shown, self._cautions, self._jumped = bytearray(), [], True
         if charset != "utf-8":
-            rows = tuple(_shown_in(row, charset) for row in rows)
+            rows = tuple(shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
-        self._widest = max((_cells(row) for row in rows), default=0)
+        self._widest = max((cells_of(row) for row in rows), default=0)
         self._key = key
         self._wrap()
         if not same or not seen:
@@ -264,18 +114,33 @@ class PayloadView(ScrollView, can_focus=False):
         self.call_after_refresh(self._look)
 
     @property
+    def key(self) -> str:
+        """Names what is shown, see `show`."""
+        return self._key
+
+    @property
+    def continues_below(self) -> bool:
+        """True if there are lines below the last visible one."""
+        return self.max_scroll_y > self.scroll_offset.y
+
+    @property
     def lines_below(self) -> int:
         """Payload lines below the last visible one."""
         visible = self.scrollable_content_region.height
         return max(0, self._payload_lines - (self.scroll_offset.y + visible))
 
     @property
+    def lines_left(self) -> int:
+        """Payload lines that an approval still waits for."""
+        return self.lines_below + self.lines_skipped
+
+    @property
     def lines_skipped(self) -> int:
-        """Payload lines above the first visible one that were not on screen, because a jump has skipped them."""
+        """Payload lines above the first visible one that were not on screen: cautions, and those a jump has skipped."""
         return self._shown[: self.scroll_offset.y].count(0)
 
     def read_on(self) -> None:
-        """Scroll by one page, or back to the first line that a jump has skipped."""
+        """Scroll by one page, or back to the first line that was skipped."""
         if self.lines_skipped:
             self._jump(self._shown.find(0))
         else:
@@ -300,6 +165,15 @@ class PayloadView(ScrollView, can_focus=False):
         """Scroll so that a row of the description is at the top."""
         if index < len(self._starts):
             self._jump(self._starts[index])
+
+    def keep_row(self, index: int) -> None:
+        """Scroll only as far as needed to have a row of the description on screen; from the top for the first ones."""
+        top, height = self.scroll_offset.y, self.scrollable_content_region.height
+        if index + 1 >= len(self._starts):
+            return
+        begin, end = self._starts[index], self._starts[index + 1]
+        if begin < top or end > top + height:
+            self._jump(0 if end <= height else begin if begin < top else end - height)
 
     def _jump(self, y: int) -> None:
         self._jumped = True
@@ -339,12 +213,12 @@ class PayloadView(ScrollView, can_focus=False):
         line = self._lines[index]
         if line.beside is None:
             return self._strip(line, width)
-        between = Strip([Segment(_BETWEEN, self.get_component_rich_style("payload--label"))], len(_BETWEEN))
-        half = _half(width)
+        between = Strip([Segment(BETWEEN, self.get_component_rich_style("payload--label"))], len(BETWEEN))
+        half = side_width(width)
         sides = Strip.join([self._strip(line, half), between, self._strip(line.beside, half)])
         return sides.adjust_cell_length(width, base)
 
-    def _strip(self, line: _Line, width: int) -> Strip:
+    def _strip(self, line: Line, width: int) -> Strip:
         """Return one side of a line, or all of it, filled up to `width`."""
         row, base = line.row, self.rich_style
         under = base + row.under if row.under is not None else base
@@ -385,6 +259,8 @@ class PayloadView(ScrollView, can_focus=False):
             self._lines.extend(wrapped(row, width=width))
         self._starts.append(len(self._lines))
         self._payload_lines = self._starts[min(self._description.payload, len(self._starts) - 1)]
+        payload = self._lines[: self._payload_lines]
+        self._cautions = [at for at, one in enumerate(payload) if one.row.tone == "caution"]
         if self._starts != before or len(self._shown) != self._payload_lines:
             self._shown, self._jumped = bytearray(self._payload_lines), True
             self._mark(0, self._starts[kept])
@@ -400,7 +276,10 @@ class PayloadView(ScrollView, can_focus=False):
             return
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
         jumped = self._jumped or max(top, self._top) >= self._payload_lines
+        unseen = [at for at in self._cautions if not self._shown[at] and not top <= at < top + height]
         self._mark(top if jumped else min(top, self._top), (top if jumped else max(top, self._top)) + height)
+        for at in unseen:
+            self._shown[at] = 0
         self._top, self._jumped = top, False
         # Details may follow: what counts is the last line of the payload itself.
         if self._payload_lines > 0 and 0 not in self._shown:

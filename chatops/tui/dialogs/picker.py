@@ -127,7 +127,7 @@ class Picker(Modal[str | None]):
     @on(OptionList.OptionSelected)
     def clicked(self, event: OptionList.OptionSelected) -> None:
         """Choose the clicked row."""
-        self.dismiss(self._shown[event.option_index].key)
+        self.choose(self._shown[event.option_index].key)
 
     @on(OptionList.OptionHighlighted)
     def highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -201,7 +201,11 @@ class Picker(Modal[str | None]):
         """Return what matches a text: choices that begin with it, then the best match. All match an empty one."""
         if not wanted:
             return list(self._unfiltered or self.choices)
-        scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in self.choices]
+        return self.alike(wanted, self.choices)
+
+    def alike(self, wanted: str, choices: Sequence[Choice]) -> list[Choice]:
+        """Return those of `choices` with the letters of a text in order, the best match first."""
+        scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in choices]
         start = wanted.casefold()
         scored.sort(key=lambda pair: (not pair[1].find.casefold().startswith(start), -pair[0]))
         return [choice for score, choice in scored if score > 0]

@@ -14,9 +14,11 @@ from chatops.domain.sanitize import sanitize
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, line, read_on
+from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rows import Description, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 from chatops.tui.workflow.text import attempts_text, readable
@@ -42,13 +44,13 @@ class ReviewScreen(GuardedDialog):
         self._sending = False
 
     def on_mount(self) -> None:
-        """Start the grace period, because a user who is typing has not read the dialog yet."""
+        """Start the pause, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
         if self._run.pending_review != self._wanted:
             self.finish()
             return
-        self.begin()
+        self.start_pause()
         description = _describe_review(self._run.state, self._wanted)
         self.payload.show(description, key=f"{self._wanted.step} {self._wanted.attempt}", seen=False)
         self.show_frame()
@@ -69,8 +71,8 @@ class ReviewScreen(GuardedDialog):
         """Handle one key."""
         review = self._wanted.reason is ReviewReason.REVIEW
         match key:
-            case _ if self._sending:
-                pass
+            case _ if self._sending and key in self.DECIDING:
+                self.not_taken("an answer is being stored")
             case "a" if review:
                 self._accept()
             case "r" if not review:
@@ -86,7 +88,7 @@ class ReviewScreen(GuardedDialog):
             case "a":
                 self.show_note("There is no answer to accept. r tries again.")
             case _ if typed:
-                self.arm_again()
+                self.pause_again()
             case _:
                 pass
 
@@ -121,11 +123,11 @@ class ReviewScreen(GuardedDialog):
             return
         except ChatopsError as error:
             self._sending = False
-            self.show_note_or_notice(sanitize(error.full))
+            self.not_answered(sanitize(error.full))
             return
         if self._run.pending_review == wanted and not taken:
             self._sending = False
-            self.show_note_or_notice("The run cannot take this decision now.")
+            self.not_answered("The run cannot take this decision now.")
             return
         self.follow()
 

@@ -1,7 +1,6 @@
 """Dialog that makes a rule from the decision on a call: its pattern, its scope, and what it would have allowed."""
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from textual import events
@@ -21,8 +20,8 @@ from chatops.policy.patterns import rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Modal
-from chatops.tui.dialogs.payload import line
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import wrapped_legend
 
 SHOWN = 5
@@ -76,10 +75,11 @@ class RuleDialog(Modal[Approved | None]):
             yield Static("", id="rule-note", markup=False)
             yield Static("", id="rule-keys", markup=False)
 
-    def on_mount(self) -> None:
+    def on_mount(self, event: events.Mount) -> None:
         """Draw the choices, and read the recorded calls."""
-        self._opened_at = time.monotonic()
+        self._opened_at = event.time
         self._draw()
+        self.watch(self.query_one(VerticalScroll), "scroll_y", self._name_scroll_keys, init=False)
         self.run_worker(self._read(), exit_on_error=False)
 
     async def _read(self) -> None:
@@ -102,7 +102,9 @@ class RuleDialog(Modal[Approved | None]):
             case "escape":
                 self.dismiss(None)
             case "ctrl+s" if event.time < self._opened_at:
-                pass  # The key has waited: nobody can have seen the rule.
+                # The key has waited: nobody can have seen the rule.
+                self._note = "not taken: ctrl+s, too early"
+                self._draw()
             case "ctrl+s":
                 self._decide()
             case "up" | "down":
@@ -182,6 +184,12 @@ class RuleDialog(Modal[Approved | None]):
         keys = f"ctrl+s approves, with a rule for {SCOPE_NAMES[self._scope]}   e edit   Esc back"
         self.query_one("#rule-keys", Static).update(wrapped_legend(keys, min(self.app.size.width, _MAX_WIDTH) - _SIDES))
         self._note = ""
+        self.call_after_refresh(self._name_scroll_keys)
+
+    def _name_scroll_keys(self) -> None:
+        body = self.query_one(VerticalScroll)
+        continues_below = body.max_scroll_y > body.scroll_offset.y
+        self.query_one("#rule").border_subtitle = "PgDn more below" if continues_below else ""
 
     def _rows(self) -> Iterator[Content]:
         tool = self._offer.pending.call.name

@@ -21,8 +21,10 @@ from chatops.tui.clipboard import copy
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
-from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import FOREIGN, Description, PayloadView, Row, line, read_on
+from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 
@@ -58,10 +60,10 @@ class ServerQuestionScreen(GuardedDialog):
         self._sending = False
 
     def on_mount(self) -> None:
-        """Start the grace period, because a user who is typing has not read the dialog yet."""
+        """Start the pause, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
-        self.begin()
+        self.start_pause()
         self.payload.show(_described(self.asked, self._fields), key=self.asked.question.id, seen=False)
         self.show_frame()
         self.call_after_refresh(self.show_frame)
@@ -78,8 +80,8 @@ class ServerQuestionScreen(GuardedDialog):
     def answer(self, key: str, *, typed: bool) -> None:
         """Handle one key."""
         match key:
-            case _ if self._sending:
-                pass
+            case _ if self._sending and key in self.DECIDING:
+                self.not_taken("an answer is being stored")
             case "a" if self.too_small:
                 self.show_note("Make the window larger: what is not shown cannot be answered.")
             case "a" if not self.payload.end_seen:
@@ -94,7 +96,7 @@ class ServerQuestionScreen(GuardedDialog):
             case "x":
                 self._send(Answer(action=AnswerAction.CANCEL))
             case _ if typed:
-                self.arm_again()
+                self.pause_again()
             case _:
                 pass
 
@@ -128,7 +130,7 @@ class ServerQuestionScreen(GuardedDialog):
             await self._session.actions.answer(self.asked, answer)
         except ChatopsError as error:
             self._sending = False
-            self.show_note_or_notice(sanitize(error.full))
+            self.not_answered(sanitize(error.full))
             return
         if answer.action is AnswerAction.ACCEPT and self.asked.question.url:
             copy(self.app, self.asked.question.url, "the address")

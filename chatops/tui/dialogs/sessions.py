@@ -12,7 +12,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import excerpt, plural
 from chatops.tui.dialogs.modal import Legend
-from chatops.tui.dialogs.picker import Choice, Picker, columns
+from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
 from chatops.tui.host import SessionRow, origin
 from chatops.tui.notice import show_notice
@@ -137,13 +137,16 @@ class SessionPicker(Picker):
         self.refill()
 
     def matching(self, wanted: str) -> list[Choice]:
-        """Return the sessions with the text in title or messages, then those whose title is like it."""
-        alike = super().matching(wanted)
+        """Return the sessions with the text in title or messages, then the latest ones whose title is like it.
+
+        Only the latest are compared letter by letter: with thousands that would delay each key.
+        """
         if not wanted:
-            return alike
+            return super().matching(wanted)
         exact = wanted.casefold()
         first = [one for one in self.choices if exact in one.find.casefold() or one.key in self.found]
-        return [*first, *(one for one in alike if one not in first)]
+        known = {one.key for one in first}
+        return [*first, *(one for one in self.alike(wanted, self.choices[:MOST_SHOWN]) if one.key not in known)]
 
     # Rename and delete
 

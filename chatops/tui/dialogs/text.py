@@ -15,7 +15,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.text_fields import LineField
-from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Page
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
@@ -32,7 +32,7 @@ _BELOW = 4
 """Cells of indentation of a second column that continues below the first one."""
 
 
-class TextScreen(Modal[None]):
+class TextScreen(Page):
     """Shows a read-only text, which is never read as markup. A search leaves the lines that contain what is typed."""
 
     CSS_PATH = "dialogs.tcss"
@@ -102,7 +102,7 @@ class TextScreen(Modal[None]):
             case _ if search.has_focus:
                 return
             case "escape" | "q" | "enter":
-                self.dismiss(None)
+                self.dismiss("")
             case "slash":
                 # The window keeps its size while one types, and the field takes a line of the text.
                 body.styles.max_height = body.styles.min_height = max(1, body.size.height - 1)
@@ -113,7 +113,9 @@ class TextScreen(Modal[None]):
             case key if key in _SCROLLS:
                 _SCROLLS[key](body)
             case _:
+                self.typed(event, meant=False)
                 return
+        self.typed(event, meant=True)
         event.stop()
         event.prevent_default()
 

@@ -10,8 +10,10 @@ from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.guarded import DialogFrame, GuardedDialog
-from chatops.tui.dialogs.payload import Description, PayloadView, Row, line, read_on
+from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.rows import Description, Row, line, read_on
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 
@@ -19,6 +21,17 @@ StoreAnswer = Callable[[bool], Awaitable[Sequence[str]]]
 """Stores the answer, True for trust. Returns sentences about what has changed since it was shown."""
 MAX_TEXT = 200_000
 """Bytes of texts that are shown in all."""
+_TITLES = {
+    None: ("Trust what this folder brings?", "What this folder brings"),
+    ItemKind.OWN_TOOL: ("Load your own tools?", "Your own tools"),
+    ItemKind.SERVER_START: ("Start these MCP servers?", "MCP servers"),
+}
+"""Titles of the dialog, with something to decide and without."""
+_ADVICE = {
+    None: "Nothing is started by trusting it. Esc leaves all of it ignored.",
+    ItemKind.OWN_TOOL: "Trust only code that you have read. Esc leaves all of it ignored.",
+    ItemKind.SERVER_START: "Start only programs that you trust. Without them, turns continue without their tools.",
+}
 _MARKED = (ItemState.CHANGED, ItemState.GONE, ItemState.UNUSABLE)
 
 
@@ -33,16 +46,16 @@ class TrustScreen(GuardedDialog):
         super().__init__(composer)
         self._question = question
         self._answer = answer
-        self._texts_shown = _has_code(question)
+        self._texts_shown = question.kind is not None
         self._sending = False
         self.answered = False
         """True once an answer is stored."""
 
     def on_mount(self) -> None:
-        """Start the grace period, because a user who is typing has not read the dialog yet."""
+        """Start the pause, because a user who is typing has not read the dialog yet."""
         self._drawn = True
         self.fit()
-        self.begin()
+        self.start_pause()
         self._describe()
         self.call_after_refresh(self.show_frame)
 
@@ -55,8 +68,8 @@ class TrustScreen(GuardedDialog):
     def answer(self, key: str, *, typed: bool) -> None:
         """Handle one key."""
         match key:
-            case _ if self._sending:
-                pass
+            case _ if self._sending and key in self.DECIDING:
+                self.not_taken("an answer is being stored")
             case "t" | "d" if not self._question.is_answerable:
                 self.show_note("There is nothing to decide. /trust revoke takes back what you trust here.")
             case "t":
@@ -67,13 +80,13 @@ class TrustScreen(GuardedDialog):
                 self._texts_shown = not self._texts_shown
                 self._describe()
             case _ if typed:
-                self.arm_again()
+                self.pause_again()
             case _:
                 pass
 
     def go_back(self) -> None:
         """Go back from the texts to the list, else leave without an answer."""
-        if self._texts_shown and not _has_code(self._question):
+        if self._texts_shown and not self._question.kind:
             self.answer("v", typed=True)
         else:
             super().go_back()
@@ -102,10 +115,12 @@ class TrustScreen(GuardedDialog):
             changed = await self._answer(trusted)
         except ChatopsError as error:
             self._sending = False
-            self.show_note_or_notice(sanitize(error.full))
+            self.not_answered(sanitize(error.full))
             return
         self.answered = True
-        said = "Trusted. It counts from the next message on." if trusted else "Ignored until it changes. /trust asks."
+        starts = self._question.kind is ItemKind.SERVER_START
+        yes = "Starting now." if starts else "Trusted. It counts from the next message on."
+        said = yes if trusted else "Ignored until it changes. /trust asks."
         show_notice(self.app, " ".join([*changed, said]))
         self.finish()
 
@@ -113,18 +128,16 @@ class TrustScreen(GuardedDialog):
         """Return title and keys."""
         left = 0 if self.payload.end_seen else self.payload.lines_below
         texts = "v hide the texts" if self._texts_shown else "v show the texts"
-        leave = "Esc back to the list" if self._texts_shown and not _has_code(self._question) else "Esc not now"
+        kind = self._question.kind
+        leave = "Esc back to the list" if self._texts_shown and kind is None else "Esc not now"
         if not self._question.is_answerable:
-            own = _has_code(self._question)
-            what = "Your own tools" if own else "What this folder brings"
-            return DialogFrame(title=what, keys=f"{texts}   Esc back", waits=False)
+            return DialogFrame(title=_TITLES[kind][1], keys=f"{texts}   Esc back", waits=False)
         if self.has_class("-narrow"):
             first = f"t {read_on(left, short=True)}" if left else "t trust"
             return DialogFrame(title="Trust this folder?", keys=f"{first}  d ignore  v texts  Esc not now")
         trust = f"t {read_on(left)}" if left else "t trust"
         rest = f"   d ignore, ask when it changes   {texts}   {leave}"
-        title = "Load your own tools?" if _has_code(self._question) else "Trust what this folder brings?"
-        return DialogFrame(title=title, keys=f"{trust}{rest}", keys_when_read=f"t trust{rest}")
+        return DialogFrame(title=_TITLES[kind][0], keys=f"{trust}{rest}", keys_when_read=f"t trust{rest}")
 
     @on(PayloadView.EndSeen)
     def end_seen(self, event: PayloadView.EndSeen) -> None:
@@ -133,15 +146,10 @@ class TrustScreen(GuardedDialog):
         self.show_frame()
 
 
-def _has_code(question: TrustQuestion) -> bool:
-    """Return True if trusting it loads code. Its text is shown at once then."""
-    return any(one.item.kind is ItemKind.OWN_TOOL for one in question.listed)
-
-
 def _unseen_code(question: TrustQuestion) -> bool:
     """Return True if there is more code to decide on than is shown."""
     new = sum(len(one.item.data) for one in question.listed if one.state is not ItemState.TRUSTED)
-    return _has_code(question) and new > MAX_TEXT
+    return question.kind is not None and new > MAX_TEXT
 
 
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
@@ -156,10 +164,7 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row()
     for notice in question_notices(question):
         yield Row(text=line(notice), tone="quiet")
-    if _has_code(question):
-        yield Row(text="Trust only code that you have read. Esc leaves all of it ignored.", tone="caution")
-    else:
-        yield Row(text="Nothing is started by trusting it. Esc leaves all of it ignored.", tone="quiet")
+    yield Row(text=_ADVICE[question.kind], tone="quiet" if question.kind is None else "caution")
 
 
 def _item(one: Listed) -> Iterator[Row]:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
+from textual import events
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
@@ -40,6 +41,7 @@ from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+    from chatops.tui.dialogs.modal import Page
 
 
 class CommandPresenter:
@@ -171,7 +173,7 @@ class CommandPresenter:
             case ShowChanges():
                 from chatops.tui.dialogs.changes import ChangesScreen
 
-                self._screen.app.push_screen(ChangesScreen(reply.title, reply.changes))
+                self._show_page(ChangesScreen(reply.title, reply.changes))
             case ShowSession():
                 await self._show_session(reply.open())
             case FindText():
@@ -225,7 +227,22 @@ class CommandPresenter:
         """Show a text to read."""
         from chatops.tui.dialogs.text import TextScreen
 
-        self._screen.app.push_screen(TextScreen(title, text=text))
+        self._show_page(TextScreen(title, text=text))
+
+    def _show_page(self, page: "Page") -> None:
+        """Show a page. What is typed on it goes to the message field, as from a dialog that it covers."""
+        app = self._screen.app
+        below = app.screen
+
+        def closed(typed: str | None) -> None:
+            from chatops.tui.dialogs.guarded import GuardedDialog
+
+            if typed and isinstance(below, GuardedDialog):
+                below.on_paste(events.Paste(typed))
+            elif typed:
+                self._sending.continue_typing(typed)
+
+        app.push_screen(page, closed)
 
     def show_step(self, index: int) -> None:
         """Show the output of a step of the session's run."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
     from chatops.tui.dialogs.approval import ApprovalScreen
+    from chatops.tui.dialogs.approval_list import LastSeenCall
     from chatops.tui.dialogs.contained import ContainedScreen
     from chatops.tui.dialogs.review import ReviewScreen
     from chatops.tui.dialogs.server_question import ServerQuestionScreen
@@ -37,11 +38,15 @@ class DecisionDialogs:
         self._composer = composer
         self._shown: Shown | None = None
         self._approval: ApprovalScreen | ContainedScreen | None = None
+        self._seen: LastSeenCall | None = None
+        """What the user has seen of this session's calls."""
         self._review: ReviewScreen | None = None
         self._question: ServerQuestionScreen | None = None
         self._trust: TrustScreen | None = None
         self.trust_question: TrustQuestion | None = None
         """Question about the folder, to be asked once no other is open; None once it was asked."""
+        self._asked_starts: set[str] = set()
+        """Digests of the questions about MCP servers that were asked."""
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
         self._postponed_questions: set[str] = set()
@@ -56,6 +61,7 @@ class DecisionDialogs:
     def show(self, shown: Shown) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
         self._shown = shown
+        self._seen = None
         self._postponed.clear()
         self._postponed_review = None
         for dialog in (self.approval, self.review, self.question):
@@ -109,6 +115,10 @@ class DecisionDialogs:
         if self._shown is None or self._shown.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         self._announce(snapshot)
+        starts = self._shown.host.starts_question()
+        if starts is not None and starts.digest not in self._asked_starts:
+            self._asked_starts.add(starts.digest)
+            self.trust_question = self.trust_question or starts
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
         fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
         fresh = fresh or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
@@ -166,6 +176,7 @@ class DecisionDialogs:
 
     def _open_approval(self, shown: Shown) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
+        from chatops.tui.dialogs.approval_list import LastSeenCall
         from chatops.tui.dialogs.contained import ContainedScreen, asks_about_changes
 
         def closed(_: None) -> None:
@@ -174,8 +185,11 @@ class DecisionDialogs:
                 self._postponed = {pending.digest for pending in shown.session.snapshot().pending}
             self._screen.post_message(Changed())
 
-        changes = asks_about_changes(shown.session.snapshot().pending)
-        self._approval = (ContainedScreen if changes else ApprovalScreen)(shown.session, self._composer)
+        if asks_about_changes(shown.session.snapshot().pending):
+            self._approval = ContainedScreen(shown.session, self._composer)
+        else:
+            self._seen = self._seen or LastSeenCall()
+            self._approval = ApprovalScreen(shown.session, self._composer, seen=self._seen)
         self._screen.app.push_screen(self._approval, closed)
 
     def warn_of_stop(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.model import ASSUMED_WINDOW
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
@@ -121,7 +122,8 @@ class SendingPresenter:
 
             length += estimated_size(text, Path(now.workspace))
         size = tokens(length)
-        window, full = now.context_window, now.context_used + size
+        # Some models state no window: the assumed one is what requests are cut to.
+        window, full = now.context_window or ASSUMED_WINDOW, now.context_used + size
         if size < window * _LARGE or full < window * _NEARLY_FULL:
             return True
         self._announced = text
@@ -217,7 +219,11 @@ class SendingPresenter:
     def write(self, text: str) -> None:
         """Put a text into the message field. What is typed there moves to the history."""
         self.set_aside()
-        self._composer.set_text(text)
+        self._composer.offer_text(text)
+
+    def continue_typing(self, text: str) -> None:
+        """Add a text to the message field that was typed while another screen had the keyboard."""
+        self._composer.insert_paste(text)
 
     def set_aside(self) -> bool:
         """Move the typed text to the history. Return False if there is none."""

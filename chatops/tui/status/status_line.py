@@ -77,7 +77,9 @@ def status_parts(
         time = f" {spent(progress.seconds)}" if progress.seconds else ""
         far = f", {count(progress.written)} characters" if progress.written >= _WORTH_COUNTING else ""
         parts.append(_Part(f"working{time}{far}, Esc stops", stays=True))
-    if snapshot.context_window:
+    if snapshot.context_window is None:
+        parts.append(_Part(f"ctx {count(snapshot.context_used)} tokens", early=1))
+    elif snapshot.context_window:
         full = min(1.0, snapshot.context_used / snapshot.context_window)
         meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
         scarce = full >= _SCARCE

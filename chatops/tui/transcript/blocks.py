@@ -88,6 +88,8 @@ class ToolCardBlock:
     """The reason why the call needs an approval."""
     reason: str = ""
     """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
+    imported: bool = False
+    """True if the result is of an imported session: the call never ran here."""
     timed_out: bool = False
     """True if its time limit ended it: then `reason` gives the time."""
     also: str = ""
@@ -97,12 +99,14 @@ class ToolCardBlock:
     cause: str = ""
     """The likely cause of a failure in the sandbox."""
     shown: str = ""
-    """The part of `output` to show the end of in a folded card."""
+    """The part of `output` to show in a folded card: its end if a program put it out, else its beginning."""
     diff: str = ""
     """Unified diff of what it changes, or has changed. Its end may be missing."""
     added: int = 0
     """Number of lines that it adds to a file."""
     removed: int = 0
+    count: int | None = None
+    """Number of lines, entries or matches that it found."""
     files: tuple[FileRef, ...] = ()
     """Files that the call returned."""
     started_at: float = field(default=0.0, compare=False)

@@ -1,33 +1,23 @@
-"""Draws a tool call: one line with its state, what it changed or put out, and its details when opened.
-
-A call that did not run never looks as if it had. Its words say so, in addition to sign and colour.
-"""
+"""Draws a tool call: one line with its state, what it changed or put out, and its details when opened."""
 
 import json
-import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import assert_never
 
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
 
-from chatops.domain.decisions import deciding_login
-from chatops.domain.tools import CONTAINED_APPLY, Outcome, is_undo, tool_name
-from chatops.domain.wording import duration, plural, spent
-from chatops.policy.verdicts import BY_POLICY
+from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, Outcome, is_undo, tool_name
+from chatops.domain.wording import duration, plural
 from chatops.tui.keymap import with_user_keys
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.card_state import login, sign_of, words_of
 from chatops.tui.transcript.diff import diff_lines
 from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, truncated, wrap
 
-clock = time.time
-"""The present time, as `ToolCardBlock.started_at` counts."""
 _WIDEST = 98
 """Maximum columns of a folded card, so that its state stands near its text on a wide terminal."""
-_LONGEST_REASON = 100
 _LONGEST_FAILURE = 300
 _LONGEST_ERROR_LINE = 160
 """Characters of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
@@ -37,6 +27,8 @@ _MOST_CHANGED = 12
 """Maximum lines of a diff in a folded card."""
 _LAST_LINES = 5
 """Lines of output in a folded card."""
+_FIRST_LINES = 2
+"""Lines of the result of an MCP or own tool in a folded card."""
 _MOST_NAMES = 3
 """Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
@@ -59,7 +51,7 @@ _UNDO = "Undo"
 _COUNTED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"file_read": ("line", ""), "file_list": ("entry", "entries"), "file_search": ("match", "matches")}
 )
-"""Tools whose result is counted by its lines, and the nouns for one and many."""
+"""The nouns for one and many of what these tools count."""
 _CHANGES = frozenset({"content", "old", "new"})
 """Arguments that a diff shows."""
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
@@ -94,12 +86,18 @@ def card_lines(
 def is_plain_read(card: ToolCardBlock) -> bool:
     """Return True if the call only read a file, so that it may be folded into another one."""
     done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
-    return done and tool_name(card.tool) == "file_read" and not card.also and not login(card.decided_by)
+    return (
+        done
+        and not card.imported
+        and tool_name(card.tool) == "file_read"
+        and not card.also
+        and not login(card.decided_by)
+    )
 
 
 def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> list[Text]:
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), ("Read", theme.text + theme.strong), end="")
-    lines = plural(sum(_result_lines(card) for card in cards), "line")
+    lines = plural(sum(card.count or 0 for card in cards), "line")
     words = duration(sum(card.duration_ms for card in cards))
     names = [one_line(name) for name in dict.fromkeys(_path(card.arguments) for card in cards)]
     room = width - line.cell_len - cell_len(f"    {lines}  {words}")
@@ -129,8 +127,8 @@ def verb(tool: str, arguments: str = "") -> str:
 
 
 def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
-    sign, style = _sign(card, theme)
-    words, summary, counts = _words(card, theme.symbols.dot), _object(card), _counts(card, theme)
+    sign, style = sign_of(card, theme)
+    words, summary, counts = words_of(card, theme.symbols.dot), _object(card), _counts(card, theme)
     others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
     room = max(8, width // 3, width - others)
     tool = truncated(verb(card.tool, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
@@ -178,17 +176,9 @@ def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
         counts.rstrip()
     elif card.files:
         return counts
-    elif card.outcome is Outcome.SUCCESS and (nouns := _COUNTED.get(tool_name(card.tool))) is not None:
-        counts.append(plural(_result_lines(card), *nouns), theme.muted)
+    elif card.count is not None and (nouns := _COUNTED.get(tool_name(card.tool))) is not None:
+        counts.append(plural(card.count, *nouns), theme.muted)
     return counts
-
-
-def _result_lines(card: ToolCardBlock) -> int:
-    """Return the number of lines of a result, without the lines in brackets that end it."""
-    lines = card.output.split("\n")
-    while lines and (not lines[-1] or lines[-1].startswith("[")):
-        lines.pop()
-    return len(lines)
 
 
 def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -198,6 +188,8 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
         lines.extend(_change(card, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.shown
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
+    if card.outcome is Outcome.SUCCESS and not card.shown and tool_name(card.tool) not in BUILT_IN_TOOLS:
+        lines.extend(_first_lines(card.output, width=width, theme=theme))
     if card.failure:
         failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
@@ -242,100 +234,14 @@ def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> l
     return drawn
 
 
-def _sign(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
-    signs = theme.symbols
-    match card.status:
-        case CardStatus.UNSETTLED | CardStatus.PERMITTED:
-            return signs.unsettled, theme.muted
-        case CardStatus.WAITING | CardStatus.HELD:
-            return signs.waiting, theme.warn
-        case CardStatus.UNKNOWN_WAITING:
-            return signs.unknown, theme.bad
-        case CardStatus.RUNNING:
-            return signs.running, theme.link + Style(underline=False)
-        case CardStatus.SETTLED:
-            if card.outcome is Outcome.SUCCESS:
-                return signs.done, theme.good
-            if card.outcome is Outcome.UNKNOWN:
-                return signs.unknown, theme.bad
-            return signs.failed, theme.bad
-        case _ as never:
-            assert_never(never)
-
-
-def _words(card: ToolCardBlock, dot: str) -> str:
-    match card.status:
-        case CardStatus.UNSETTLED:
-            return "no result yet"
-        case CardStatus.PERMITTED:
-            return f"{_permission(card.decided_by)}, runs after the calls before it"
-        case CardStatus.WAITING:
-            return "approval pending"
-        case CardStatus.HELD:
-            return "still pending, cannot be approved or run here"
-        case CardStatus.UNKNOWN_WAITING:
-            return "outcome unknown, decision pending"
-        case CardStatus.RUNNING:
-            return _elapsed(card, dot)
-        case CardStatus.SETTLED:
-            return _result_words(card, dot)
-        case _ as never:
-            assert_never(never)
-
-
-def _elapsed(card: ToolCardBlock, dot: str) -> str:
-    """Return how long a running call has taken and how to stop it, from one second on."""
-    seconds = int(clock() - card.started_at) if card.started_at else 0
-    return f"{spent(seconds)} {dot} Esc to stop" if seconds >= 1 else "running"
-
-
-def _permission(decided_by: str) -> str:
-    if user := login(decided_by):
-        return f"approved by {user}"
-    return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
-
-
-def _result_words(card: ToolCardBlock, dot: str) -> str:
-    match card.outcome:
-        case None:
-            return "no result"
-        case Outcome.SUCCESS:
-            approved = f"approved {dot} " if login(card.decided_by) and not card.own else ""
-            return approved + duration(card.duration_ms) + _further(card)
-        case Outcome.FAILED:
-            return _failure(card, dot)
-        case Outcome.INVALID:
-            return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
-        case Outcome.DENIED:
-            return _denial(card)
-        case Outcome.INTERRUPTED:
-            stopped = f"interrupted {dot} {duration(card.duration_ms)}" if card.duration_ms else "interrupted"
-            return f"not run: {one_line(card.reason)}" if card.reason else stopped
-        case Outcome.UNKNOWN:
-            return "outcome unknown"
-        case _ as never:
-            assert_never(never)
-
-
-def _failure(card: ToolCardBlock, dot: str) -> str:
-    ended = one_line(card.reason) or "failed"
-    words = ended if card.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
-    return words + _further(card)
-
-
-def _further(card: ToolCardBlock) -> str:
-    also = truncated(one_line(card.also), width=_LONGEST_REASON, ellipsis="…")
-    return (f", {also}" if also.strip() else "") + (", result shortened" if card.truncated else "")
-
-
-def _denial(card: ToolCardBlock) -> str:
-    by = _decider(card.decided_by)
-    words = f"not run, denied by {by}" if by else "not run, denied"
-    return f'{words}: "{_reason(card)}"' if card.reason.strip() else words
-
-
-def _reason(card: ToolCardBlock) -> str:
-    return truncated(one_line(card.reason), width=_LONGEST_REASON, ellipsis="…")
+def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return the first lines of the result of an MCP or own tool, cut to the width."""
+    lines = [line for line in result.split("\n") if line.strip()]
+    first = [styled((line, theme.muted)) for line in lines[:_FIRST_LINES]]
+    shown = [truncated(line.plain, width=width, ellipsis=theme.symbols.ellipsis) for line in first]
+    if (more := len(lines) - _FIRST_LINES) > 0:
+        shown.append(f"{theme.symbols.ellipsis} {plural(more, 'more line')} {with_user_keys('(ctrl+o)')}")
+    return [Text(line, theme.muted, end="") for line in shown]
 
 
 def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -430,13 +336,3 @@ def _short(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)[:_LONGEST_ARGUMENT]
     except RecursionError:
         return "…"
-
-
-def _decider(decided_by: str) -> str:
-    """Return who decided, in short form: a user's login, else the text on one line."""
-    return login(decided_by) or one_line(decided_by)
-
-
-def login(decided_by: str) -> str:
-    """Return the login of the user who decided; empty if it was not a user."""
-    return one_line(deciding_login(decided_by))

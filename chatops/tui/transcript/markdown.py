@@ -11,7 +11,7 @@ they lead, and neither shows HTML.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from markdown_it import MarkdownIt
@@ -35,8 +35,10 @@ _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 _TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re.MULTILINE)
 """The tick of a task, which is drawn as a sign."""
 _DIFFS = ("diff", "patch", "udiff")
-_NARROWEST = 12
-"""Minimum columns for nested content."""
+_NARROWEST = 8
+"""Minimum columns for nested content, and for a column of a table that is shrunk."""
+_LONGEST_WORD = 24
+"""Maximum columns of a word that a table keeps in one piece."""
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
@@ -285,9 +287,6 @@ def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
     return nodes
 
 
-_NARROWEST = 8
-
-
 def _table_lines(
     rows: list[list[Text]], *, alignments: Sequence[AlignMethod], width: int, theme: BlockTheme
 ) -> list[Text]:
@@ -297,9 +296,7 @@ def _table_lines(
         return []
     between = f" {theme.symbols.bar} "
     room = width - len(between) * (columns - 1)
-    widths = _fit(
-        [max(cell_len(row[i].plain) if i < len(row) else 0 for row in rows) for i in range(columns)], room=room
-    )
+    widths = _fit([[row[i].plain for row in rows if i < len(row)] for i in range(columns)], room=room)
     if widths is None:
         return _as_lists(rows, width=width, theme=theme)
     lines: list[Text] = []
@@ -313,17 +310,23 @@ def _table_lines(
     return lines
 
 
-def _fit(natural: list[int], *, room: int) -> list[int] | None:
-    """Return widths that add up to at most `room`, shrinking the widest columns. None if there are too many columns."""
-    widths = [max(1, size) for size in natural]
-    while sum(widths) > room:
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        second = max((size for size in widths if size < widths[widest]), default=_NARROWEST)
-        cut = min(sum(widths) - room, max(1, widths[widest] - second))
-        widths[widest] -= cut
-        if widths[widest] < _NARROWEST:
-            return None
-    return widths
+def _fit(columns: Sequence[Sequence[str]], *, room: int) -> list[int] | None:
+    """Return widths for the cells of each column that add up to at most `room`, shrinking the widest columns.
+
+    No column gets narrower than its words, but for those of more than `_LONGEST_WORD`. None if they do not fit.
+    """
+    natural = [max(1, *map(cell_len, cells)) for cells in columns]
+    least = [max(min(size, _NARROWEST), _longest_word(cells)) for size, cells in zip(natural, columns, strict=True)]
+    if sum(least) > room:
+        return None
+    limits = range(room, 0, -1)
+    shrunk = ([min(size, max(limit, low)) for size, low in zip(natural, least, strict=True)] for limit in limits)
+    return next(widths for widths in shrunk if sum(widths) <= room)
+
+
+def _longest_word(cells: Iterable[str]) -> int:
+    words = (cell_len(word) for cell in cells for word in cell.split())
+    return max((cells for cells in words if cells <= _LONGEST_WORD), default=1)
 
 
 def _row(row: list[Text], *, widths: list[int], alignments: Sequence[AlignMethod], between: Text) -> list[Text]:

@@ -121,13 +121,8 @@ def _lines(
 
 def _file(file: FileRef, *, width: int, theme: BlockTheme) -> Text:
     """Return one line about a file of a message."""
-    if file.problem:
-        text, style = f"not attached: {file.path}: {file.problem}", theme.warn
-    else:
-        beginning = ", the beginning" if file.cut else ""
-        type_ = f"{file.type}, " if file.type else ""
-        text, style = f"attached: {file.path} ({type_}{file.size:,} bytes{beginning})", theme.muted
-    return Text(truncated(one_line(text), width=width, ellipsis=theme.symbols.ellipsis), style, end="")
+    text = truncated(one_line(file.attachment), width=width, ellipsis=theme.symbols.ellipsis)
+    return Text(text, theme.warn if file.problem else theme.muted, end="")
 
 
 def _thought(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:

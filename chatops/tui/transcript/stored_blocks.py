@@ -208,10 +208,9 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
 
 
 def _changed_paths(pending: PendingCall) -> tuple[str, ...]:
-    facts = pending.facts
     if pending.call.name != CONTAINED_APPLY:
         return ()
-    return tuple(path.removeprefix(f"{facts.workspace}/") for path in facts.paths)
+    return tuple(map(pending.facts.relative, pending.facts.paths))
 
 
 def finished_card(
@@ -241,6 +240,7 @@ def finished_card(
         decided_by=decided_by,
         reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
         timed_out=outcome is Outcome.FAILED and ending.by is EndedBy.TIME_LIMIT,
+        imported=facts.source is ResultSource.IMPORTED,
         also=_also(outcome, facts),
         failure=text if outcome is Outcome.FAILED and not ending.how and "\n" not in text else "",
         cause=ending.cause if outcome in (Outcome.SUCCESS, Outcome.FAILED) else "",
@@ -248,6 +248,7 @@ def finished_card(
         diff=facts.diff,
         added=facts.added,
         removed=facts.removed,
+        count=facts.count,
         files=facts.files,
     )
 
@@ -282,7 +283,7 @@ def _also(outcome: Outcome, facts: ResultFacts) -> str:
     """Return what else to say of a result: what was stopped, or "marked as done"."""
     if outcome is Outcome.SUCCESS and facts.source is ResultSource.USER:
         return "marked as done"
-    return (facts.ending or Ending()).stopped_words if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
+    return (facts.ending or Ending()).also if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
 def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage | None:

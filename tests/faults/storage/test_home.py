@@ -1,5 +1,6 @@
 """A home that is full, read-only, missing, or open to others; too few open files."""
 
+import json
 import os
 import re
 import shutil
@@ -50,6 +51,48 @@ def test_a_full_disk_in_the_chat(installation: Installation, provider: Provider,
         chat.assert_well()
         asked = ["before", f"first {'x' * 14}", f"second {'x' * 13}", "now run it"]
         assert [text for text in said(disk.store(tmp_path)) if not text.startswith(("You said", "still"))] == asked
+
+
+@pytest.mark.more
+@mounts
+@pytest.mark.fault("E01")
+def test_a_chat_opened_on_a_full_disk_is_saved_once_there_is_room(
+    installation: Installation, provider: Provider, tmp_path: Path
+) -> None:
+    with places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk:
+        filler = places.fill(disk.seen(installation.home))
+        with places.open_chat(installation, "--role", "coder", before=disk.before) as terminal:
+            chat = ready(installation, provider, terminal)
+            chat.wait_for("Not saving: disk full")
+            chat.say("on a full disk")
+            chat.wait_for("You said: on a full disk")
+            chat.say("run it", calls(call("shell_exec", command=EFFECT)))
+            terminal.dialog()
+            terminal.press("a")
+            chat.wait_for(r"Not approved: nothing can be saved \(disk full\)")
+            filler.unlink()
+            terminal.wait_gone("Not saving: disk full")
+            # The call that was asked about before there was room.
+            terminal.decide("a")
+            chat.wait_for("Saving works again: this session is stored now.*You said: run it")
+            assert installation.count == 1
+            chat.say("run it again", calls(call("shell_exec", command=EFFECT)))
+            terminal.dialog()
+            terminal.kill9()
+        assert said(disk.store(tmp_path)) == [
+            "on a full disk",
+            "You said: on a full ",
+            "run it",
+            "You said: run it",
+            "run it again",
+        ]
+        with places.open_chat(installation, "-c", "--role", "coder", before=disk.before) as terminal:
+            chat = ready(installation, provider, terminal)
+            terminal.decide("a")
+            chat.wait_for("on a full disk.*You said: run it.*You said: run it again")
+            assert installation.count == 2
+            assert "Not saving" not in terminal.text()
+        assert provider.server.violations == []
 
 
 @pytest.mark.more
@@ -239,7 +282,7 @@ def test_a_read_only_home(installation: Installation, provider: Provider, pipe: 
         terminal.dialog()
         terminal.press("a")
         chat.wait_for(r"Not approved: nothing can be saved \(home is read-only\)")
-        terminal.press("d")
+        terminal.decide("d")
         chat.wait_for("You said: run it")
         assert installation.count == 0
         chat.assert_well()
@@ -255,6 +298,10 @@ def test_a_read_only_home(installation: Installation, provider: Provider, pipe: 
         assert gated.code == 1
         assert "Not run: shell_exec needs approval, and nothing can be saved here" in gated.err
         assert "home is read-only" in gated.err
+        provider.script(calls(call("shell_exec", command=EFFECT)))
+        as_json = places.run(installation, "-p", "run it", "--output-format", "json", before=disk.before)
+        assert (as_json.code, json.loads(as_json.out)["status"]) == (1, "failed")
+        assert json.loads(as_json.out)["error"]["reason"] == "not_saved"
         assert "nothing can be saved here, so it cannot wait" in str(provider.requests[-1].messages[-1])
         provider.script(calls(call("shell_exec", command=EFFECT)))
         denied = places.run(installation, "-p", "run it", "--on-approval", "deny", before=disk.before)

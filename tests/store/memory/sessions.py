@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chatops.domain.errors import NoSuchSessionError, StoreError
+from chatops.domain.errors import AlreadyStoredError, NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, countable
 from chatops.store.base import SessionInfo
@@ -164,7 +164,7 @@ def append(memory: Memory, session_id: SessionId, messages: Sequence[Message], *
     head = session.head
     for message in messages:
         if message.id in memory.messages:
-            raise StoreError(f"A message with the id {message.id} is stored already.")
+            raise AlreadyStoredError(f"The id {message.id} is taken.", session_id=session_id)
         memory.messages[message.id] = StoredMessage(message=message, parent=head)
         head = message.id
     memory.sessions[session_id] = replace(

@@ -3,8 +3,11 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Skills
@@ -70,7 +73,7 @@ ANA = Principal(uid=1000, login="ana", via="tui")
 
 
 class Clock:
-    """Seconds that pass only when a test says so."""
+    """Seconds that pass only when a test says so, for the app and for the times of its events."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -80,6 +83,10 @@ class Clock:
 
     def pass_(self, seconds: float) -> None:
         self.now += seconds
+
+    def on_events(self) -> AbstractContextManager[object]:
+        """Let Textual stamp its events with this clock, so that a busy machine makes no key older than it is."""
+        return patch("textual.message._time", SimpleNamespace(get_time=self))
 
 
 def pending_call(
@@ -401,6 +408,8 @@ class FakeHost:
     begun_in: list[str] = field(default_factory=list)
     times: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refuse: ChatopsError | None = None
+    starts: TrustQuestion | None = None
+    """Question about MCP servers."""
     brought: TrustQuestion = field(
         default_factory=lambda: TrustQuestion(folder="1:1:/home/me/project", path="/home/me/project", listed=())
     )
@@ -455,6 +464,12 @@ class FakeHost:
     def models(self) -> Sequence[ModelRow]:
         return (ModelRow(name="local", label="Qwen 3 (local)"), ModelRow(name="demo", label="DEMO", note="no AI"))
 
+    async def models_of_servers(self) -> Sequence[ModelRow]:
+        return self.models()
+
+    async def model_problem(self, name: str) -> str:
+        return ""
+
     def personas(self) -> Sequence[str]:
         return ("default", "terse")
 
@@ -469,6 +484,9 @@ class FakeHost:
 
     async def trust_question(self) -> TrustQuestion:
         return self.brought
+
+    def starts_question(self) -> TrustQuestion | None:
+        return self.starts
 
     async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> Sequence[str]:
         if self.refuse is not None:

@@ -58,10 +58,16 @@ def messages() -> tuple[Message, ...]:
     return (
         UserMessage(id=MessageId(f"{TURN}.m1"), text="fix the greeting in hello.py\nand run the tests"),
         AssistantMessage(id=MessageId(f"{TURN}.m2"), text=ANSWER, calls=CALLS),
-        _result(CALLS[0], "x\n" * 212, duration_ms=4, decided_by="policy"),
-        _result(CALLS[1], "x\n" * 140, duration_ms=3, decided_by="policy"),
-        _result(CALLS[2], "x\n" * 60, duration_ms=2, decided_by="policy"),
-        _result(CALLS[3], "hello.py:3: def greet\nhello.py:9: greet", duration_ms=12, decided_by="policy"),
+        _result(CALLS[0], "x\n" * 212, facts=ResultFacts(count=212), duration_ms=4, decided_by="policy"),
+        _result(CALLS[1], "x\n" * 140, facts=ResultFacts(count=140), duration_ms=3, decided_by="policy"),
+        _result(CALLS[2], "x\n" * 60, facts=ResultFacts(count=60), duration_ms=2, decided_by="policy"),
+        _result(
+            CALLS[3],
+            "hello.py:3: def greet\nhello.py:9: greet",
+            duration_ms=12,
+            decided_by="policy",
+            facts=ResultFacts(count=2),
+        ),
         _result(CALLS[4], "Done.", duration_ms=28, decided_by=ANA, facts=ResultFacts(diff=DIFF, added=2, removed=1)),
         _result(
             CALLS[5],

@@ -119,9 +119,10 @@ async def stage(
     """The app with a session open. `keys`, `theme` and `themes` are as in the user's settings."""
     session, host, clock = session or FakeSession(), host or FakeHost(), Clock()
     app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock, keys=keys, theme=theme, themes=themes)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
-        while not app.chat.opened:
-            await pilot.pause()
-        await running.settle()
-        yield running
+    with clock.on_events():
+        async with app.run_test(size=size, notifications=True) as pilot:
+            running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
+            while not app.chat.opened:
+                await pilot.pause()
+            await running.settle()
+            yield running

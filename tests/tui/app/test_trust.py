@@ -144,20 +144,18 @@ async def test_it_opens_at_the_start_and_after_a_pending_approval() -> None:
     session, host, clock = FakeSession(), FakeHost(), Clock()
     session.ask(pending_call())
     app = ChatopsApp(cast(Opener, opener(session, host, trust=brought())), clock=clock)
-    async with app.run_test(size=(100, 40), notifications=True) as pilot:
-        running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
-        while not isinstance(app.screen, ApprovalScreen):
-            await pilot.pause()
-        # On a busy machine a key may count as pressed too early.
-        while isinstance(app.screen, ApprovalScreen):
+    with clock.on_events():
+        async with app.run_test(size=(100, 40), notifications=True) as pilot:
+            running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
+            while not isinstance(app.screen, ApprovalScreen):
+                await pilot.pause()
             await running.press("escape")
-        while not isinstance(app.screen, TrustScreen):
-            clock.pass_(1.0)
-            await pilot.pause()
-        while isinstance(app.screen, TrustScreen):
+            while not isinstance(app.screen, TrustScreen):
+                clock.pass_(1.0)
+                await pilot.pause()
             await running.press("escape")
-        assert "Trust what" not in screen_text(app)
-        assert host.trusted == []
+            assert "Trust what" not in screen_text(app)
+            assert host.trusted == []
 
 
 @pytest.mark.more
@@ -169,3 +167,24 @@ async def test_revoke_and_a_folder_that_brings_nothing() -> None:
         running.app.chat.run_command("/trust revoke")
         await running.settle()
         assert "Nothing in this folder was trusted." in running.text
+
+
+async def test_a_server_that_needs_a_yes_is_asked_about_by_itself_and_once() -> None:
+    text = b"runs: /usr/bin/server --flag"
+    item = Item(kind=ItemKind.SERVER_START, path="h", size=len(text), digest="0" * 64, data=text)
+    question = TrustQuestion(folder="1", path="/project", listed=(Listed(item=item, state=ItemState.NEW),))
+    async with stage(size=(100, 40)) as running:
+        running.host.starts = question
+        running.app.chat.update_now()
+        await running.settle()
+        assert isinstance(running.app.screen, TrustScreen)
+        for shown in (
+            "Start these MCP servers?",
+            "runs: /usr/bin/server --flag",
+            "Start only programs that you trust.",
+        ):
+            assert shown in running.text
+        await running.press("escape")
+        running.app.chat.update_now()
+        await running.settle()
+        assert not isinstance(running.app.screen, TrustScreen) and running.host.trusted == []

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from chatops.domain.tools import Outcome, changed_lines
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript import card as cards
+from chatops.tui.transcript import card_state
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import card_lines
@@ -27,7 +27,7 @@ COLOURED = replace(PLAIN, added_words=Style(bgcolor="green"), removed_words=Styl
 def read(card_id: str) -> ToolCardBlock:
     arguments = json.dumps({"path": f"{card_id}.py"})
     done = card(card_id, "", outcome=Outcome.SUCCESS, tool="file_read", arguments=arguments)
-    return replace(done, output="one\ntwo", duration_ms=2)
+    return replace(done, output="one\ntwo", count=2, duration_ms=2)
 
 
 def shown(layout: BlockLayout) -> list[str]:
@@ -55,11 +55,17 @@ def test_reads_in_a_row_take_one_line_until_they_are_unfolded() -> None:
     assert shown(layout) == ["I look.", "", *each, "✗ Shell ls no result"]
 
 
+def test_the_result_of_a_server_or_own_tool_shows_its_first_lines() -> None:
+    answer = replace(read("x"), tool="notes__find", count=None, output="\n[1] first\n[2] second\n[3] third\n[4] fourth")
+    assert shown(laid_out(answer))[1:] == ["[1] first", "[2] second", "… 2 more lines (ctrl+o)"]
+    assert shown(laid_out(replace(answer, outcome=Outcome.DENIED)))[1:] == []
+
+
 def test_a_read_joins_the_others_once_it_has_succeeded() -> None:
-    running = replace(read("y"), status=CardStatus.RUNNING, outcome=None, output="")
+    running = replace(read("y"), status=CardStatus.RUNNING, outcome=None, output="", count=None)
     layout = laid_out(read("x"), running)
     assert shown(layout) == ["✓ Read x.py 2 lines 2 ms", "» Read y.py running"]
-    failed = replace(read("y"), outcome=Outcome.FAILED, failure="It is gone.")
+    failed = replace(read("y"), outcome=Outcome.FAILED, failure="It is gone.", count=None)
     apart = ["✓ Read x.py 2 lines 2 ms", "✗ Read y.py failed · 2 ms", "It is gone."]
     together = ["✓ Read x.py, y.py 4 lines 4 ms"]
     for block, lines in ((read("y"), together), (failed, apart), (read("y"), together)):
@@ -140,9 +146,9 @@ def test_the_change_of_a_file_is_bounded_and_says_how_much_is_left_out() -> None
 
 def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     block = card("c", "npm test", CardStatus.RUNNING, output="1\n2\n3\n4\n5\n6\n10 %\r20 %\n", started_at=100.0)
-    monkeypatch.setattr(cards, "clock", lambda: 100.9)
+    monkeypatch.setattr(card_state, "clock", lambda: 100.9)
     assert card_lines(block, width=60, theme=PLAIN, expanded=False)[0].plain.endswith("running")
-    monkeypatch.setattr(cards, "clock", lambda: 112.0)
+    monkeypatch.setattr(card_state, "clock", lambda: 112.0)
     first, *rest = (line.plain.strip() for line in card_lines(block, width=60, theme=PLAIN, expanded=False))
     assert first.endswith("12 s · Esc to stop")
     assert rest == ["… 2 earlier lines (ctrl+o)", "3", "4", "5", "6", "20 %"]

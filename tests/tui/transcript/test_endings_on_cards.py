@@ -14,6 +14,14 @@ LINES: dict[tuple[Outcome, str, Ending | None], str] = {
     (Outcome.FAILED, "x", Ending(exit_code=2, stopped=2)): "exit code 2 · 3.0 s, 2 background processes stopped",
     (Outcome.FAILED, "x", Ending(exit_code=2, cause="no network")): "exit code 2 · 3.0 s x Likely cause: no network",
     (Outcome.SUCCESS, "done", Ending(stopped=1)): "3.0 s, 1 background process stopped",
+    (Outcome.SUCCESS, "done", Ending(pipeline=("pytest", "tail"), not_found=("pytest",))): (
+        "3.0 s, pytest not found, exit code of tail done"
+    ),
+    (
+        Outcome.FAILED,
+        "x",
+        Ending(exit_code=1, pipeline=("a", "")),
+    ): "exit code 1 · 3.0 s, exit code of the last program x",
     (Outcome.SUCCESS, "done", None): "3.0 s",
     (Outcome.FAILED, SENTENCE, None): f"failed · 3.0 s {SENTENCE}",
     (Outcome.FAILED, "a\nb", None): "failed · 3.0 s a b",

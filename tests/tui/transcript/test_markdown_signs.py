@@ -53,6 +53,26 @@ def test_columns_are_aligned_as_the_table_says() -> None:
     assert plain("|a|b|c|\n|:-|-:|:-:|\n|1|2|3|\n|long|long|long|")[2:] == ["1    │    2 │  3", "long │ long │ long"]
 
 
+_WIDE = """
+|Name|Responsibilities|Requirements|
+|-|-|-|
+|Authentication|Internationalization and authorization|Python and more|
+|x|y|https://example.org/a/very/long/path/that/fits/into/no/column|
+"""
+
+
+def test_cells_of_a_table_break_between_words() -> None:
+    for width in range(len("  Internationalization"), 100):
+        words = {word.rstrip(":") for line in plain(_WIDE, width=width) for word in line.split()}
+        assert words >= {"Authentication", "Internationalization", "authorization", "Responsibilities", "Python"}
+
+
+def test_the_widest_columns_of_a_table_shrink_alike() -> None:
+    cells = ("one " * 30, "two " * 30, "three")
+    rows = plain(f"|a|b|c|\n|-|-|-|\n|{'|'.join(cells)}|", width=60)
+    assert rows[2] == "one one one one one one  │ two two two two two two  │ three"
+
+
 def test_a_wrapped_line_of_code_is_marked() -> None:
     assert plain("```\n" + "x" * 50 + "\n```") == ["  " + "x" * 37, "↪ " + "x" * 13]
 

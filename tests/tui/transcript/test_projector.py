@@ -61,7 +61,7 @@ from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import render_block
 from chatops.tui.transcript.stored_blocks import stored_blocks
 
-ANA = Principal(uid=1000, login="ana", via="tui")
+ANA = Principal(uid=1, login="ana", via="tui")
 ASKING = ToolSpec(
     name="shell_exec",
     capabilities=BUILT_IN_TOOLS["shell_exec"],

@@ -1,0 +1,106 @@
+"""The extras of chatops: word what is missing, with the command that installs it for the way this copy was installed.
+
+pipx and `uv tool` own the environment that they made, so they have to add to it; what is installed past `uv tool` is
+gone with its next upgrade. Where chatops came from, such as a checkout or a wheel, is in ``direct_url.json``: no
+command relies on an index that has chatops.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+DISTRIBUTION = "chatops-tui"
+"""Name on an index. The import package and the command are called ``chatops``."""
+_REQUIRES = re.compile(r"""(?P<requirement>[^;]+?)\s*;\s*extra == ['"](?P<extra>[^'"]+)['"]""")
+_UV_CACHE = "archive-v"
+"""Folder of the environments that `uvx` makes, with a number after it."""
+
+
+def not_installed(extra: str) -> str:
+    """Return a clause that says that an extra is not installed, and the command that installs it."""
+    return f"the extra {extra} is not installed; `{install_command(extra)}` installs it"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this copy, for a shell."""
+    return shlex.join(_words(extra, prefix=Path(sys.prefix)))
+
+
+def _words(extra: str, *, prefix: Path) -> list[str]:
+    distribution = _distribution()
+    if distribution is None:
+        checkout = Path(__file__).resolve().parents[2]
+        return [*_installer(), "-e", f"{checkout}[{extra}]"]
+    found = [_REQUIRES.fullmatch(line) for line in distribution.requires or ()]
+    packages = [one["requirement"] for one in found if one is not None and one["extra"] == extra]
+    if (prefix / "pipx_metadata.json").is_file():
+        return ["pipx", "inject", prefix.name, *packages]
+    if (prefix / "uv-receipt.toml").is_file() and (source := _source(distribution)):
+        return ["uv", "tool", "install", *_with_extra(extra, source=source, receipt=prefix / "uv-receipt.toml")]
+    if prefix.parent.name.startswith(_UV_CACHE) and (source := _source(distribution)):
+        return ["uvx", "--from", _named(source, (extra,)), "chatops"]
+    return [*_installer(), *packages]
+
+
+def _distribution() -> "Distribution | None":
+    from importlib.metadata import distributions  # slow to import
+
+    # See `packages.installed`: a relative entry means the current folder, which may be hostile.
+    folders = list(filter(os.path.isabs, sys.path))
+    return next(iter(distributions(name=DISTRIBUTION, path=folders)), None)
+
+
+def _installer() -> list[str]:
+    """Return what installs into this environment. One that uv made has no pip."""
+    if find_spec("pip") is None:
+        return ["uv", "pip", "install", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install"]
+
+
+def _source(distribution: "Distribution") -> str:
+    """Return where this copy came from: a URL, a folder if it is editable, the name if that was an index.
+
+    Empty if it is no longer there.
+    """
+    text = distribution.read_text("direct_url.json")
+    if text is None:
+        return DISTRIBUTION
+    origin: dict[str, Any] = json.loads(text)
+    url = str(origin["url"])
+    if "vcs_info" in origin:
+        return f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    if not url.startswith("file:"):
+        return url
+    place = unquote(urlsplit(url).path)
+    if not os.path.exists(place):
+        return ""
+    return place if origin.get("dir_info", {}).get("editable") else url
+
+
+def _named(source: str, extras: tuple[str, ...]) -> str:
+    """Return the requirement of chatops with `extras` from `source`."""
+    chosen = f"[{','.join(extras)}]"
+    if source.startswith("/"):
+        return f"{source}{chosen}"
+    return f"{DISTRIBUTION}{chosen}" + (f" @ {source}" if source != DISTRIBUTION else "")
+
+
+def _with_extra(extra: str, *, source: str, receipt: Path) -> list[str]:
+    """Return the words for `uv tool install`, which makes the environment again: what it has besides is named too."""
+    extras, others = {extra}, list[str]()
+    for one in tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]:
+        if one["name"] == DISTRIBUTION:
+            extras.update(one.get("extras", ()))
+        else:
+            others += ["--with", one["name"] + one.get("specifier", "")]
+    return [*others, *(["-e"] if source.startswith("/") else []), _named(source, tuple(sorted(extras)))]

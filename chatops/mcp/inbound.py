@@ -1,0 +1,148 @@
+"""Messages of a server on their way to the SDK: tools that break the protocol are taken out, floods are thinned.
+
+The SDK refuses a whole list for one bad tool, and makes a task of each notification. Beyond `MOST_PER_S` in a second,
+notifications are dropped. Announcements of another list of tools are passed on as one, and what the server asks or
+takes back is read later, so that it has to wait.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import anyio
+from mcp import types
+from mcp.client._transport import TransportStreams
+from mcp.shared._stream_protocols import ReadStream
+from mcp.shared.message import SessionMessage
+from mcp.types.methods import validate_server_result
+from pydantic import ValidationError
+
+from chatops.tools.output import visible
+
+MOST_PER_S = 100
+"""Requests and notifications of a server that are handled in a second."""
+MOST_TOOLS = 500
+"""Tools of a server that are used. Checking one takes time, and a message has room for millions."""
+_LIST_CHANGED = "notifications/tools/list_changed"
+_NEVER_DROPPED = ("notifications/cancelled", "notifications/subscriptions/acknowledged")
+_UNNAMED = "a tool without a name"
+
+
+class Inbound:
+    """The messages of one connection."""
+
+    def __init__(self, changed: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing seen. `changed` is called for announcements that are not passed on."""
+        self.version = ""
+        """Version of the protocol, once it is known."""
+        self.broken: dict[str, str] = {}
+        """Tools that were taken out of lists, each with why; untrusted text, made visible."""
+        self.dropped = 0
+        """Number of notifications that were dropped."""
+        self._changed = changed
+        self._clock = clock
+        self._second = clock()
+        self._seen = 0
+
+    async def passed_on(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage | None:
+        """Return what the SDK gets of a message; None: nothing."""
+        if isinstance(message, types.JSONRPCResponse):
+            return self._with_valid_tools(message)
+        if isinstance(message, types.JSONRPCError) or self._admits():
+            return message
+        if isinstance(message, types.JSONRPCRequest) or message.method in _NEVER_DROPPED:
+            await asyncio.sleep(max(0.0, self._second + 1 - self._clock()))
+            return message
+        self.dropped += 1
+        if message.method == _LIST_CHANGED:
+            self._changed()
+        if not self.dropped % MOST_PER_S:
+            await asyncio.sleep(0)  # A full buffer is read without waiting, and others need the event loop too.
+        return None
+
+    def _admits(self) -> bool:
+        now = self._clock()
+        if now >= self._second + 1:
+            self._second, self._seen = now, 0
+        self._seen += 1
+        return self._seen <= MOST_PER_S
+
+    def _with_valid_tools(self, message: types.JSONRPCResponse) -> types.JSONRPCResponse:
+        tools = message.result.get("tools")
+        if isinstance(tools, list) and len(tools) > MOST_TOOLS:
+            tools = tools[:MOST_TOOLS]
+            message = message.model_copy(update={"result": {**message.result, "tools": tools}})
+        if not isinstance(tools, list) or not self._fault({**message.result}):
+            return message
+        valid = []
+        for tool in tools:
+            # The page without tools is valid, or else nothing of it is.
+            if fault := self._fault({**message.result, "tools": [tool]}):
+                name = tool.get("name") if isinstance(tool, Mapping) else None
+                self.broken[visible(name) if isinstance(name, str) and name else _UNNAMED] = fault
+            else:
+                valid.append(tool)
+        return message.model_copy(update={"result": {**message.result, "tools": valid}})
+
+    def _fault(self, page: dict[str, Any]) -> str:
+        """Return why a page of tools breaks the protocol, as a clause; empty if it does not."""
+        try:
+            if self.version:
+                validate_server_result("tools/list", self.version, page)
+            types.ListToolsResult.model_validate(page, by_name=False)
+        except (KeyError, ValueError) as error:
+            if not isinstance(error, ValidationError):
+                return ""  # Not a version with tools: the SDK says what is wrong.
+            detail = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in detail["loc"][2:]) or "entry"
+            kind = "is missing" if detail["type"] == "missing" else "is not what the protocol wants"
+            return visible(f"its {place} {kind}", limit=200)
+        return ""
+
+
+@asynccontextmanager
+async def filtered(
+    transport: AbstractAsyncContextManager[TransportStreams], inbound: Inbound
+) -> AsyncIterator[TransportStreams]:
+    """Yield the streams of a transport, with what is received filtered by `inbound`."""
+    async with transport as (received, to_send):
+        yield _FilteredStream(received, inbound), to_send
+
+
+@dataclass(frozen=True, slots=True)
+class _FilteredStream:
+    stream: ReadStream[SessionMessage | Exception]
+    inbound: Inbound
+
+    async def receive(self) -> SessionMessage | Exception:
+        while True:
+            item = await self.stream.receive()
+            if isinstance(item, Exception):
+                return item
+            if (message := await self.inbound.passed_on(item.message)) is not None:
+                return replace(item, message=message)
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+    def __aiter__(self) -> "_FilteredStream":
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> "_FilteredStream":
+        await self.stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self.stream.__aexit__(kind, error, trace)

@@ -1,0 +1,389 @@
+"""A pending call as labelled facts, and what the user can answer: made once, and rendered by every surface.
+
+The approval dialog colours these facts, ``approvals show`` prints them, its JSON lists them. So no surface can leave
+one out or offer what another one does not. A surface may fold facts of weight `SETTING` that it has shown before, and
+hide `DETAIL` behind a key. Everything else has to be seen before an approval.
+"""
+
+import json
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal
+
+from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.decisions import ArgumentPattern, HostPattern, PathPattern
+from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.domain.sanitize import show_path
+from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, tool_name
+from chatops.engine.containment import CHANGING
+from chatops.policy.argv import simple_words
+from chatops.policy.effects import Danger, effects
+from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
+from chatops.policy.remembered import why_not_written
+from chatops.policy.sandbox import widened
+from chatops.runtime.denials import denial_sentence
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_extra, describe_processes, describe_start
+
+
+class Weight(StrEnum):
+    """Importance of a fact to the decision."""
+
+    NOTE = "note"
+    """The call is asked about in an unusual way: it changed, it may have run before."""
+    CALL = "call"
+    """Exactly what would run or change."""
+    CAUTION = "caution"
+    """A reason to look twice. It has to be on the screen itself, not only scrolled past."""
+    EFFECT = "effect"
+    ATTEMPT = "attempt"
+    """It tells of an attempt that was interrupted."""
+    LACK = "lack"
+    """It will probably fail for this."""
+    SETTING = "setting"
+    """Place and manner of running: usually as for the call before."""
+    DETAIL = "detail"
+
+
+class Form(StrEnum):
+    """Layout of the value of a fact."""
+
+    LINE = "line"
+    BRIEF = "brief"
+    """A line whose beginning says the most. A dialog may cut it, if its details show all of it."""
+    EXACT = "exact"
+    """A line in which each blank counts."""
+    FILE = "file"
+    """The file that a diff changes."""
+    TEXT = "text"
+    """Lines of which each character counts."""
+    PROGRAM = "program"
+    DIFF = "diff"
+    FOREIGN = "foreign"
+    """Lines that somebody else wrote about the call: each has to be marked as such."""
+
+    @property
+    def one_line(self) -> bool:
+        """True if the value stands beside its label."""
+        return self in (Form.LINE, Form.BRIEF, Form.EXACT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A labelled fact about a call. The value is untrusted text as it is: a surface makes hidden characters visible."""
+
+    label: str
+    value: str
+    weight: Weight
+    form: Form = Form.LINE
+
+
+OfferKey = Literal["a", "s", "S", "r", "+", "c", "e"]
+"""An answer to a call, named by its key in the dialog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An answer that the user can give in the dialog."""
+
+    key: OfferKey
+    allows: str
+    """The permission as a phrase."""
+    pattern: ArgumentPattern | None = None
+    """The rule for the rest of the session, for `s` and `S`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSheet:
+    """All that the user has to know of a pending call, in the order to read it, and the answers there are."""
+
+    facts: tuple[Fact, ...]
+    offers: tuple[Offer, ...]
+
+    @property
+    def warnings(self) -> tuple[Fact, ...]:
+        """The facts that no summary leaves out."""
+        return tuple(one for one in self.facts if one.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
+
+    def since(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+        """Return the facts that are not details, and those settings among them that `before` shows just as well."""
+        known = frozenset(before.facts) if before is not None else frozenset[Fact]()
+        shown = [one for one in self.facts if one.weight is not Weight.DETAIL]
+        folded = tuple(one for one in shown if one.weight is Weight.SETTING and one in known)
+        return tuple(one for one in shown if one not in folded), folded
+
+
+def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
+    """Return the sheet of a call. `now` is in seconds since the epoch."""
+    facts = dict.fromkeys(one for one in _facts(pending, now=now) if one.value)
+    return CallSheet(facts=tuple(facts), offers=tuple(call_offers(pending)))
+
+
+def call_offers(pending: PendingCall) -> Iterator[Offer]:
+    """Yield the answers that the dialog offers for a call that may run.
+
+    Nothing is offered where the rights in force would deny the call, except to edit it, and for an unknown outcome,
+    which has answers of its own.
+    """
+    facts, edit = pending.facts, Offer(key="e", allows="other arguments, checked and shown again")
+    if pending.outcome_unknown:
+        return
+    if pending.denial is not None:
+        yield edit
+        return
+    yield Offer(key="a", allows="this call once, as shown")
+    # The user decides each call that was repaired, or that only a decision on itself permits.
+    if pending.call.name != CONTAINED_APPLY and not facts.repairs and not facts.needs_user:
+        yield from _rules(pending)
+    if facts.extra != NARROWEST:
+        yield Offer(key="+", allows=f"this call once, with {describe_extra(facts.extra)}")
+    if pending.call.name in CHANGING and not facts.contained and pending.model:
+        yield Offer(key="c", allows="work on a copy of the folder; its changes are asked about at the end")
+    yield edit
+
+
+def _rules(pending: PendingCall) -> Iterator[Offer]:
+    tool, facts = pending.call.name, pending.facts
+    exact, widest = suggest_exact(tool, facts), suggest_rules(tool, facts)[-1]
+    yield Offer(key="s", allows=_exactly(tool, facts, exact), pattern=exact)
+    known = BUILT_IN_TOOLS.get(tool)
+    if known is not None and isinstance(widest, PathPattern) and widest.glob.endswith("/**"):
+        if known.writes and not why_not_written(widest, known, facts):
+            yield Offer(key="S", allows=f"any {tool} in {widest.glob.removesuffix('**')}", pattern=widest)
+    yield Offer(key="r", allows=f"rules up to {show_rule(tool, widest)}")
+
+
+def _exactly(tool: str, facts: CallFacts, pattern: ArgumentPattern) -> str:
+    match pattern:
+        case PathPattern():
+            return f"any {tool} of this file"
+        case HostPattern(host=host):
+            return f"any {tool} of {host}"
+        case _ if facts.command:
+            return f"this {'code' if facts.interpreter else 'command'}"
+        case _:
+            return "exactly these arguments"
+
+
+# Facts
+
+_REASONS = {
+    AskReason.CHANGED: "What was approved is no longer what would run. Look again.",
+    AskReason.EDITED: "The arguments were edited: this is what would run now.",
+    AskReason.COPIED: "This store was copied or moved: the call may have run in the other copy.",
+}
+
+
+def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
+    facts, known = pending.facts, pending.interruption
+    yield Fact(label="note", value=UNKNOWN if pending.outcome_unknown else "", weight=Weight.NOTE)
+    yield Fact(label="note", value=_REASONS.get(pending.reason, ""), weight=Weight.NOTE)
+    denied = denial_sentence(pending.denial) if pending.denial is not None else ""
+    yield Fact(label="denied", value=denied, weight=Weight.NOTE)
+    yield from _call(pending)
+    yield from _cautions(facts)
+    yield from _effects(pending)
+    if known is not None:
+        yield Fact(label="started", value=describe_start(known, now=now), weight=Weight.ATTEMPT)
+        yield Fact(label="processes", value=describe_processes(known, facts), weight=Weight.ATTEMPT)
+    if not pending.outcome_unknown:
+        yield from _lacks(facts)
+    yield from _settings(pending)
+    if facts.server is not None:
+        said = facts.server.description.strip()
+        yield Fact(label="the server says", value=said or "nothing", weight=Weight.SETTING, form=Form.FOREIGN)
+    if known is not None:
+        output = known.output.removesuffix("\n") or NO_OUTPUT
+        yield Fact(label="its output until then", value=output, weight=Weight.EFFECT, form=Form.TEXT)
+    yield from _details(pending)
+
+
+def _call(pending: PendingCall) -> Iterator[Fact]:
+    """Yield what would run or change: each argument once, as the command, in the diff, or by its name."""
+    facts, name = pending.facts, "code" if pending.facts.interpreter else "command"
+    yield Fact(label=name, value=facts.command, weight=Weight.CALL, form=Form.PROGRAM)
+    if pending.call.name == CONTAINED_APPLY:
+        what = "undoing changes" if is_undo(facts.arguments) else "changes of the contained turn"
+        yield Fact(label=what, value=facts.diff, weight=Weight.CALL, form=Form.DIFF)
+        return
+    if facts.diff:
+        path = show_path(facts.relative(facts.paths[0])) if facts.paths else ""
+        named = f"{path}  new file" if facts.creates else path
+        yield Fact(label="file", value=named.strip(), weight=Weight.CALL, form=Form.FILE)
+        yield Fact(label="change", value=facts.diff, weight=Weight.CALL, form=Form.DIFF)
+    values = json_or_text(facts.arguments)
+    if not isinstance(values, dict):
+        yield Fact(label="arguments", value=facts.arguments, weight=Weight.CALL, form=Form.TEXT)
+        return
+    left = {key: value for key, value in values.items() if not _shown_elsewhere(pending, key, value)}
+    label = "arguments" if len(left) == len(values) else "other arguments"
+    text = "\n".join(_argument(key, value) for key, value in left.items())
+    yield Fact(label=label, value=text, weight=Weight.CALL, form=Form.TEXT)
+
+
+def _argument(key: str, value: JsonValue) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return f"{key}:\n{value}"
+    return f"{key}: {json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)}"
+
+
+_IN_DIFF = MappingProxyType({"file_edit": ("old", "new"), "file_write": ("content",), "memory_write": ("text",)})
+"""Arguments of our tools that the diff shows, all of them."""
+
+
+def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
+    """Return True if the command, the diff, the file or the timeout shows this argument, character for character."""
+    facts, tool = pending.facts, tool_name(pending.call.name)
+    if facts.command and key in ("command", "code") and value == facts.command:
+        return True
+    if facts.diff and key in _IN_DIFF.get(tool, ()):
+        return True
+    if _timeout(pending) and key == "timeout_s":
+        return True
+    inside = map(facts.relative, facts.paths)
+    return key == "path" and tool in _IN_DIFF and value in (*inside, *facts.paths)
+
+
+def _timeout(pending: PendingCall) -> int | None:
+    """Return the time limit that a call of our tools names, in seconds."""
+    values = json_or_text(pending.facts.arguments)
+    found = values.get("timeout_s") if isinstance(values, dict) and pending.facts.command else None
+    ours = tool_name(pending.call.name) in BUILT_IN_TOOLS
+    return found if ours and isinstance(found, int) and not isinstance(found, bool) else None
+
+
+_WARNINGS = {
+    Danger.DELETES: "{} deletes files",
+    Danger.DISCARDS: "{} discards commits, branches or changes",
+    Danger.PRIVILEGED: "{} runs programs as another user",
+    Danger.RUNS_INPUT: "{} runs what another program prints",
+    Danger.RUNS_TEXT: "{} runs program text of this command",
+    Danger.USES_NETWORK: "{} uses the network",
+    Danger.SECRET: "{} may hold keys or passwords",
+    Danger.HOME: "{} is in the home folder",
+    Danger.STEERS: "{} decides what programs run or load",
+    Danger.REDEFINES: "{} gives a name another meaning",
+    Danger.COMPUTED: "{} names a program that is known only when it runs",
+}
+"""The facts of files and hosts show the other dangers."""
+
+
+def _is_shell(facts: CallFacts) -> bool:
+    return bool(facts.command) and not facts.interpreter
+
+
+def _cautions(facts: CallFacts) -> Iterator[Fact]:
+    """Yield every reason to look twice. What a command does follows from its words, so it is never all of it."""
+    for repair in facts.repairs:
+        yield Fact(label="repaired", value=repair, weight=Weight.CAUTION)
+    for warning in (facts.caution, facts.reveals, facts.needs_user):
+        yield Fact(label="careful", value=warning, weight=Weight.CAUTION)
+    hosts: tuple[str, ...] = facts.hosts
+    if _is_shell(facts):
+        known = effects(facts.command)
+        for warned in known.warnings:
+            text = _WARNINGS.get(warned.danger, "").replace("{}", warned.about)
+            yield Fact(label="careful", value=text, weight=Weight.CAUTION)
+        unclear = known.unclear and f"{known.unclear}: read the command itself"
+        yield Fact(label="not clear", value=unclear, weight=Weight.CAUTION)
+        hosts += known.hosts
+    for host in hosts:
+        yield Fact(label="contacts", value=host, weight=Weight.CAUTION, form=Form.EXACT)
+
+
+def _effects(pending: PendingCall) -> Iterator[Fact]:
+    """Yield what the call touches, and what an approval is bound to.
+
+    That is a detail where the call says it itself and is asked about as usual.
+    """
+    facts = pending.facts
+    usual = Weight.DETAIL if pending.reason is AskReason.POLICY else Weight.EFFECT
+    said = _said_paths(facts)
+    for path in facts.paths if pending.call.name != CONTAINED_APPLY else ():
+        weight = usual if path in said else Weight.EFFECT
+        yield Fact(label="touches", value=show_path(path), weight=weight, form=Form.EXACT)
+    if facts.network or facts.hosts:
+        yield Fact(label="network", value="yes", weight=Weight.EFFECT)
+    if not _is_shell(facts):
+        return
+    known = effects(facts.command)
+    for path in known.writes:
+        yield Fact(label="writes", value=show_path(path), weight=Weight.EFFECT)
+    runs = ", ".join(known.programs) if len(known.programs) > 1 else ""
+    yield Fact(label="runs", value=runs, weight=Weight.DETAIL)
+    bound = [path for path, _, _ in (entry.rpartition(" ") for entry in facts.hashes)]
+    for path in bound:
+        changes = f"if {show_path(facts.relative(path))} changes"
+        yield Fact(label="asks again", value=changes, weight=usual)
+    if known.loaders or known.unclear:
+        programs = ", ".join(known.loaders) or "it"
+        covered = "this command line and the files above, not other" if bound else "this command line, not the"
+        yield Fact(label="covers", value=f"{covered} files that {programs} may load", weight=usual)
+
+
+def _said_paths(facts: CallFacts) -> frozenset[str]:
+    """Return those paths in the workspace that the heading or the words of the command name as they are."""
+    below = facts.workspace.rstrip("/") + "/"
+    words = facts.argv or simple_words(facts.command) or ()
+    named = {posixpath.normpath(posixpath.join(facts.cwd or facts.workspace, word)) for word in words}
+    if facts.diff:
+        named.update(facts.paths[:1])
+    return frozenset(path for path in named if len(below) > 1 and path.startswith(below))
+
+
+def _lacks(facts: CallFacts) -> Iterator[Fact]:
+    """Yield what a command will probably lack in its sandbox, and what the user can give it."""
+    needs: dict[str, SandboxSpec] = {}
+    for lack in facts.lacks:
+        words = "it failed before, probably for lack of" if lack.seen else f"{lack.by} needs"
+        needs[words] = widened(needs.get(words, NARROWEST), lack.needs)
+    for words, spec in needs.items():
+        yield Fact(label="may fail", value=f"{words} {describe_extra(spec)}", weight=Weight.LACK)
+    added = f"{describe_extra(facts.extra)}, for this call only" if facts.extra != NARROWEST else ""
+    yield Fact(label="+ adds", value=added, weight=Weight.EFFECT)
+
+
+def _settings(pending: PendingCall) -> Iterator[Fact]:
+    facts, server, setting = pending.facts, pending.facts.server, Weight.SETTING
+    if server is not None:
+        yield Fact(label="server", value=f"{server.name} (MCP)", weight=setting, form=Form.EXACT)
+        origin = "at" if server.by_url else "started by"
+        yield Fact(label=origin, value=server.origin, weight=setting, form=Form.EXACT)
+        yield Fact(label="its tool", value=server.tool, weight=setting, form=Form.EXACT)
+    yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
+    yield Fact(label="runs in", value=show_path(facts.cwd) if facts.cwd else "", weight=setting, form=Form.EXACT)
+    if seconds := _timeout(pending):
+        yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
+    sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
+    unconfined = bool(facts.command) and not facts.sandboxed
+    if unconfined:
+        yield Fact(label="sandbox", value=sandbox, weight=Weight.CAUTION)
+    else:
+        yield Fact(label="sandbox", value=sandbox, weight=setting, form=Form.BRIEF)
+    why = "you edited the arguments" if pending.reason is AskReason.EDITED else pending.why
+    yield Fact(label="asks because", value=why, weight=setting)
+
+
+def _details(pending: PendingCall) -> Iterator[Fact]:
+    facts, detail = pending.facts, Weight.DETAIL
+    yield Fact(label="the model says", value=pending.said.strip(), weight=detail, form=Form.FOREIGN)
+    yield Fact(label="raw arguments", value=facts.arguments, weight=detail, form=Form.TEXT)
+    yield Fact(label="network", value="" if facts.network or facts.hosts else "no", weight=detail)
+    model = f" ({pending.model})" if pending.model else ", without a model"
+    yield Fact(label="asked by", value=f"{pending.role}{model}", weight=detail)
+    yield Fact(label="tool", value=pending.call.name, weight=detail, form=Form.EXACT)
+    yield Fact(label="defined as", value=facts.definition, weight=detail, form=Form.EXACT)
+    for entry in facts.hashes:
+        yield Fact(label="files", value=entry, weight=detail, form=Form.EXACT)
+    yield Fact(label="call", value=pending.call.id, weight=detail, form=Form.EXACT)
+    yield Fact(label="digest", value=pending.digest, weight=detail, form=Form.EXACT)
+
+
+def risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
+    """Return the parts of a shell command that deserve a second look, in characters."""
+    if not _is_shell(facts):
+        return ()
+    return tuple(sorted({warned.span for warned in effects(facts.command).warnings}))

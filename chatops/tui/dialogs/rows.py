@@ -1,0 +1,183 @@
+"""Rows of a dialog: labelled values, code, sides of a diff; and how they wrap into lines of the screen."""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise, zip_longest
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len, chop_cells
+from rich.style import Style
+
+from chatops.domain.charset import exact
+from chatops.domain.sanitize import reveal
+from chatops.domain.wording import plural
+from chatops.tui.transcript.lines import cuts
+
+LABEL_WIDTH = 13
+GUTTER = 2
+FOREIGN = "│ "
+"""Stands before each line of a text that a server wrote, so that none looks like one of ours."""
+
+RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
+_LONG = 500
+BETWEEN = " │ "
+"""Stands between the two sides of a row."""
+
+
+class Span(NamedTuple):
+    """A part of a row's text, in characters, and its style. No style: it deserves a second look."""
+
+    begin: int
+    end: int
+    style: Style | None = None
+
+
+def _no_spans() -> Sequence[Span]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One logical line. `exact` rows keep all their blanks."""
+
+    text: str = ""
+    tone: RowTone = "plain"
+    label: str | None = None
+    """Stands in a column of its own; empty for a further value under the label of the row before."""
+    exact: bool = False
+    brief: bool = False
+    """True if one line of the value is enough here: the details show all of it."""
+    lead: str = " " * GUTTER
+    """Stands before the first line of an exact row without a label."""
+    lead_style: Style | None = None
+    under: Style | None = None
+    """Background up to the end of each line."""
+    spans: Callable[[], Sequence[Span]] = field(default=_no_spans, compare=False)
+    """Returns the styled parts of the text. Called once the row is drawn."""
+    beside: "Row | None" = None
+    """An exact row right of this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The rows of a call. The first `payload` rows must have been on screen before an approval."""
+
+    rows: tuple[Row, ...]
+    payload: int
+
+
+def shown_in(row: Row, charset: str) -> Row:
+    """Return the row as a terminal with this character set shows it, with its spans in place."""
+    shown = replace(
+        row,
+        text=exact(row.text, charset),
+        lead=exact(row.lead, charset),
+        beside=shown_in(row.beside, charset) if row.beside is not None else None,
+    )
+    if shown.text == row.text:
+        return shown
+
+    def spans() -> Sequence[Span]:
+        return [
+            Span(len(exact(row.text[:begin], charset)), len(exact(row.text[:end], charset)), style)
+            for begin, end, style in row.spans()
+        ]
+
+    return replace(shown, spans=spans)
+
+
+def line(text: str) -> str:
+    """Return untrusted text on one line with nothing hidden."""
+    return reveal(text, newlines=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the screen: the text before it, its text, and where that begins in the text of its row."""
+
+    left: str
+    text: str
+    row: Row
+    start: int = 0
+    beside: "Line | None" = None
+
+
+def wrapped(row: Row, *, width: int) -> list[Line]:
+    """Return the screen lines of a row. Continuation lines of exact rows start with ``» ``."""
+    if row.beside is not None:
+        half = side_width(width)
+        left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
+        # A side with fewer lines goes on empty, with its background.
+        rest = (Line("", "", replace(row, lead="")), Line("", "", replace(row.beside, lead="")))
+        return [
+            replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
+        ]
+    if row.label is not None and row.text:
+        return _labelled(row, width=width)
+    if row.exact:
+        before = cell_len(row.lead)
+        parts = _broken(row.text, max(1, width - before))
+        if len(parts) == 1:
+            return [Line(row.lead, row.text, row)]
+        starts = accumulate((len(part) for part in parts), initial=0)
+        further = "» ".rjust(before) if before else ""
+        return [
+            Line(further if index else row.lead, part, row, start)
+            for index, (start, part) in enumerate(zip(starts, parts, strict=False))
+        ]
+    return [Line("", part, row) for part in _by_words(row.text, max(1, width))]
+
+
+def cells_of(row: Row) -> int:
+    """Return the cells that a row needs to stand on one line; more than any dialog has for a very long one."""
+    before = LABEL_WIDTH if row.label else len(row.lead)
+    return before + (cell_len(row.text) if len(row.text) < _LONG else _LONG)
+
+
+def side_width(width: int) -> int:
+    """Return the cells of each side where a row has two."""
+    return max(1, (width - len(BETWEEN)) // 2)
+
+
+def _labelled(row: Row, *, width: int) -> list[Line]:
+    """Return a value beside its label. An exact value keeps all its spaces: it is broken before them, or in paths."""
+    broken = _in_paths if row.exact else _by_words
+    if width < LABEL_WIDTH * 3:
+        text = f"{row.label}: {row.text}" if row.label else row.text
+        return [Line("", part, row) for part in broken(text, max(1, width))]
+    room = width - LABEL_WIDTH
+    parts = broken(row.text, room)
+    if row.brief and len(parts) > 1:
+        parts = [f"{broken(row.text, room - 2)[0]} …"]
+    return [Line(("" if index else row.label or "").ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
+
+
+def _by_words(text: str, width: int) -> list[str]:
+    words = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [part for chunk in words for part in _in_paths(chunk, width)]
+
+
+def _in_paths(text: str, width: int) -> list[str]:
+    at = [0, *cuts(text, width, before=" "), len(text)]
+    return [text[begin:end] for begin, end in pairwise(at)]
+
+
+def _broken(text: str, width: int) -> list[str]:
+    """Break after the last blank of a line's second half, else at its last cell. All characters are kept."""
+    if not text.isascii() and len(text) > _LONG:
+        return chop_cells(text, width)  # Many times faster than line by line.
+    parts, at = [], 0
+    while at < len(text):
+        # A rest without any cells has no part of its own.
+        piece = text[at : at + width] if text.isascii() else next(iter(chop_cells(text[at:], width)), text[at:])
+        end = at + len(piece)
+        blank = text.rfind(" ", at + len(piece) // 2, end) if end < len(text) and text[end] != " " else -1
+        parts.append(text[at : blank + 1 or end])
+        at += len(parts[-1])
+    return parts or [""]
+
+
+def read_on(left: int, *, short: bool = False) -> str:
+    """Return what the key of an approval does while `left` lines have not been on screen yet."""
+    return f"read on, {left} more" if short else f"read on first: {plural(left, 'more line')}"
