@@ -13,7 +13,7 @@ from chatops.config.document import EXPECTED, key_of, nearest
 from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
 from chatops.domain.errors import ConfigError
 from chatops.policy.workflow import WorkflowSpec
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

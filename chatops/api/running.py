@@ -33,7 +33,7 @@ from chatops.headless.run import NO_USER
 from chatops.policy.registry import RoleSpec
 from chatops.policy.workflow import Definition, StepSpec
 from chatops.runtime.workflow import WorkflowRun
-from chatops.tools.threads import DaemonThreadExecutor
+from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
 from chatops.wiring.options import Options

@@ -142,7 +142,7 @@ def _with_changes(queued: "PendingCallRow") -> "PendingCallRow":
     """Return the call with the changes of a contained turn, which are not stored with it."""
     if queued.pending.call.name != CONTAINED_APPLY:
         return queued
-    from chatops.tools.contained.turns import ContainedTurns
+    from chatops.contained.turns import ContainedTurns
 
     facts = ContainedTurns(find_paths(os.environ).data).shown(queued.pending.facts)
     return replace(queued, pending=replace(queued.pending, facts=facts))

@@ -155,7 +155,7 @@ def with_app(
     import asyncio
 
     forget_said()
-    from chatops.tools.threads import DaemonThreadExecutor
+    from chatops.toolkit.threads import DaemonThreadExecutor
     from chatops.wiring.app import App
 
     chosen = options(arguments, via=via, storage=storage)

@@ -87,7 +87,7 @@ def check_changes(pending: PendingCall, arguments: Namespace) -> None:
     if arguments.only and not contained:
         raise ChatopsError(f"{call} is not a contained turn, so --only means nothing; nothing was approved.")
     if arguments.only:
-        from chatops.tools.contained.turns import ContainedTurns
+        from chatops.contained.turns import ContainedTurns
 
         paths = ContainedTurns(find_paths(os.environ).data).paths(pending.call.arguments)
         if unknown := [path for path in arguments.only if path not in paths]:

@@ -20,7 +20,7 @@ from chatops.headless.screen import table
 from chatops.mcp.packages import remove_package
 from chatops.mcp.runners import parse_runner, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
-from chatops.tools.programs import look_up
+from chatops.sandbox.programs import look_up
 from chatops.wiring.app import App
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.words import unknown

@@ -28,11 +28,11 @@ from chatops.demo.catalogue import (
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Capabilities, Problem
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, with_place, world_problem
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import locate, with_place, world_problem
+from chatops.toolkit.output import visible
 from chatops.tools.files import content_of, inspect_content, reconcile_replace, replace_file
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.output import visible
 
 FOLDER = "flows"
 SOURCE = "workflow components"

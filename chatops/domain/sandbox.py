@@ -1,6 +1,6 @@
 """Limits of a command: the sandbox level that it needs, and what it may see, write and reach.
 
-`policy.sandbox` combines the limits of registry, site, role and session. `tools.sandbox` enforces them.
+`policy.sandbox` combines the limits of registry, site, role and session. `sandbox.confinement` enforces them.
 """
 
 from dataclasses import dataclass

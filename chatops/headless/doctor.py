@@ -24,10 +24,10 @@ from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec
+from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.store import search
 from chatops.store.filesystem import Severity, write_obstacle
 from chatops.store.health import findings
-from chatops.tools.sandbox import landlock_fault, probe
 
 SMALLEST_TERMINAL = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
@@ -182,7 +182,7 @@ def _origin(source: KeySource) -> str:
 
 
 def sandbox_checks(*, require: SandboxLevel, fault: str) -> list[Check]:
-    """Check what approved commands can reach. `fault`: see `tools.execution.setup_fault`."""
+    """Check what approved commands can reach. `fault`: see `sandbox.execution.setup_fault`."""
     found, landlock = probe(), landlock_fault()
     if found.program:
         level, text = found.level, f"bubblewrap, level {found.level.word} ({found.program})"

@@ -13,7 +13,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import Capabilities, ToolSpec, definition_of
 from chatops.policy.registry import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
-from chatops.tools.output import visible
+from chatops.toolkit.output import visible
 from chatops.tools.schema import without_references
 
 MOST_DESCRIPTION = 20_000

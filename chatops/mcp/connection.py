@@ -32,9 +32,9 @@ from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, r
 from chatops.mcp.questions import Questions
 from chatops.mcp.stdio import UNREADABLE, Lost, stdio_transport
 from chatops.policy.registry import McpServerSpec, ServerTransport
-from chatops.tools.base import Ask
-from chatops.tools.output import visible
-from chatops.tools.threads import in_thread
+from chatops.toolkit.base import Ask
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 
 log = logging.getLogger(__name__)
 # The SDK logs each line that it cannot read with a traceback, and with the server's words.

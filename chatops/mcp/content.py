@@ -10,10 +10,10 @@ from mcp import types
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.files import FileRef
 from chatops.domain.tools import Outcome, ResultFacts, ToolResult
-from chatops.tools.base import ToolContext
-from chatops.tools.output import cap, visible
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import cap, visible
+from chatops.toolkit.threads import in_thread
 from chatops.tools.schema import schema_problems
-from chatops.tools.threads import in_thread
 
 _NAME = 200
 _MOST_FILES = 20

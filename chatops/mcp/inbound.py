@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types.methods import validate_server_result
 from pydantic import ValidationError
 
-from chatops.tools.output import visible
+from chatops.toolkit.output import visible
 
 MOST_PER_S = 100
 """Requests and notifications of a server that are handled in a second."""

@@ -34,8 +34,8 @@ from chatops.mcp.process import ServerStartError
 from chatops.mcp.record import login_file
 from chatops.models.hosts import is_loopback
 from chatops.policy.registry import McpServerSpec, ServerTransport
-from chatops.tools.output import visible
-from chatops.tools.threads import in_thread
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 
 LOGIN_S = 600.0
 """Seconds that the user has to log in."""

@@ -22,11 +22,11 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.mcp.runners import Ecosystem, RunnerCommand
 from chatops.policy.registry import InstalledPackage
-from chatops.tools.base import ToolContext
-from chatops.tools.execution import SandboxFailures, run_confined
-from chatops.tools.programs import find_program
-from chatops.tools.sandbox import Confinement, confinement
-from chatops.tools.threads import in_thread
+from chatops.sandbox.confinement import Confinement, confinement
+from chatops.sandbox.execution import SandboxFailures, run_confined
+from chatops.sandbox.programs import find_program
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.threads import in_thread
 
 _SECONDS = 600.0
 _OUTPUT = 2_000

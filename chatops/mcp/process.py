@@ -25,18 +25,18 @@ from chatops.mcp.packages import is_changed
 from chatops.mcp.runners import runner_of
 from chatops.mcp.start import start_of
 from chatops.policy.registry import McpServerSpec
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_secrets
-from chatops.tools.covers import SandboxSetupError
-from chatops.tools.execution import search_path
-from chatops.tools.mount_point import mount_points
-from chatops.tools.orphans import CALL_VARIABLE
-from chatops.tools.output import visible
-from chatops.tools.process import DATA, Command, clean_environment, memory_file, supervised
-from chatops.tools.programs import find_program, program_at, workspace_last
-from chatops.tools.proxy import Proxy, proxy_environment
-from chatops.tools.sandbox import Confinement, confinement, landlock_limits, sandboxed_command
-from chatops.tools.threads import in_thread
+from chatops.sandbox.confinement import Confinement, confinement, landlock_limits, sandboxed_command
+from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.execution import search_path
+from chatops.sandbox.mount_point import mount_points
+from chatops.sandbox.orphans import CALL_VARIABLE
+from chatops.sandbox.process import DATA, Command, clean_environment, memory_file, supervised
+from chatops.sandbox.programs import find_program, program_at, workspace_last
+from chatops.sandbox.proxy import Proxy, proxy_environment
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_secrets
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from mcp.client import ClientRequestContext
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.questions import Answer, ServerQuestion, looks_secret
 from chatops.domain.sanitize import reveal
-from chatops.tools.base import Ask
+from chatops.toolkit.base import Ask
 from chatops.tools.formats import FORMATS
 
 MOST_FIELDS = 20

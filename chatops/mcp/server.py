@@ -34,7 +34,7 @@ from chatops.mcp.catalogue import Described, Listed, catalogue, expected
 from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
 from chatops.mcp.record import Record
 from chatops.policy.registry import McpServerSpec
-from chatops.tools.threads import in_thread
+from chatops.toolkit.threads import in_thread
 
 if TYPE_CHECKING:
     from chatops.mcp.connection import Connection

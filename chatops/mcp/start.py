@@ -15,8 +15,8 @@ from pathlib import Path
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.sandbox import SandboxLevel
 from chatops.policy.registry import McpServerSpec
-from chatops.tools.output import visible
-from chatops.tools.sandbox import Confinement
+from chatops.sandbox.confinement import Confinement
+from chatops.toolkit.output import visible
 
 _LARGEST = 1_000_000_000
 _NOT_CONFINED = {

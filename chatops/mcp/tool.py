@@ -14,11 +14,11 @@ from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.mcp.process import ServerStartError
 from chatops.mcp.server import Server
+from chatops.sandbox.execution import seconds_left
+from chatops.toolkit.base import Reconciled, ToolContext, with_limit_paused
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.base import Reconciled, ToolContext, with_limit_paused
-from chatops.tools.execution import seconds_left
-from chatops.tools.output import visible
-from chatops.tools.threads import in_thread
 
 if TYPE_CHECKING:
     from chatops.mcp.connection import Progress

@@ -22,10 +22,10 @@ from chatops.domain.decisions import (
     PathPattern,
 )
 from chatops.domain.tools import CallFacts
-from chatops.policy.argv import bare_name, simple_words
-from chatops.policy.effects import Danger, effects
-from chatops.policy.harmless import credential_word, harmless_tail
-from chatops.policy.program_effects import may_run_code
+from chatops.shell.argv import bare_name, simple_words
+from chatops.shell.effects import Danger, effects
+from chatops.shell.harmless import credential_word, harmless_tail
+from chatops.shell.program_effects import may_run_code
 
 STAR = "*"
 

@@ -23,9 +23,9 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
-from chatops.policy.argv import bare_name, simple_words
-from chatops.policy.harmless import known_reader
 from chatops.policy.matching import STAR, literal, matches
+from chatops.shell.argv import bare_name, simple_words
+from chatops.shell.harmless import known_reader
 
 __all__ = [
     "ToolCapabilities",

@@ -31,10 +31,10 @@ from collections.abc import Collection
 
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
-from chatops.policy.argv import why_not_simple
-from chatops.policy.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
 from chatops.policy.matching import STAR, literal, matches, stays_inside
 from chatops.policy.runs_later import runs_later
+from chatops.shell.argv import why_not_simple
+from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
 
 SCOPES = tuple(RuleScope)
 """All scopes, the narrowest first."""

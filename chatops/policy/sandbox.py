@@ -23,11 +23,11 @@ So nothing that a model, a tool or a workspace writes takes part, and no layer g
 
 A spec reaches a command in one way only. The turn's grant holds it (`Grant.sandbox`, with `Grant.ceiling`), and a
 resumed turn gets the stored and the current spec, `stricter`. The engine puts the spec of a call into the effects that
-inspect and run it, the performer into the `ToolContext`, and `tools.sandbox` turns it into mounts.
+inspect and run it, the performer into the `ToolContext`, and `sandbox.confinement` turns it into mounts.
 `engine.calls.sandbox_of` is the one place in the engine that knows the spec of a call: a decision that gives a single
 call more adds it there, by ``stricter(ceiling, widened(spec, extra))``.
 
-The description of the spec (`tools.sandbox.confinement`) is a part of the facts that an approval is bound to, so a call
+The description of the spec (`sandbox.confinement`) is a part of the facts that an approval is bound to, so a call
 asks again if its limits have changed in any respect.
 """
 

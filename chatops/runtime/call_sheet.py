@@ -20,13 +20,13 @@ from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, tool_name
 from chatops.engine.containment import CHANGING
-from chatops.policy.argv import simple_words
-from chatops.policy.effects import Danger, effects
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
 from chatops.policy.sandbox import widened
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_extra, describe_processes, describe_start
+from chatops.shell.argv import simple_words
+from chatops.shell.effects import Danger, effects
 
 
 class Weight(StrEnum):

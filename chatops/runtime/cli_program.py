@@ -24,12 +24,12 @@ from chatops.mcp.process import ServerStartError, expanded
 from chatops.models.base import EngineError
 from chatops.models.cli_programs import PROMPT_FILE, CliProgram, program_of
 from chatops.policy.registry import ModelSpec
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders
-from chatops.tools.execution import SandboxFailures, run_confined
-from chatops.tools.programs import Program, find_program
-from chatops.tools.sandbox import confinement
-from chatops.tools.threads import in_thread
+from chatops.sandbox.confinement import confinement
+from chatops.sandbox.execution import SandboxFailures, run_confined
+from chatops.sandbox.programs import Program, find_program
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_folders
+from chatops.toolkit.threads import in_thread
 
 if TYPE_CHECKING:
     from chatops.models.cli import CliEnd, CliRun

@@ -53,9 +53,9 @@ from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, Reco
 from chatops.runtime.model_call import ModelCall, describe_error
 from chatops.runtime.questions import Questions
 from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
-from chatops.tools.base import Tool, ToolContext, inspect_call, with_limit_paused
-from chatops.tools.output import cap
-from chatops.tools.threads import in_thread
+from chatops.toolkit.base import Tool, ToolContext, inspect_call, with_limit_paused
+from chatops.toolkit.output import cap
+from chatops.toolkit.threads import in_thread
 
 log = logging.getLogger(__name__)
 

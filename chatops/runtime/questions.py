@@ -7,7 +7,7 @@ from dataclasses import replace
 from chatops.domain.ids import CallId
 from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.engine.inputs import QuestionInput, QuestionWithdrawnInput
-from chatops.tools.base import Ask
+from chatops.toolkit.base import Ask
 
 MOST = 20
 """Maximum number of questions of one call. Further ones are declined."""

@@ -18,12 +18,12 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, ToolCall
 from chatops.policy.grant import Grant
-from chatops.policy.harmless import runs_no_workspace_code
 from chatops.policy.matching import matches
 from chatops.policy.patterns import parse_rule, show_rule, suggest_rules
 from chatops.policy.remembered import SCOPES, rule_from
 from chatops.runtime.services import Services
-from chatops.tools.base import Tool, inspect_call
+from chatops.shell.harmless import runs_no_workspace_code
+from chatops.toolkit.base import Tool, inspect_call
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from chatops.runtime.settings import Rights, SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, Store
 from chatops.store.outputs import Outputs
-from chatops.tools.base import Tool, ToolContext
+from chatops.toolkit.base import Tool, ToolContext
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.text import Change, ContainedReview
-    from chatops.tools.contained.undoing import UndoList
+    from chatops.contained.text import Change, ContainedReview
+    from chatops.contained.undoing import UndoList
 
 
 class ToolLookup(Protocol):

@@ -295,7 +295,7 @@ class Session(SessionView):
         if change is not None and not holds(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
-        from chatops.tools.confine import why_not_for_commands  # sessions may be opened without any tool
+        from chatops.toolkit.confine import why_not_for_commands  # sessions may be opened without any tool
 
         paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()
         if fault := why_not_for_commands(path for path in paths if path in (*limits.read, *limits.write)):

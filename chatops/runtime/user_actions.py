@@ -28,10 +28,10 @@ from chatops.runtime.services import Services
 from chatops.runtime.summary import ask_for_summary
 from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
-from chatops.tools.threads import in_thread
+from chatops.toolkit.threads import in_thread
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.undoing import UndoList
+    from chatops.contained.undoing import UndoList
 
 _MOST_OF_A_CALL = 200
 _ELSEWHERE = frozenset({"memory_write"})
@@ -252,7 +252,7 @@ class UserActions:
             )
 
     async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
-        from chatops.tools.contained.undoing import UndoList
+        from chatops.contained.undoing import UndoList
 
         calls = calls_with_effects(messages)
         if self._services.contained is None:

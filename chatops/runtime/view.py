@@ -43,8 +43,8 @@ from chatops.runtime.settings import SessionSettings
 from chatops.store.base import DecisionRow, SessionInfo
 
 if TYPE_CHECKING:
+    from chatops.contained.text import Change, ContainedReview
     from chatops.runtime.session import Session
-    from chatops.tools.contained.text import Change, ContainedReview
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem, ToolCall
-from chatops.tools.output import visible
+from chatops.toolkit.output import visible
 from chatops.tools.problems import field_path, first, given, kind_of, missing, not_allowed, unknown_key, wrong
 from chatops.tools.schema import ARGUMENT, MEMBER, members, schema_problems, words
 

@@ -18,10 +18,10 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import FileRef
 from chatops.domain.messages import AttachedFile
 from chatops.domain.wording import plural
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import ResolvedPath, locate, opened_file, opened_folder
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import ResolvedPath, locate, opened_file, opened_folder
+from chatops.toolkit.output import is_binary
 from chatops.tools.files import folder_listing, image_of
-from chatops.tools.output import is_binary
 
 MOST_FILES = 20
 MOST_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.policy.skills import SKILL_TOOL
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.memory import memory_tools
 from chatops.tools.python import python_tools

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from chatops.domain.tools import CallFacts, Capabilities, Problem, written_path
-from chatops.tools.addresses import BadUrlError, read_url
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, with_place
-from chatops.tools.execution import unfit
-from chatops.tools.output import visible
+from chatops.sandbox.execution import unfit
+from chatops.toolkit.addresses import BadUrlError, read_url
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import locate, with_place
+from chatops.toolkit.output import visible
 from chatops.tools.shell import command_facts
 from chatops.tools.web import host_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from chatops.config.extras import not_installed
-from chatops.tools.output import is_binary
+from chatops.toolkit.output import is_binary
 from chatops.tools.page import PageReader, decoded
 
 TEXT_ENDINGS = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc", ".tex"})

@@ -18,20 +18,20 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
+from chatops.contained.kept import keep
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
 from chatops.domain.wording import plural
-from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.confine import locate, opened_file, opened_folder, with_place, world_problem
-from chatops.tools.contained.kept import keep
-from chatops.tools.diff import unified
+from chatops.git.ignore import GitIgnore
+from chatops.sandbox.mount_point import MOUNTED, is_mount_point
+from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.confine import locate, opened_file, opened_folder, with_place, world_problem
+from chatops.toolkit.diff import unified
+from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
-from chatops.tools.gitignore import GitIgnore
-from chatops.tools.mount_point import MOUNTED, is_mount_point
 from chatops.tools.near import existing, near_passage, near_paths
-from chatops.tools.output import is_binary, visible
 
 MAX_LINES = 2_000
 """Maximum number of lines of one `file_read`."""

@@ -30,11 +30,11 @@ from chatops.domain.tools import (
     ToolResult,
     ToolSpec,
 )
+from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.output import EMPTY, Capped, Collector, cap, is_binary, visible
+from chatops.toolkit.threads import EscapedError, as_exception, in_thread
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
-from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.output import EMPTY, Capped, Collector, cap, is_binary, visible
 from chatops.tools.schema import without_references
-from chatops.tools.threads import EscapedError, as_exception, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Problem
 from chatops.domain.wording import plural
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, protected_paths
+from chatops.sandbox.isolated import IsolatedCallError, Limits, run_isolated
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_folders, protected_paths
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.isolated import IsolatedCallError, Limits, run_isolated
 from chatops.tools.knowledge_index import search_documents
-from chatops.tools.output import visible
-from chatops.tools.threads import in_thread
 
 SOURCE = "knowledge"
 """Source of these tools in their specs."""

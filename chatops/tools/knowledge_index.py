@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from chatops.domain.canonical import JsonValue
-from chatops.policy.secrets import is_secret, may_hold_secrets
+from chatops.domain.secrets import is_secret, may_hold_secrets
 from chatops.tools.document_text import ENDINGS, TEXT_ENDINGS, DocumentError, NoReaderError, passages_of
 
 MAX_FILES = 20_000

@@ -1,6 +1,6 @@
 """Digests of the workspace's files that a command runs or loads, so that a change of one makes the call ask again.
 
-Found are: files that the command names, files that its programs are known to load (`policy.program_effects.LOADS`), and
+Found are: files that the command names, files that its programs are known to load (`shell.program_effects.LOADS`), and
 files that those name in turn, such as an included Makefile or a script of ``package.json``. Programs can load further
 files. So the dialog says which files an approval is bound to, and that it covers no others.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
-from chatops.policy.effects import Effects, effects
-from chatops.policy.harmless import interpreter
-from chatops.policy.program_effects import LOADS
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, opened_file
+from chatops.shell.effects import Effects, effects
+from chatops.shell.harmless import interpreter
+from chatops.shell.program_effects import LOADS
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import locate, opened_file
 
 _MOST_FILES = 60
 _MOST_WORDS = 200

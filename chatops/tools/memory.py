@@ -15,8 +15,8 @@ from chatops.config.memory import Memories, MemoryScope
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
-from chatops.tools.base import Reconciled, ToolContext
-from chatops.tools.diff import unified
+from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.diff import unified
 from chatops.tools.function import FunctionTool, tool
 
 MAX_WRITTEN = 8_000

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from chatops.domain.tools import CallFacts
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import locate, refused, with_place, world_problem
-from chatops.tools.output import visible
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import locate, refused, with_place, world_problem
+from chatops.toolkit.output import visible
 
 _MOST_LOOKED_AT = 2_000
 """Maximum number of entries of the workspace that are compared with a name."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
-from chatops.tools.output import visible
+from chatops.toolkit.output import visible
 
 MAX_PROBLEMS = 8
 """Maximum number of problems that are reported of one value; a model corrects no more at a time."""

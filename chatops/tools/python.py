@@ -12,10 +12,10 @@ from pydantic import Field
 
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
-from chatops.tools.base import ToolContext
-from chatops.tools.execution import SandboxFailures, inspect_program, run_confined, search_path, seconds_left
+from chatops.sandbox.confinement import Confinement, program_is_visible
+from chatops.sandbox.execution import SandboxFailures, inspect_program, run_confined, search_path, seconds_left
+from chatops.toolkit.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.sandbox import Confinement, program_is_visible
 
 OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 """Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is

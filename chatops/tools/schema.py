@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
-from chatops.tools.isolated import IsolatedCallError, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.tools.problems import field_path, first, missing, not_allowed, unknown_key, wrong
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 
 MAX_NOTE = 64_000

@@ -29,8 +29,8 @@ _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".
 
 def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
     # From the import path of the job.
-    from chatops.policy.secrets import is_secret, may_hold_secrets
-    from chatops.tools.gitignore import GitIgnore
+    from chatops.domain.secrets import is_secret, may_hold_secrets
+    from chatops.git.ignore import GitIgnore
 
     root, below = str(job["root"]), os.path.normpath(str(job["below"]))
     protected = set(map(str, _list(job["protected"])))

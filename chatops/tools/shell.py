@@ -17,21 +17,28 @@ from pydantic import Field
 
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
-from chatops.policy.argv import Expand, simple_words
-from chatops.policy.grammar import differs, parse
-from chatops.policy.harmless import file_words, launched
-from chatops.policy.program_effects import may_run_code
-from chatops.policy.programs import PROGRAMS, RUN_WORKSPACE_CODE
-from chatops.tools.base import ToolContext
-from chatops.tools.confine import home_folders, home_secrets, refused
-from chatops.tools.execution import MAX_TEXT, SandboxFailures, inspect_program, run_confined, search_path, seconds_left
+from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
+from chatops.sandbox.execution import (
+    MAX_TEXT,
+    SandboxFailures,
+    inspect_program,
+    run_confined,
+    search_path,
+    seconds_left,
+)
+from chatops.sandbox.lacks import with_lacks
+from chatops.shell.argv import Expand, simple_words
+from chatops.shell.grammar import differs, parse
+from chatops.shell.harmless import file_words, launched
+from chatops.shell.program_effects import may_run_code
+from chatops.shell.programs import PROGRAMS, RUN_WORKSPACE_CODE
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_folders, home_secrets, refused
+from chatops.toolkit.output import visible
+from chatops.toolkit.survey import Find, sensitive, survey
+from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.lacks import with_lacks
 from chatops.tools.loaded_files import loaded_files
-from chatops.tools.output import visible
-from chatops.tools.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
-from chatops.tools.survey import Find, sensitive, survey
-from chatops.tools.threads import in_thread
 
 _DOUBTED = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})

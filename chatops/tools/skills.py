@@ -15,9 +15,9 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolResult
 from chatops.policy.skills import SKILL_TOOL
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import cap, is_binary, visible
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.output import cap, is_binary, visible
 
 NO_SKILLS = "there are no skills. Put one into the folder skills of your config folder, as NAME/SKILL.md"
 """Reason why skill_read is not offered."""

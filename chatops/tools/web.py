@@ -19,7 +19,8 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
-from chatops.tools.addresses import (
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
+from chatops.toolkit.addresses import (
     MAX_URL,
     BadUrlError,
     Resolver,
@@ -29,12 +30,11 @@ from chatops.tools.addresses import (
     read_url,
     system_resolver,
 )
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import cap, is_binary, visible
+from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.isolated import IsolatedCallError, run_isolated
-from chatops.tools.output import cap, is_binary, visible
 from chatops.tools.page import decoded, readers
-from chatops.tools.threads import in_thread
 
 if TYPE_CHECKING:
     import ssl

@@ -18,11 +18,11 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.output import visible
 from chatops.tools.service import ask_service
-from chatops.tools.threads import in_thread
 
 log = logging.getLogger(__name__)
 

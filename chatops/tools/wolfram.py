@@ -15,9 +15,9 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Problem
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import visible
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.output import visible
 from chatops.tools.service import ask_service
 
 KEY = "WOLFRAM_APP_ID"

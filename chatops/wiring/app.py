@@ -31,7 +31,7 @@ from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo, Store
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 from chatops.wiring.call_limits import CallLimits
 from chatops.wiring.logs import start_logging
 from chatops.wiring.open_sessions import OpenSessions
@@ -43,11 +43,11 @@ from chatops.wiring.stored import Settings, make_store
 from chatops.wiring.trusted import TrustedContent
 
 if TYPE_CHECKING:
+    from chatops.contained.turns import ContainedTurns
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
-    from chatops.tools.contained.turns import ContainedTurns
     from chatops.wiring.toolbox import RegistryTools, Toolbox
 
 
@@ -198,7 +198,7 @@ class App:
     @cached_property
     def contained(self) -> "ContainedTurns":
         """The copies of contained turns."""
-        from chatops.tools.contained.turns import ContainedTurns  # few turns are contained
+        from chatops.contained.turns import ContainedTurns  # few turns are contained
 
         return ContainedTurns(self.paths.data)
 
@@ -210,7 +210,7 @@ class App:
     @cached_property
     def catalog(self) -> "Toolbox":
         """The tools that exist here."""
-        from chatops.tools.process import harden_process
+        from chatops.sandbox.process import harden_process
         from chatops.wiring.toolbox import Toolbox
 
         # Before any tool can run: its processes must not be able to read keys from this process.

@@ -14,7 +14,7 @@ from chatops.policy.resolve import sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
-from chatops.tools.base import Tool, ToolContext
+from chatops.toolkit.base import Tool, ToolContext
 from chatops.wiring.rights import RegistryRights
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class CallLimits:
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
-        from chatops.tools.sandbox import confinement
+        from chatops.sandbox.confinement import confinement
 
         level = confinement(self.sandbox(), workspace=self._workspace, protected=self.protected_paths())
         return SandboxNote(

@@ -27,8 +27,8 @@ from chatops.models.trial import try_calling
 from chatops.policy.registry import KeySource, ModelSpec
 from chatops.policy.registry_checks import crowded_roles
 from chatops.runtime.settings import SessionSettings
-from chatops.tools.base import ToolContext
-from chatops.tools.execution import setup_fault
+from chatops.sandbox.execution import setup_fault
+from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
 
 

@@ -17,7 +17,7 @@ from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, tool_na
 from chatops.policy.grant import Grant, explain
 from chatops.policy.patterns import show_rule
 from chatops.policy.verdicts import Judgement
-from chatops.tools.base import inspect_call
+from chatops.toolkit.base import inspect_call
 from chatops.wiring.app import App
 from chatops.wiring.words import unknown
 

@@ -112,7 +112,7 @@ class HostTexts:
 
     def _limits(self, session: SessionView) -> str:
         """Return level, what commands see, write and reach, and the layer of each."""
-        from chatops.tools.sandbox import confinement  # commands may never run
+        from chatops.sandbox.confinement import confinement  # commands may never run
 
         settings = session.settings
         layers = self._app.rights.sandbox_layers(settings)

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.sandbox.mount_point import MOUNTED, remove_mount_point
 from chatops.store.base import Store
-from chatops.tools.mount_point import MOUNTED, remove_mount_point
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.turns import ContainedTurns
+    from chatops.contained.turns import ContainedTurns
 
 
 def remove_mount_points(workspace: Path) -> None:

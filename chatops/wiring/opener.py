@@ -12,8 +12,8 @@ from threading import Thread
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef
+from chatops.sandbox.process import clean_environment
 from chatops.store.files import SessionFiles, can_be_opened
-from chatops.tools.process import clean_environment
 
 _FOLDERS = "/usr/local/bin:/usr/bin:/bin"
 _DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "XDG_SESSION_TYPE")

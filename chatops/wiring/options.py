@@ -40,7 +40,7 @@ class Options:
 
 def added_folders(texts: Sequence[str]) -> SandboxSpec:
     """Return what ``--add-dir DIR[:ro]`` lets commands see and write. Raises ConfigError."""
-    from chatops.tools.confine import home_folders, why_not_for_commands  # only with that option
+    from chatops.toolkit.confine import home_folders, why_not_for_commands  # only with that option
 
     read: list[str] = []
     write: list[str] = []

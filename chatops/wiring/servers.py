@@ -14,7 +14,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import Registries, mcp_source
 from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.runtime.settings import SessionSettings
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 from chatops.wiring.words import unknown
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
 from chatops.policy.registry import KnowledgeSource, Registries, server_of
 from chatops.policy.resolve import knowledge_sources, web_ports
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
 

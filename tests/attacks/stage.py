@@ -26,9 +26,9 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, definition_of
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.patterns import parse_rule, suggest_exact, suggest_rules
+from chatops.sandbox.confinement import probe
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
-from chatops.tools.sandbox import probe
 from chatops.tools.web import WebSettings
 from chatops.wiring.app import App
 from chatops.wiring.options import Options

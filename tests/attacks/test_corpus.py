@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatops.tools.sandbox import probe
+from chatops.sandbox.confinement import probe
 from tests.attacks.command_cases import command_cases
 from tests.attacks.judge import RUNS, accepted, broken, outcome_of
 from tests.attacks.rule_cases import rule_cases

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.tools.sandbox import landlock_fault, probe
+from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, inspected
 

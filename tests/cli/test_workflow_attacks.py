@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import answers
-from chatops.tools.isolated import Limits, run_isolated
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import WorkflowInstallation, answer, checking, gave_up, step

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatops.commands.workspace import whole
-from chatops.tools.confine import home_folders
+from chatops.toolkit.confine import home_folders
 from chatops.wiring.app import App
 from tests.support.command_line import CommandLine, program_environment
 from tests.support.terminal import Terminal

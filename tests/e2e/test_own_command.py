@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.tools.sandbox import probe
+from chatops.sandbox.confinement import probe
 from tests.e2e.installation import Installation, registry
 from tests.support.fake_openai import FakeOpenAI, SeenRequest, says
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chatops.sandbox.confinement import probe
 from chatops.store.base import SessionInfo
-from chatops.tools.sandbox import probe
 from tests.e2e.installation import Installation
 from tests.e2e.test_choices import two_models
 from tests.support.fake_openai import FakeOpenAI, SeenRequest, says

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools.sandbox import probe
+from chatops.sandbox.confinement import probe
 from tests.e2e.installation import ChatTerminal, Installation
 from tests.faults.entry_points import FaultyChat, Provider, patient_registry
 from tests.support.command_line import program_environment

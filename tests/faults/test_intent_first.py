@@ -16,7 +16,7 @@ from chatops.engine.effects import RunTool, TurnStep
 from chatops.store.base import JournalRow
 from chatops.store.process import this_process
 from chatops.store.sqlite import SqliteStore
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import Provider, patient_registry
 from tests.support.command_line import CommandLine

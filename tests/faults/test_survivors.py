@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatops.tools.sandbox import landlock_fault
+from chatops.sandbox.confinement import landlock_fault
 from tests.faults.confinement import Bench, can_hide_bubblewrap, naming, needs_sandbox, sleeping
 from tests.faults.entry_points import FaultyChat, Provider, flat
 from tests.support.fake_openai import call, calls

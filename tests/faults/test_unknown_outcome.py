@@ -38,7 +38,7 @@ COPIES = "dd if=mark.txt of=count.txt oflag=append conv=notrunc status=none"
 KILLED = -9
 WITHOUT_SANDBOX = """
 import sys
-from chatops.tools import sandbox
+from chatops.sandbox import confinement as sandbox
 sandbox.probe = lambda: sandbox.Probed("", "bubblewrap is not installed")
 sandbox.landlock_fault = lambda: "this kernel has no Landlock"
 from chatops.cli import main

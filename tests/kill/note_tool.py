@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
 from chatops.tools.function import tool
 from chatops.wiring.app import App
 

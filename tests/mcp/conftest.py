@@ -16,7 +16,7 @@ from chatops.domain.tools import CallFacts, ToolCall, ToolResult
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.servers import Configured, Servers
 from chatops.runtime.performer import attempt
-from chatops.tools.base import Ask, ToolContext, inspect_call
+from chatops.toolkit.base import Ask, ToolContext, inspect_call
 from tests.support import mcp_server
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from chatops.config.paths import find_paths
-from chatops.tools.sandbox import probe
+from chatops.sandbox.confinement import probe
 from tests.mcp.conftest import World
 from tests.support.command_line import CommandLine, Ran, program_environment
 from tests.support.terminal import Terminal

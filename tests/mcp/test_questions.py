@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.runtime import performer
-from chatops.tools.base import Reconciled, ToolContext
+from chatops.toolkit.base import Reconciled, ToolContext
 from tests.mcp.conftest import World, entry, tool
 from tests.mcp.test_servers import processes
 from tests.support import asking_server

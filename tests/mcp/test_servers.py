@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.domain.tools import Outcome
 from chatops.mcp.server import ServerState
-from chatops.tools.sandbox import confinement
+from chatops.sandbox.confinement import confinement
 from tests.mcp.conftest import World, entry, tool
 from tests.support.mcp_server import ESCAPES
 from tests.support.waiting import until

@@ -211,10 +211,10 @@ MUTANTS = (
     ),
     Mutant(
         promise="a rule for everywhere does not run code of the folder",
-        file="policy/harmless.py",
+        file="shell/harmless.py",
         before=" or words[0] in RUN_WORKSPACE_CODE",
         after="",
-        tests=("tests/policy",),
+        tests=("tests/policy", "tests/shell"),
     ),
     Mutant(
         promise="what a rule allowed is in the decision log",

@@ -15,7 +15,6 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import CallFacts
-from chatops.policy.argv import simple_words, why_not_simple
 from chatops.policy.matching import covers
 from chatops.policy.patterns import (
     matches,
@@ -25,6 +24,7 @@ from chatops.policy.patterns import (
     suggest_exact,
     suggest_rules,
 )
+from chatops.shell.argv import simple_words, why_not_simple
 from tests.support.cases import for_each
 
 WS = "/home/ana/project"

@@ -9,7 +9,7 @@ import pytest
 
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.runtime.performer import attempt
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from tests.support.waiting import PATIENCE
 from tests.tools.toolkit import context_for

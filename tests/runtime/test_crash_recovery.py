@@ -19,11 +19,11 @@ from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
 from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.worker import WorkerThread
+from chatops.sandbox.orphans import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive, this_process
 from chatops.store.sqlite import SqliteStore
-from chatops.tools.orphans import CALL_VARIABLE, attempt_name
 from tests.engine.world import World, grant, raw, reply
 
 HERE = this_process()

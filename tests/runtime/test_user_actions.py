@@ -16,7 +16,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.transcript import fit, shared
 from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
-from chatops.tools import sandbox
+from chatops.sandbox import confinement as sandbox
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.card import card_lines

@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.sandbox import SandboxLevel
-from chatops.tools.sandbox import Probed, landlock_fault, probe
+from chatops.sandbox.confinement import Probed, landlock_fault, probe
 
 
 def at_level(level: SandboxLevel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,11 +14,11 @@ def at_level(level: SandboxLevel, monkeypatch: pytest.MonkeyPatch) -> None:
     if level is SandboxLevel.NONE:
         without_sandbox(monkeypatch)
     elif level is not SandboxLevel.HARD:
-        monkeypatch.setattr("chatops.tools.sandbox.probe", lambda: Probed("", "bubblewrap is not installed"))
+        monkeypatch.setattr("chatops.sandbox.confinement.probe", lambda: Probed("", "bubblewrap is not installed"))
 
 
 def without_sandbox(monkeypatch: pytest.MonkeyPatch, why: str = "bubblewrap is not installed") -> None:
     """Make commands run unsandboxed in this process, for the reason `why`."""
-    for module in ("chatops.tools.sandbox", "chatops.headless.doctor"):
+    for module in ("chatops.sandbox.confinement", "chatops.headless.doctor"):
         monkeypatch.setattr(f"{module}.probe", lambda: Probed("", why))
         monkeypatch.setattr(f"{module}.landlock_fault", lambda: "this kernel has no Landlock")

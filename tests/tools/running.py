@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.sandbox import SandboxLevel
-from chatops.tools.sandbox import probe
+from chatops.sandbox.confinement import probe
 from tests.support.waiting import until
 
 SANDBOXED = not probe()[1]

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from chatops.domain.errors import ToolFailedError, ToolRetryError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, Outcome
-from chatops.tools.base import Tool, ToolContext
+from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.function import tool
 from tests.support.waiting import PATIENCE
 from tests.tools.toolkit import context_for, done, inspected

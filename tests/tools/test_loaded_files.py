@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chatops.tools import confine
-from chatops.tools.base import ToolContext
+from chatops.toolkit import confine
+from chatops.toolkit.base import ToolContext
 from chatops.tools.loaded_files import loaded_files
 from tests.tools.toolkit import context_for
 

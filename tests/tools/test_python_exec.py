@@ -12,9 +12,9 @@ import pytest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome
+from chatops.sandbox.confinement import probe
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
-from chatops.tools.sandbox import probe
 from tests.support.waiting import PATIENCE, until, until_good
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
@@ -171,8 +171,8 @@ async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: p
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     sandboxed = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "open('made', 'w')"})
     probe.cache_clear()
-    monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
-    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
+    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         required = await inspected(python(SandboxLevel.HARD), demanding, {"code": "pass"})
         assert "bubblewrap is not installed" in required.refusal

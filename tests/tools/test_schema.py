@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import schema as checks
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.function import FunctionTool
-from chatops.tools.isolated import Limits, run_isolated
 from chatops.tools.schema import ARGUMENT, problems_in_process
 from tests.tools.toolkit import call
 from tests.tools.webserver import answer, serving

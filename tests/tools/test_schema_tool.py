@@ -9,7 +9,7 @@ import pytest
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome, ToolSpec
-from chatops.tools.base import Tool
+from chatops.toolkit.base import Tool
 from chatops.tools.function import SchemaTool, as_result, schema_text, tool_name_fault
 from tests.tools.toolkit import context_for, done, inspected
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from chatops.config.memory import Memories
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import definition_of
+from chatops.toolkit.output import Collector, cap, visible
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
-from chatops.tools.output import Collector, cap, visible
 from chatops.tools.scratch import scratch_tools
 from tests.tools.toolkit import context_for, done, inspected
 

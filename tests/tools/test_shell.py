@@ -13,9 +13,9 @@ import pytest
 
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome, ToolResult
+from chatops.sandbox.confinement import probe
+from chatops.sandbox.process import clean_environment, harden_process
 from chatops.tools.function import FunctionTool
-from chatops.tools.process import clean_environment, harden_process
-from chatops.tools.sandbox import probe
 from chatops.tools.shell import shell_tools
 from tests.support.waiting import PATIENCE, until, until_good
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
@@ -222,8 +222,8 @@ async def test_the_sandbox_level_is_described_and_can_be_required(
     off = await inspected(shell(SandboxLevel.NONE), context_for(tmp_path), {"command": "true"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     probe.cache_clear()
-    monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
-    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
+    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         missing = await inspected(shell(SandboxLevel.HARD), context_for(tmp_path), {"command": "true"})
         assert missing.sandbox == "off (bubblewrap is not installed)"
@@ -252,8 +252,8 @@ async def test_a_sandbox_lost_after_the_approval_stops_the_command(
     facts = await inspected(tool, context_for(tmp_path), {"command": "touch made"})
     assert "no network" in facts.sandbox
     probe.cache_clear()
-    monkeypatch.setattr("chatops.tools.sandbox._TRIED_IN", ("/nonexistent",))
-    monkeypatch.setattr("chatops.tools.sandbox.landlock_fault", lambda: "this kernel has no Landlock")
+    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         with pytest.raises(Exception, match="sandbox has changed since the approval"):
             await tool.run(facts, context_for(tmp_path))

@@ -8,7 +8,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.policy.patterns import matches
-from chatops.tools.base import ToolContext
+from chatops.toolkit.base import ToolContext
 from chatops.tools.shell import shell_tools
 
 ANY_CAT = ArgvPattern(words=("cat", "*"))

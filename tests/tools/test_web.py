@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
+from chatops.sandbox.isolated import Limits, run_isolated
+from chatops.toolkit.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools import web
-from chatops.tools.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools.function import FunctionTool
-from chatops.tools.isolated import Limits, run_isolated
 from chatops.tools.page import decoded, read_text
 from chatops.tools.web import WebSettings, web_tools
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected

@@ -11,7 +11,7 @@ from typing import Any
 from chatops.domain.errors import ToolError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
-from chatops.tools.base import Tool, ToolContext
+from chatops.toolkit.base import Tool, ToolContext
 
 CORPUS = Path(__file__).resolve().parents[1] / "data" / "tools" / "attacks.jsonl"
 CANARY = "CANARY-7f3a9c51e2"

@@ -18,7 +18,7 @@ from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
 from chatops.policy.registry import KnowledgeSource
-from chatops.tools.base import Tool, ToolContext
+from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.catalog import builtin_catalog
 from chatops.wiring.toolbox import RegistryTools, catalog_settings
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from chatops.tools.gitignore import GitIgnore
+from chatops.git.ignore import GitIgnore
 
 MAX_FILES = 5_000
 MAX_DEPTH = 12

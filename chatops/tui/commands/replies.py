@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ChatopsError
 
 if TYPE_CHECKING:
+    from chatops.contained.text import Change
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tools.contained.text import Change
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
     from chatops.tui.host import Host

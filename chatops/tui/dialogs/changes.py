@@ -17,7 +17,7 @@ from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
-    from chatops.tools.contained.text import Change
+    from chatops.contained.text import Change
 
 COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here: see !git diff."
 _ELSEWHERE = "also changed outside this session"

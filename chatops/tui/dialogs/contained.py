@@ -35,8 +35,8 @@ from chatops.tui.notice import show_notice
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from chatops.contained.text import Change, ContainedReview
     from chatops.runtime.view import SessionView
-    from chatops.tools.contained.text import Change, ContainedReview
 
 
 def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:

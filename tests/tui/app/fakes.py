@@ -13,6 +13,7 @@ from chatops.config.memory import Memories
 from chatops.config.skills import Skills
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
+from chatops.contained.text import Change
 from chatops.domain.decisions import Decision, Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import (
@@ -53,7 +54,6 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.tools.contained.text import Change
 from chatops.tui.host import (
     FirstSession,
     HitRow,

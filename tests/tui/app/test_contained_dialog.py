@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from chatops.contained.text import Change, ContainedReview
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts
-from chatops.tools.contained.text import Change, ContainedReview
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.contained import ContainedScreen
 from tests.tui.app.fakes import FakeSession, pending_call

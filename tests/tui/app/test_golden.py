@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from chatops.contained.text import Change
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
-from chatops.tools.contained.text import Change
 from tests.tui.app.fakes import (
     FakeHost,
     FakeSession,

@@ -6,7 +6,7 @@ import re
 import pytest
 from textual import events
 
-from chatops.tools.contained.text import Change
+from chatops.contained.text import Change
 from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.changes import ChangesScreen
 from chatops.tui.dialogs.modal import Page

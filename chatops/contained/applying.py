@@ -1,0 +1,422 @@
+"""Apply a frozen change list to the workspace: all of what was approved once, or nothing, also across a kill.
+
+Theory of operation
+
+Staging writes every new file beside its target under a temporary name, and compares every base once more. Up to there
+everything is taken back. Then the journal says ``applying``, which is the point of no return: after it everything is
+carried forward, by the next process if this one dies.
+
+No record is kept per file. What to do follows from the states of the target and of the temporary name:
+
+- base / new: do it. new / base or nothing: it is done, clean up.
+- new / something else: an edit of the user was swapped out. Swap it back; the path is a conflict.
+- anything else: a conflict; the path is left as it is.
+
+A change swaps both names in one system call (``renameat2``), which follows no link, and looks at what came out. So
+there is no gap between check and use. Undoing is the same with base and new exchanged. Staging tries such a swap with
+two files of its own beside each target. Where the file system cannot do it, as with NFS and some FUSE mounts, nothing
+is applied: renaming in several steps could overwrite an edit, or leave a file missing after a kill.
+
+States of a journal (``apply.json``, ``undo.json``, ``undo2.json``, …), and what `resume` does in each:
+
+| state      | in the workspace                              | resume                    | next          |
+|------------|-----------------------------------------------|---------------------------|---------------|
+| no journal | nothing of ours                               | nothing                   | staging       |
+| staging    | temporary files and new folders, no change    | takes back what was staged| no journal    |
+| applying   | some entries are applied                      | carries the rest forward  | done          |
+| done       | all that was not in conflict; no temporaries  | returns the results       | -             |
+
+``undo.json`` begins only after ``apply.json`` is done. An undo may be of some files; the next one, which has the next
+number and its own journal, is of the rest. So an undo that is repeated returns its results, and puts nothing back a
+second time. What undoing needs is removed once all is taken back.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chatops.config.failpoints import reach
+from chatops.contained.changes import ABSENT, ChangeList, Entry, Kind, State, selected
+from chatops.contained.folder import FILE, NEW, TurnFolder
+from chatops.contained.freezing import shown
+from chatops.contained.workspace import Below, exchange, move, same, state_of
+from chatops.domain.errors import ToolFailedError
+
+CHANGED = "changed in the workspace since"
+NOT_EMPTY = "the folder is not empty"
+NO_SWAP = "the file system of the workspace cannot swap two files atomically (NFS and some FUSE mounts cannot)"
+_KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")
+
+
+class NotAppliedError(ToolFailedError):
+    """Applying failed, and the changes made until then were undone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """Result of an application: the paths that were applied, and those left, each with the reason."""
+
+    done: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def conflicts(changes: ChangeList) -> dict[str, str]:
+    """Return the paths whose base is not in the workspace any more, each with what has happened to it.
+
+    Raises WorkspaceReplacedError.
+    """
+    found: dict[str, str] = {}
+    with Below(Path(changes.workspace), changes.identity) as below:
+        for entry in changes.entries:
+            now = below.state(entry.path)
+            if not same(now, entry.base):
+                found[entry.path] = _what_happened(entry.base, now)
+    return found
+
+
+def _what_happened(before: State, now: State) -> str:
+    if now.kind is Kind.ABSENT:
+        return "removed in the workspace since"
+    if before.kind is Kind.ABSENT:
+        return f"a {now.kind} was made there since"
+    return CHANGED if now.kind is before.kind else f"replaced by a {now.kind} since"
+
+
+def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: int = 0) -> Applied:
+    """Apply the changes of `only` (None: all) that are not in conflict. With the number of an `undo`, take back.
+
+    The caller holds the lock of the workspace. Raises NotAppliedError if nothing was applied, and
+    WorkspaceReplacedError.
+    """
+    done = folder.read(journal_name(undo))
+    if done is not None and done["state"] != "staging":
+        return resume(folder, changes, undo=undo) or Applied(done=(), left={})
+    listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
+    found = conflicts(listed)
+    chosen = selected(listed, only, found)
+    with Below(Path(changes.workspace), changes.identity) as below:
+        work = _Work(folder=folder, below=below, entries=chosen, undo=undo)
+        work.stage()
+        result = work.carry_out()
+        return replace(result, left={**found, **result.left})
+
+
+def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[Entry, ...]:
+    """Return the entries that were applied and not undone, with base and new exchanged.
+
+    With the `number` of an undo, only if that is the next one.
+    """
+    if number not in (0, next_undo(folder)):
+        return ()
+    rest = not_undone(folder)
+    return _directed([one for one in changes.entries if one.path in rest], undo=True)
+
+
+def next_undo(folder: TurnFolder) -> int:
+    """Return the number of the first undo that is not done, from 1."""
+    number = 1
+    while _is_done(folder.read(journal_name(number))):
+        number += 1
+    return number
+
+
+def not_undone(folder: TurnFolder) -> frozenset[str]:
+    """Return the paths that were applied and that no undo took back."""
+    first, *undos = (folder.read(journal_name(number)) for number in range(next_undo(folder)))
+    if first is None or not _is_done(first):
+        return frozenset()
+    taken = {path for one in undos for path in _applied(_results(one or {})).done}
+    return frozenset(_applied(_results(first)).done) - taken
+
+
+def _is_done(journal: Mapping[str, Any] | None) -> bool:
+    return journal is not None and journal.get("state") == "done"
+
+
+def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied | None:
+    """Finish an application that a killed process left. None if it had not passed the point of no return.
+
+    Then everything is taken back. The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
+    """
+    journal = folder.read(journal_name(undo))
+    if journal is None:
+        return None
+    if journal["state"] == "done":
+        return _applied(_results(journal))
+    paths: Any = journal["paths"]
+    with Below(Path(changes.workspace), changes.identity) as below:
+        entries = _directed([one for one in changes.entries if one.path in set(paths)], undo=undo)
+        work = _Work(folder=folder, below=below, entries=entries, undo=undo)
+        if journal["state"] == "staging":
+            work.take_back(journal)
+            return None
+        return work.carry_out()
+
+
+def journal_name(undo: int) -> str:
+    """Return the name of the journal of the undo with that number, or for 0 of the application."""
+    return ("apply", "undo")[undo] if undo < 2 else f"undo{undo}"
+
+
+def _results(journal: Mapping[str, Any]) -> dict[str, str]:
+    return dict(journal.get("results", {}))
+
+
+def _applied(results: Mapping[str, str]) -> Applied:
+    return Applied(
+        done=tuple(path for path, why in results.items() if not why),
+        left={path: why for path, why in results.items() if why},
+    )
+
+
+def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
+    return tuple(replace(one, base=one.new, new=one.base) if undo else one for one in entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One application of `entries`, forward, or back with the number of the undo."""
+
+    folder: TurnFolder
+    below: Below
+    entries: tuple[Entry, ...]
+    undo: int
+
+    def stage(self) -> None:
+        """Write the new files beside their targets, compare all bases again, and pass the point of no return.
+
+        Raises NotAppliedError after taking everything back.
+        """
+        missing = self._missing_folders()
+        journal = {"state": "staging", "paths": [one.path for one in self.entries], "made": missing}
+        try:
+            self.folder.write(journal_name(self.undo), journal)
+            reach("contained")
+            for path in missing:
+                parent = self.below.parent(path)
+                try:
+                    with suppress(FileExistsError):
+                        os.mkdir(path.rsplit("/", 1)[-1], 0o755, dir_fd=parent)
+                finally:
+                    os.close(parent)
+            for entry in self.entries:
+                self._stage_one(entry)
+                reach("contained")
+            others = [one for one in self.entries if one.path not in missing]
+            changed = [one.path for one in others if not same(self.below.state(one.path), one.base)]
+            if changed:
+                raise NotAppliedError(f"{shown(changed[0])} was changed meanwhile")
+            reach("contained")
+            self.folder.write(journal_name(self.undo), {**journal, "state": "applying"})
+        except (OSError, ToolFailedError) as error:
+            # Syncing may fail after the journal was replaced.
+            if (self.folder.read(journal_name(self.undo)) or {}).get("state") != "applying":
+                self.take_back(journal)
+                why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+                raise NotAppliedError(f"Nothing was applied: {why}.") from error
+        reach("contained")
+
+    def take_back(self, journal: Mapping[str, Any]) -> None:
+        """Remove temporary files and the folders that were made, if they are empty."""
+        for entry in self.entries:
+            with suppress(OSError):
+                parent = self.below.parent(entry.path)
+                try:
+                    for name in (self._temporary(entry), self._temporary(entry, "probe")):
+                        with suppress(FileNotFoundError):
+                            os.unlink(name, dir_fd=parent)
+                finally:
+                    os.close(parent)
+        self._remove_folders(journal.get("made"))
+        (self.folder.path / f"{journal_name(self.undo)}.json").unlink(missing_ok=True)
+
+    def _remove_folders(self, made: Any) -> None:
+        """Remove folders that were made for new files, if they are empty."""
+        for path in reversed(made or []):
+            with suppress(OSError):
+                parent = self.below.parent(path)
+                try:
+                    os.rmdir(path.rsplit("/", 1)[-1], dir_fd=parent)
+                finally:
+                    os.close(parent)
+
+    def carry_out(self) -> Applied:
+        """Apply each entry that is not applied yet, and record the results durably."""
+        results: dict[str, str] = {}
+        for entry in sorted(self.entries, key=_order):
+            results[entry.path] = self._guarded(entry)
+            reach("contained")
+        journal = self.folder.read(journal_name(self.undo)) or {}
+        if self.undo:
+            self._remove_folders((self.folder.read(journal_name(0)) or {}).get("made"))
+        # If this cannot be stored, the next look finds the same results.
+        with suppress(OSError):
+            self.folder.write(journal_name(self.undo), {**journal, "state": "done", "results": results})
+        reach("contained")
+        return _applied(results)
+
+    def _guarded(self, entry: Entry) -> str:
+        """Apply one entry. Returns why it was left, or nothing."""
+        try:
+            parent = self.below.parent(entry.path)
+        except OSError:
+            return "" if entry.new.kind is Kind.ABSENT else CHANGED
+        name = entry.path.rsplit("/", 1)[-1]
+        try:
+            if Kind.FOLDER in (entry.base.kind, entry.new.kind):
+                return self._folder(entry, parent, name)
+            why = self._one(entry, parent, name, self._temporary(entry))
+            os.fsync(parent)
+            return why
+        except OSError as error:
+            return f"{error.strerror}"
+        finally:
+            os.close(parent)
+
+    def _folder(self, entry: Entry, parent: int, name: str) -> str:
+        try:
+            if entry.new.kind is Kind.FOLDER:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            else:
+                os.rmdir(name, dir_fd=parent)
+        except FileExistsError:
+            return "" if state_of(parent, name).kind is Kind.FOLDER else CHANGED
+        except FileNotFoundError:
+            return ""
+        except OSError:
+            return NOT_EMPTY
+        return ""
+
+    def _one(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
+        """Decide by the states of the target and of the temporary name what is left to do."""
+        target, beside = state_of(parent, name), state_of(parent, temporary)
+        base, new = entry.base, entry.new
+        if target == base and beside == new:
+            _swap(parent, name, temporary, base=base, new=new)
+            reach("contained")
+            target, beside = state_of(parent, name), state_of(parent, temporary)
+        if target == new and beside in (base, ABSENT, new):
+            _unlink(parent, temporary, beside)
+            return ""
+        if target == new and beside != base:
+            # An edit of the user was swapped out.
+            _swap(parent, name, temporary, base=new, new=beside)
+            beside = state_of(parent, temporary)
+        if beside == new:
+            _unlink(parent, temporary, beside)
+        return CHANGED
+
+    def _stage_one(self, entry: Entry) -> None:
+        parent = self.below.parent(entry.path)
+        try:
+            temporary = self._temporary(entry)
+            if Kind.FOLDER not in (entry.base.kind, entry.new.kind):
+                self._probe(parent, temporary, self._temporary(entry, "probe"))
+            if entry.new.kind is Kind.LINK:
+                os.symlink(entry.new.target, temporary, dir_fd=parent)
+            elif entry.new.kind is Kind.FILE:
+                self._write(entry, parent, temporary)
+            if entry.base.kind is Kind.FILE and not (self.folder.path / "blobs" / entry.base.sha).exists():
+                self.below.keep(entry.path, self.folder)
+        finally:
+            os.close(parent)
+
+    def _probe(self, parent: int, one: str, other: str) -> None:
+        """Raise NotAppliedError if the file system cannot swap two entries of the folder. Leaves neither name."""
+        for name in (one, other):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            os.close(os.open(name, NEW, 0o600, dir_fd=parent))
+        try:
+            exchange(parent, one, other)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise NotAppliedError(NO_SWAP) from error
+            raise
+        finally:
+            os.unlink(one, dir_fd=parent)
+            os.unlink(other, dir_fd=parent)
+
+    def _write(self, entry: Entry, parent: int, temporary: str) -> None:
+        data = self.folder.blob(entry.new.sha)
+        descriptor = os.open(temporary, NEW, 0o600, dir_fd=parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if entry.base.kind is Kind.FILE:
+                _keep_attributes(parent, entry.path.rsplit("/", 1)[-1], file.fileno())
+            os.fchmod(file.fileno(), entry.new.mode & 0o777)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _missing_folders(self) -> list[str]:
+        """Return the folders that new files need, from the top down."""
+        missing: dict[str, None] = {}
+        for entry in self.entries:
+            parts = entry.path.split("/")[:-1] if entry.new.kind is not Kind.ABSENT else []
+            for count in range(1, len(parts) + 1):
+                path = "/".join(parts[:count])
+                if path not in missing and self.below.state(path) == ABSENT:
+                    missing[path] = None
+        return list(missing)
+
+    def _temporary(self, entry: Entry, use: str = "") -> str:
+        """Return the temporary name of an entry: no one else uses it, and it is the same again after a crash."""
+        name = f"{self.folder.path.name}/{journal_name(self.undo)}{use}/{entry.path}"
+        return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
+
+
+def _order(entry: Entry) -> tuple[int, int, str]:
+    """Folders, additions, changes, removals, then folders to remove from the deepest up."""
+    depth = entry.path.count("/")
+    if entry.new.kind is Kind.FOLDER:
+        return (0, depth, entry.path)
+    if entry.new.kind is not Kind.ABSENT:
+        return (1 if entry.base.kind is Kind.ABSENT else 2, depth, entry.path)
+    return (4, -depth, entry.path) if entry.base.kind is Kind.FOLDER else (3, depth, entry.path)
+
+
+def _swap(parent: int, name: str, temporary: str, *, base: State, new: State) -> None:
+    """Put `new`, which has the temporary name, in place of `base`; either may be absent."""
+    step: Callable[[], None]
+    if base == ABSENT:
+        step = lambda: move(parent, temporary, name)  # noqa: E731
+    elif new == ABSENT:
+        step = lambda: move(parent, name, temporary)  # noqa: E731
+    else:
+        step = lambda: exchange(parent, name, temporary)  # noqa: E731
+    with suppress(FileExistsError, FileNotFoundError):
+        step()
+
+
+def _unlink(parent: int, name: str, state: State) -> None:
+    if state != ABSENT:
+        os.unlink(name, dir_fd=parent)
+
+
+def _keep_attributes(parent: int, name: str, target: int) -> None:
+    """Give a new file the owner, the ACL and the user's extended attributes of the file that it replaces.
+
+    Others, such as ``security.capability``, give rights to a program, and its content is new.
+    """
+    try:
+        source = os.open(name, FILE, dir_fd=parent)
+    except OSError:
+        return
+    try:
+        info = os.fstat(source)
+        with suppress(OSError):
+            os.fchown(target, info.st_uid, info.st_gid)
+        for attribute in os.listxattr(source):
+            if not attribute.startswith(_KEPT_ATTRIBUTES):
+                continue
+            with suppress(OSError):
+                os.setxattr(target, attribute, os.getxattr(source, attribute))
+    except OSError:
+        return
+    finally:
+        os.close(source)

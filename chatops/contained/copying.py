@@ -1,0 +1,358 @@
+"""Make the copy of a workspace that a contained turn works in, and the manifest that its changes are found by.
+
+The workspace is walked by descriptors that follow no link. Left out of the copy are ``.git`` (shown read-only from the
+original), whatever may hold secrets, protected paths, caches (a prepared ``.pyc`` would run instead of its source),
+sockets, pipes and devices. Large folders that git ignores, such as ``node_modules``, are shown read-only from the
+original instead of being copied.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chatops.config.failpoints import reach
+from chatops.contained.changes import Kind, State, state_from
+from chatops.contained.folder import (
+    FILE,
+    FOLDER,
+    NEW,
+    TurnFolder,
+    pour,
+    remove_tree,
+    sync_file_system,
+    sync_folder,
+    write_durably,
+)
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.secrets import is_secret, may_hold_secrets
+from chatops.git.ignore import GitIgnore
+from chatops.policy.runs_later import fold
+from chatops.sandbox.mount_point import MOUNTED, is_mount_point
+from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
+from chatops.toolkit.output import visible
+
+MAX_FILES = 20_000
+MAX_BYTES = 1 << 30
+GIT_CONFIGS = ("config", "config.worktree")
+"""Files of the repository that commands see without what could start a program or hold a password."""
+GIT_EMPTY = ("hooks", "modules", "worktrees")
+"""Folders of the repository that commands see empty: programs, and further repositories with their configurations."""
+MAX_DEPTH = 100
+"""Deepest nesting of folders that is copied or compared."""
+_MAX_SCANNED = 1_000_000
+_HEAVY = frozenset({"node_modules", ".venv", "venv", "target"})
+_HEAVY_FILES = 2_000
+_HEAVY_BYTES = 100 << 20
+CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+_FICLONE = 0x40049409
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """A path of the copy: its state in the original, and how an unchanged copy of it is recognised."""
+
+    state: State
+    unchanged: tuple[int, int] = (0, 0)
+    """Inode and change time (ns) of the copy of a file. A command cannot set the change time back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Manifest:
+    """The copied entries, by path relative to the workspace."""
+
+    workspace: str
+    identity: tuple[int, int]
+    copied: dict[str, Copied] = field(default_factory=dict)
+    shared: list[str] = field(default_factory=list)
+    """Folders that are shown read-only from the original."""
+    hidden: list[str] = field(default_factory=list)
+    """Paths that were left out because they may hold secrets or are protected."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Further paths that were left out, with the reason."""
+
+
+def hidden_by_name(parts: tuple[str, ...]) -> bool:
+    """Return True if a path of these parts may hold secrets or settings, so that no copy contains it."""
+    folded = tuple(fold(part) for part in parts)
+    return is_secret(folded) or may_hold_secrets(folded) or SETTINGS_FOLDER in folded
+
+
+def is_git(name: str) -> bool:
+    """Return True if a file system may take `name` for ``.git``."""
+    return fold(name) in (".git", "git~1")
+
+
+def is_cache(name: str) -> bool:
+    """Return True for a cache folder or a compiled file."""
+    return name in CACHES or name.endswith((".pyc", ".pyo"))
+
+
+def make_copy(
+    folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...] = (), stop: threading.Event | None = None
+) -> Manifest:
+    """Copy `workspace` into `folder`, durably: a copy that was killed half-way is never taken for a whole one.
+
+    Raises ToolFailedError if the workspace cannot be copied, with the reason.
+    """
+    if workspace == Path("/") or workspace in home_folders():
+        raise ToolFailedError(f"A contained turn needs a project folder, and the workspace is {workspace}.")
+    part = TurnFolder(folder.path.with_name(f"{folder.path.name}.part"))
+    remove_tree(part.path)
+    part.copy.mkdir(parents=True, mode=0o700)
+    source = os.open(workspace, FOLDER)
+    try:
+        info = os.fstat(source)
+        walk = _Walk(workspace=workspace, protected=frozenset(protected), stop=stop)
+        manifest = walk.manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
+        plan = walk.plan(source, ())
+        _check_room(part.path, sum(one.info.st_size for one in plan), len(plan))
+        target = os.open(part.copy, FOLDER)
+        try:
+            _Filling(manifest=manifest, stop=stop).fill(source, target, plan)
+        except OSError as error:
+            raise ToolFailedError(f"The workspace could not be copied: {error.strerror}.") from error
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    if ".git" in manifest.shared:
+        # Places to mount on. No command has run in the copy yet, so nothing can be a link.
+        for name in GIT_CONFIGS:
+            (part.copy / ".git" / name).touch()
+        for name in GIT_EMPTY:
+            (part.copy / ".git" / name).mkdir()
+    write_durably(part.path / "manifest.json", _encoded(manifest))
+    sync_file_system(part.path)
+    reach("contained")
+    os.rename(part.path, folder.path)
+    sync_folder(folder.path.parent)
+    reach("contained")
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    parts: tuple[str, ...]
+    info: os.stat_result
+    target: str = ""
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.parts)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """Decides what is copied."""
+
+    workspace: Path
+    protected: frozenset[Path]
+    stop: threading.Event | None
+    manifest: Manifest = field(init=False)
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.ignored = GitIgnore(self.workspace)
+
+    ignored: GitIgnore = field(init=False)
+
+    def plan(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
+        found: list[_Found] = []
+        size, limited = 0, not (parts and self._may_be_shared(parts))
+        for name in sorted(os.listdir(folder)):
+            self.seen += 1
+            if self.seen > _MAX_SCANNED:
+                raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
+            if self.stop is not None and self.stop.is_set():
+                raise ToolFailedError("The copy was stopped.")
+            inside = self._entry(folder, (*parts, name))
+            found.extend(inside)
+            size += sum(one.info.st_size for one in inside)
+            # At once, and not when all is counted: a folder of a million files takes long to list.
+            if limited and (len(found) > MAX_FILES or size > MAX_BYTES):
+                where = f"{visible('/'.join(parts), limit=200)} in the workspace" if parts else "The workspace"
+                raise ToolFailedError(
+                    f"{where} is too large for a contained turn: at most {MAX_FILES:,} files and "
+                    f"{MAX_BYTES >> 20:,} MiB are copied."
+                )
+        return found
+
+    def _entry(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
+        name, path = parts[-1], "/".join(parts)
+        # A command or server that runs meanwhile covers a folder that is not there.
+        mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
+        if mounted or is_cache(name) or (is_git(name) and path != ".git"):
+            return []
+        if path == ".git":
+            return self._repository(folder, parts)
+        if hidden_by_name(parts) or self.workspace / path in self.protected:
+            self.manifest.hidden.append(path)
+            return []
+        try:
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(info.st_mode):
+                return [_Found(parts, info, os.readlink(name, dir_fd=folder))]
+            if stat.S_ISREG(info.st_mode):
+                return [_Found(parts, info)]
+            if not stat.S_ISDIR(info.st_mode):
+                self.manifest.left[path] = "a pipe, socket or device"
+                return []
+            if len(parts) > MAX_DEPTH:
+                self.manifest.left[path] = f"nested more than {MAX_DEPTH} folders deep"
+                return []
+            below = os.open(name, FOLDER, dir_fd=folder)
+        except OSError as error:
+            self.manifest.left[path] = f"cannot be read: {error.strerror}"
+            return []
+        try:
+            inside = self.plan(below, parts)
+        finally:
+            os.close(below)
+        heavy = len(inside) > _HEAVY_FILES or sum(one.info.st_size for one in inside) > _HEAVY_BYTES
+        if heavy and self._may_be_shared(parts):
+            self._forget_below(path)
+            self.manifest.shared.append(path)
+            return [_Found(parts, info)]
+        return [_Found(parts, info), *inside]
+
+    def _repository(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
+        """Return places for what is shown of the repository: the folder, its settings and its hooks."""
+        info = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode):
+            return []
+        self.manifest.shared.append(parts[-1])
+        return [_Found(parts, info)]
+
+    def _may_be_shared(self, parts: tuple[str, ...]) -> bool:
+        return parts[-1] in _HEAVY or self.ignored.ignores("/".join(parts) + "/")
+
+    def _forget_below(self, path: str) -> None:
+        below = f"{path}/"
+        self.manifest.shared = [one for one in self.manifest.shared if not one.startswith(below)]
+        self.manifest.left = {one: why for one, why in self.manifest.left.items() if not one.startswith(below)}
+
+
+def _check_room(place: Path, size: int, files: int) -> None:
+    free = shutil.disk_usage(place).free
+    if free < 2 * size + (64 << 20):
+        raise ToolFailedError(
+            f"A contained turn needs {2 * size >> 20:,} MiB of free disk for {files:,} files; {free >> 20:,} MiB are."
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Filling:
+    """Copies planned paths by descriptors."""
+
+    manifest: Manifest
+    stop: threading.Event | None
+    reflink: bool = True
+
+    def fill(self, source: int, target: int, plan: list[_Found]) -> None:
+        """Copy the paths of `plan`, which names each folder before what is in it."""
+        levels = [(source, target)]
+        try:
+            here: tuple[str, ...] = ()
+            for one in plan:
+                if self.stop is not None and self.stop.is_set():
+                    raise ToolFailedError("The copy was stopped.")
+                parent = one.parts[:-1]
+                while here != parent:
+                    for descriptor in levels.pop():
+                        os.close(descriptor)
+                    here = here[:-1]
+                name, (src, dst) = one.parts[-1], levels[-1]
+                if stat.S_ISDIR(one.info.st_mode):
+                    os.mkdir(name, 0o700, dir_fd=dst)
+                    self.manifest.copied[one.path] = Copied(
+                        state=State(kind=Kind.FOLDER, mode=one.info.st_mode & 0o777)
+                    )
+                    if one.path not in self.manifest.shared:
+                        levels.append((os.open(name, FOLDER, dir_fd=src), os.open(name, FOLDER, dir_fd=dst)))
+                        here = one.parts
+                elif stat.S_ISLNK(one.info.st_mode):
+                    os.symlink(one.target, name, dir_fd=dst)
+                    self.manifest.copied[one.path] = Copied(state=State(kind=Kind.LINK, target=one.target))
+                else:
+                    self._file(src, dst, name, one.path)
+        finally:
+            for pair in levels[1:]:
+                for descriptor in pair:
+                    os.close(descriptor)
+
+    def _file(self, source: int, target: int, name: str, path: str) -> None:
+        for _ in range(_TRIES):
+            try:
+                given = os.open(name, FILE, dir_fd=source)
+            except OSError as error:
+                self.manifest.left[path] = f"cannot be read: {error.strerror}"
+                return
+            try:
+                before = os.fstat(given)
+                if not stat.S_ISREG(before.st_mode):
+                    break
+                made = os.open(name, NEW, 0o600, dir_fd=target)
+                try:
+                    sha, size = self._content(given, made)
+                    os.fchmod(made, before.st_mode & 0o777)
+                    os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
+                    copy = os.fstat(made)
+                finally:
+                    os.close(made)
+                after = os.fstat(given)
+            finally:
+                os.close(given)
+            if (before.st_size, before.st_mtime_ns, before.st_ctime_ns) == (size, after.st_mtime_ns, after.st_ctime_ns):
+                state = State(kind=Kind.FILE, mode=before.st_mode & 0o777, sha=sha, size=size)
+                self.manifest.copied[path] = Copied(state=state, unchanged=(copy.st_ino, copy.st_ctime_ns))
+                return
+            os.unlink(name, dir_fd=target)
+        self.manifest.left[path] = "changed while it was copied"
+
+    def _content(self, source: int, target: int) -> tuple[str, int]:
+        if self.reflink:
+            try:
+                fcntl.ioctl(target, _FICLONE, source)
+                return pour(source, None)
+            except OSError as error:
+                self.reflink = error.errno not in (errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY, errno.EINVAL)
+        return pour(source, target)
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    return json.dumps(
+        {
+            "workspace": manifest.workspace,
+            "identity": manifest.identity,
+            "copied": {path: [asdict(one.state), one.unchanged] for path, one in manifest.copied.items()},
+            "shared": manifest.shared,
+            "hidden": manifest.hidden,
+            "left": manifest.left,
+        }
+    ).encode("ascii")
+
+
+def read_manifest(folder: TurnFolder) -> Manifest:
+    """Return the manifest of a copy. Raises ToolFailedError if there is none."""
+    found: Any = folder.read("manifest")
+    if found is None:
+        raise ToolFailedError("The copy of this contained turn is gone.")
+    return Manifest(
+        workspace=found["workspace"],
+        identity=(found["identity"][0], found["identity"][1]),
+        copied={
+            path: Copied(state=state_from(state), unchanged=(unchanged[0], unchanged[1]))
+            for path, (state, unchanged) in found["copied"].items()
+        },
+        shared=found["shared"],
+        hidden=found["hidden"],
+        left=found["left"],
+    )

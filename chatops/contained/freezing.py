@@ -1,0 +1,347 @@
+"""Freeze a contained turn: compare the copy with its manifest once, and keep the content of each change.
+
+Afterwards only the change list and the kept content count. What happens in the copy later has no effect, and a change
+that was overlooked is not applied. The copy has no say in how it is compared: ignore rules are those of the original.
+"""
+
+import os
+import stat
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chatops.config.failpoints import reach
+from chatops.contained.changes import (
+    ABSENT,
+    MAX_ENTRIES,
+    MAX_FILE,
+    MAX_FROZEN,
+    MAX_LEFT_OUT,
+    ChangeList,
+    Entry,
+    Kind,
+    LeftOut,
+    Ran,
+    State,
+    as_json,
+    from_json,
+)
+from chatops.contained.copying import (
+    MAX_DEPTH,
+    Manifest,
+    hidden_by_name,
+    is_cache,
+    is_git,
+    read_manifest,
+)
+from chatops.contained.folder import FILE, FOLDER, TurnFolder
+from chatops.contained.workspace import Below, observe
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.secrets import PACKAGE_FOLDERS
+from chatops.git.ignore import GitIgnore
+from chatops.policy.runs_later import fold, runs_later
+from chatops.sandbox.mount_point import MOUNTED, is_mount_point
+from chatops.toolkit.output import visible
+
+_X = 0o111
+_SHOWN = 300
+
+
+def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = None) -> ChangeList:
+    """Return the change list of a contained turn, frozen now or before. The same copy gives the same list.
+
+    `number` counts the lists: a turn that goes on after its list was sent back gets another one. None: the last one.
+
+    Raises ToolFailedError if the copy is gone.
+    """
+    with suppress(ToolFailedError):
+        found = frozen(folder)
+        if number in (None, (folder.read("frozen") or {}).get("number")):
+            return found
+    manifest = read_manifest(folder)
+    changes = _Comparison(folder=folder, manifest=manifest).changes(tuple(ran))
+    reach("contained")
+    folder.write("frozen", {**as_json(changes), "number": number or 1})
+    reach("contained")
+    return changes
+
+
+def frozen(folder: TurnFolder) -> ChangeList:
+    """Return the change list that was frozen before. Raises ToolFailedError if there is none that can be read."""
+    found = folder.read("frozen")
+    if found is None:
+        raise ToolFailedError("The frozen list of changes is missing or cannot be read.")
+    try:
+        return from_json(found)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ToolFailedError("The frozen list of changes is damaged.") from error
+
+
+def shown(path: str) -> str:
+    """Return a path for display: on one line, control and invisible characters spelled out."""
+    return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_SHOWN)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Comparison:
+    """One comparison of a copy with its manifest."""
+
+    folder: TurnFolder
+    manifest: Manifest
+    entries: list[Entry] = field(default_factory=list)
+    left: list[LeftOut] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    ignored: Counter[str] = field(default_factory=Counter)
+    unread: list[str] = field(default_factory=list)
+    """Folders that could not be read: nothing below them is taken for removed."""
+    links: dict[str, str] = field(default_factory=dict)
+    """New and changed links, with their targets."""
+    frozen: int = 0
+
+    def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
+        """Compare the trees, and keep the new and the old content of each change."""
+        self.rules = GitIgnore(self.manifest.workspace)
+        top = os.open(self.folder.copy, FOLDER)
+        try:
+            self._compare(top, (), ignored="")
+            self._removed()
+            self._check_links(top)
+        finally:
+            os.close(top)
+        self._check_clashes()
+        for path, count in sorted(self.ignored.items()):
+            self._leave(path, f"git ignores it ({count:,} changes)")
+        for path, why in sorted(self.manifest.left.items()):
+            self._leave(path, f"not in the copy: {why}")
+        entries = self.entries
+        if len(entries) > MAX_ENTRIES:
+            self.left.insert(0, LeftOut(path=".", why=f"{len(entries):,} changes; at most {MAX_ENTRIES:,} are applied"))
+            entries = self.entries = []
+        self._keep_bases()
+        left = self.left[:MAX_LEFT_OUT]
+        if len(self.left) > MAX_LEFT_OUT:
+            left.append(LeftOut(path=".", why=f"{len(self.left) - MAX_LEFT_OUT:,} more paths left out"))
+        return ChangeList(
+            workspace=self.manifest.workspace,
+            identity=self.manifest.identity,
+            entries=tuple(sorted(entries, key=lambda one: one.path.encode())),
+            left_out=tuple(left),
+            ran=ran,
+            hidden=tuple(shown(path) for path in sorted(self.manifest.hidden)),
+        )
+
+    rules: GitIgnore = field(init=False)
+
+    def _leave(self, path: str, why: str) -> None:
+        self.left.append(LeftOut(path=shown(path), why=why))
+
+    def _compare(self, folder: int, parts: tuple[str, ...], *, ignored: str) -> None:
+        for name in sorted(os.listdir(folder)):
+            reach("contained")
+            below = (*parts, name)
+            path = "/".join(below)
+            mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
+            if mounted or is_cache(name) or path in self.manifest.shared:
+                self._skip(path)
+                continue
+            if why := _refused_name(below):
+                self._skip(path)
+                if path not in self.manifest.hidden:
+                    self._leave(path, why)
+                continue
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            is_folder = stat.S_ISDIR(info.st_mode)
+            top = ignored
+            if not top and self.rules.ignores(path + ("/" if is_folder else "")):
+                top = path
+            if not top and is_folder and path not in self.manifest.copied and fold(name) in (*PACKAGE_FOLDERS, ".venv"):
+                top = path
+            self.seen.add(path)
+            if is_folder:
+                self._folder(folder, below, path, ignored=top)
+            elif stat.S_ISREG(info.st_mode):
+                self._file(folder, name, path, info, ignored=top)
+            elif stat.S_ISLNK(info.st_mode):
+                self._link(os.readlink(name, dir_fd=folder), path, ignored=top)
+            else:
+                self._leave(path, "a pipe, socket or device")
+
+    def _skip(self, path: str) -> None:
+        self.seen.add(path)
+        self.unread.append(path)
+
+    def _folder(self, folder: int, parts: tuple[str, ...], path: str, *, ignored: str) -> None:
+        before = self.manifest.copied.get(path)
+        if before is not None and before.state.kind is not Kind.FOLDER:
+            self._skip(path)
+            self._leave(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
+            return
+        if len(parts) > MAX_DEPTH:
+            self._skip(path)
+            self._leave(path, f"nested more than {MAX_DEPTH} folders deep")
+            return
+        os.chmod(parts[-1], 0o700, dir_fd=folder)
+        below = os.open(parts[-1], FOLDER, dir_fd=folder)
+        try:
+            empty = not os.listdir(below)
+            self._compare(below, parts, ignored=ignored)
+        finally:
+            os.close(below)
+        if before is None and empty:
+            self._add(Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755)), ignored=ignored)
+
+    def _file(self, folder: int, name: str, path: str, info: os.stat_result, *, ignored: str) -> None:
+        before = self.manifest.copied.get(path)
+        if before is not None and before.unchanged == (info.st_ino, info.st_ctime_ns):
+            return
+        if before is not None and before.state.kind is Kind.FOLDER:
+            self._skip(path)
+            self._leave(path, "a folder was replaced by a file")
+            return
+        if ignored:
+            self.ignored[ignored] += 1
+            return
+        if info.st_size > MAX_FILE or self.frozen + info.st_size > MAX_FROZEN:
+            self._leave(path, f"too large to be applied ({info.st_size:,} bytes)")
+            return
+        if not info.st_mode & stat.S_IRUSR:
+            os.chmod(name, 0o600, dir_fd=folder)
+        descriptor = os.open(name, FILE, dir_fd=folder)
+        try:
+            sha, size = self.folder.keep_blob(descriptor)
+            start = os.pread(descriptor, 2, 0)
+        finally:
+            os.close(descriptor)
+        base = before.state if before is not None else ABSENT
+        executable = bool(info.st_mode & stat.S_IXUSR)
+        was_file = base.kind is Kind.FILE
+        mode = base.mode if was_file else 0o644
+        if executable != bool(mode & stat.S_IXUSR):
+            mode = mode | (mode >> 2 & _X) if executable else mode & ~_X
+        new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
+        if new == base:
+            return
+        self.frozen += size + base.size
+        marks: list[str] = []
+        if executable and not (was_file and base.mode & stat.S_IXUSR):
+            marks.append("made executable")
+        later = runs_later(path)
+        if start == b"#!" and not (later or marks):
+            marks.append("a script")
+        self._add(Entry(path=path, base=base, new=new, runs_later=later, marks=tuple(marks)), ignored="")
+
+    def _link(self, target: str, path: str, *, ignored: str) -> None:
+        before = self.manifest.copied.get(path)
+        base = before.state if before is not None else ABSENT
+        new = State(kind=Kind.LINK, target=target)
+        if new == base:
+            return
+        if base.kind is Kind.FOLDER:
+            self._skip(path)
+            self._leave(path, f"a folder was replaced by a link to {shown(target)}")
+            return
+        self.links[path] = target
+        marks = (f"link to {shown(target)}",)
+        self._add(Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks), ignored=ignored)
+
+    def _add(self, entry: Entry, *, ignored: str) -> None:
+        if ignored:
+            self.ignored[ignored] += 1
+        else:
+            self.entries.append(entry)
+
+    def _removed(self) -> None:
+        for path, before in self.manifest.copied.items():
+            if path in self.seen or any(path.startswith(f"{top}/") for top in self.unread):
+                continue
+            if self.rules.ignores(path + ("/" if before.state.kind is Kind.FOLDER else "")):
+                self.ignored[path] += 1
+                continue
+            self.entries.append(Entry(path=path, base=before.state, new=ABSENT))
+
+    def _check_links(self, top: int) -> None:
+        """Leave out every new link that does not lead to something inside the workspace, without another new link."""
+        for path, target in self.links.items():
+            if why := _link_fault(top, path, target):
+                self.entries = [one for one in self.entries if one.path != path]
+                self._leave(path, f"link to {shown(target)}: {why}")
+
+    def _check_clashes(self) -> None:
+        """Leave out added paths that another file system takes for a path that exists."""
+        folded: dict[str, set[str]] = {}
+        added = {one.path for one in self.entries if one.base.kind is Kind.ABSENT}
+        removed = {one.path for one in self.entries if one.new.kind is Kind.ABSENT}
+        for path in {*self.manifest.copied, *added} - removed:
+            for parent in _ancestors(path):
+                folded.setdefault("/".join(fold(part) for part in parent.split("/")), set()).add(parent)
+        clashing = {path for paths in folded.values() if len(paths) > 1 for path in paths}
+        for path in sorted(added):
+            if found := next((one for one in _ancestors(path) if one in clashing), None):
+                others = folded["/".join(fold(part) for part in found.split("/"))] - {found}
+                self.entries = [one for one in self.entries if one.path != path]
+                self._leave(path, f"some file systems take it for {shown(sorted(others)[0])}")
+
+    def _keep_bases(self) -> None:
+        """Keep the content that the changes replace, for the dialog and to undo them."""
+        with Below(Path(self.manifest.workspace), self.manifest.identity) as below:
+            for entry in self.entries:
+                if entry.base.kind is Kind.FILE:
+                    below.keep(entry.path, self.folder)
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _refused_name(parts: tuple[str, ...]) -> str:
+    name = parts[-1]
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "its name is not valid UTF-8"
+    if any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in name):
+        return "its name holds control or invisible characters"
+    if is_git(name):
+        return "files in .git decide which programs git runs"
+    if hidden_by_name(parts):
+        return "files of this name may hold secrets or settings"
+    return ""
+
+
+def _link_fault(top: int, path: str, target: str) -> str:
+    """Return why a link is not applied; empty if it leads, through no link, to something in the copy."""
+    try:
+        target.encode("utf-8")
+    except UnicodeEncodeError:
+        return "its target is not valid UTF-8"
+    if not target or target.startswith("/"):
+        return "only relative links are applied"
+    here = path.split("/")[:-1]
+    for part in target.split("/"):
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not here:
+                return "it leads out of the workspace"
+            here.pop()
+        else:
+            here.append(part)
+            if is_git(part) or hidden_by_name(tuple(here)):
+                return "it leads to a protected path"
+        if here and observe(top, "/".join(here), content=False).kind not in (Kind.FILE, Kind.FOLDER):
+            return "it leads through another link, or to nothing"
+    return "" if here else "it leads to the workspace itself"
+
+
+def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return entries in the order to review them: links and files that may run later come first."""
+
+    def rank(entry: Entry) -> tuple[int, str]:
+        order = ("change", "mode", "add", "remove")
+        return (0 if entry.runs_later else 1 if entry.marks else 2 + order.index(entry.verb), entry.path)
+
+    return tuple(sorted(entries, key=rank))

@@ -1,0 +1,211 @@
+"""The change list of a contained turn as text for the user: everything that an approval covers, complete."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+
+from chatops.contained.changes import ChangeList, Entry, Kind, Ran, State
+from chatops.contained.freezing import shown, with_order
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.tools import Outcome
+from chatops.toolkit.diff import unified
+from chatops.toolkit.output import is_binary, visible
+
+MOST_TEXT = 4_000_000
+"""Maximum number of bytes of a file that is shown as a text diff."""
+Blobs = Callable[[str], bytes]
+"""Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
+_ALIKE, _MOST_COMPARED, _MOST_PAIRS = 0.6, 200_000, 100
+"""Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
+_SHORT = 12
+_COMMAND = 300
+
+
+def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
+    """Return one line with the counts."""
+    verbs = [entry.verb for entry in changes.entries]
+    runs = sum(bool(entry.runs_later) for entry in changes.entries)
+    failed = sum(one.outcome is not Outcome.SUCCESS for one in changes.ran)
+    parts = (
+        (verbs.count("change") + verbs.count("mode"), "changed"),
+        (verbs.count("add"), "new"),
+        (verbs.count("remove"), "removed"),
+        (runs, "run later"),
+        (len(conflicts), "in conflict"),
+        (len(changes.left_out), "left out"),
+        (len(changes.ran), "call" if len(changes.ran) == 1 else "calls"),
+        (failed, "of them failed"),
+    )
+    return " · ".join(f"{count:,} {what}" for count, what in parts if count) or "no changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change for the user: its title, what its diff does not tell, and its unified diff."""
+
+    path: str
+    title: str
+    lines: tuple[str, ...]
+    diff: str = ""
+    conflict: str = ""
+    """Why it will not be applied; empty: it will."""
+    elsewhere: bool = False
+    """True if something else has changed the file too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainedReview:
+    """Everything that the user has to see before deciding on the changes of a contained turn."""
+
+    head: str
+    notes: tuple[str, ...]
+    """Lines about what is left out, what was hidden, and what ran."""
+    changes: tuple[Change, ...]
+    """The changes; those in conflict come first, then those that run later and links."""
+
+
+def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
+    """Return the complete list of changes, each with its diff."""
+    notes: list[str] = []
+    if changes.cannot:
+        notes += ["Not taken back:"]
+        notes += [f"  {line}" for line in changes.cannot] + [""]
+    if changes.left_out:
+        notes += ["Left out, not applied:"]
+        notes += [f"  {one.path}: {one.why}" for one in changes.left_out] + [""]
+    if changes.hidden:
+        notes += ["Hidden from the turn, because they may hold secrets:"]
+        notes += [f"  {path}" for path in changes.hidden] + [""]
+    if changes.ran:
+        notes += ["Ran in the copy:"]
+        notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
+    ordered = sorted(with_order(changes.entries), key=lambda entry: entry.path not in conflicts)
+    return ContainedReview(
+        head=head(changes, conflicts),
+        notes=tuple(notes),
+        changes=tuple(replace(one, conflict=conflicts.get(one.path, "")) for one in described(ordered, read)),
+    )
+
+
+def described(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
+    """Return changes for the user, in this order. `read` returns the contents before and after them."""
+    moves = _moves(entries, read)
+    gone = {old.path: new for new, old in moves.items()}
+    return tuple(
+        Change(
+            path=entry.path,
+            title=title(entry, moved_from=moves.get(entry.path), moved_to=gone.get(entry.path, "")),
+            lines=tuple(_facts(entry, read, moved_from=moves.get(entry.path))),
+            diff=_diff(entry, read, moved_from=moves.get(entry.path)),
+        )
+        for entry in entries
+    )
+
+
+def describe(seen: ContainedReview) -> str:
+    """Return the whole list as text."""
+    lines = [seen.head, "", *seen.notes]
+    for one in seen.changes:
+        conflict = f"  (in conflict, left: {one.conflict})" if one.conflict else ""
+        lines += [f"{one.title}{conflict}", *one.lines, *one.diff.splitlines(), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def title(entry: Entry, *, moved_from: Entry | None = None, moved_to: str = "") -> str:
+    """Return one line about a change: what happens, to which path, and its marks.
+
+    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got.
+    """
+    gone = (f"moved to {shown(moved_to)}",) if moved_to else ()
+    marks = "; ".join((*gone, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
+    what = f"{entry.verb} {shown(entry.path)}"
+    if moved_from is not None:
+        what = f"move {shown(moved_from.path)} to {shown(entry.path)}"
+    return f"{what}{f'  [{marks}]' if marks else ''}"
+
+
+def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
+    """Return, by the path of each added file that was a removed one before, that removed file.
+
+    A file counts as moved if its content is the same, or for few and small texts if most of its lines are.
+    """
+    removed = [
+        entry for entry in entries if entry.verb == "remove" and entry.base.kind is Kind.FILE and entry.base.size
+    ]
+    added = [entry for entry in entries if entry.verb == "add" and entry.new.kind is Kind.FILE]
+    found: dict[str, Entry] = {}
+    for new in added:
+        same = next((old for old in removed if old.base.sha == new.new.sha), None)
+        if same is not None:
+            removed.remove(same)
+            found[new.path] = same
+    rest = [new for new in added if new.path not in found and new.new.size <= _MOST_COMPARED]
+    removed = [old for old in removed if old.base.size <= _MOST_COMPARED]
+    if len(rest) * len(removed) > _MOST_PAIRS:
+        return found
+    texts = {old.path: (_text(old.base, read) or "").splitlines() for old in removed}
+    for new in rest:
+        lines = (_text(new.new, read) or "").splitlines()
+        ratios = {old.path: SequenceMatcher(None, texts[old.path], lines).quick_ratio() for old in removed}
+        best = max(removed, key=lambda old: ratios[old.path], default=None)
+        if lines and best is not None and ratios[best.path] >= _ALIKE:
+            removed.remove(best)
+            found[new.path] = best
+    return found
+
+
+def _ended(one: Ran) -> str:
+    return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
+
+
+def _facts(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> Iterator[str]:
+    """Yield what the diff of a change does not tell: modes and kinds where they differ, sizes and digests."""
+    if moved_from is not None and moved_from.base.sha == entry.new.sha:
+        yield f"  content unchanged: {entry.new.size:,} bytes, sha256 {entry.new.sha}"
+    if moved_from is not None and moved_from.base.mode != entry.new.mode:
+        yield f"  mode {moved_from.base.mode:o} becomes {entry.new.mode:o}"
+    if entry.base.kind is not entry.new.kind and Kind.ABSENT not in (entry.base.kind, entry.new.kind):
+        yield f"  {entry.base.kind} becomes {entry.new.kind}"
+    if entry.base.kind is entry.new.kind is Kind.FILE and entry.base.mode != entry.new.mode:
+        yield f"  mode {entry.base.mode:o} becomes {entry.new.mode:o}"
+    for state, sign in ((entry.base, "-"), (entry.new, "+")):
+        if state.kind is Kind.LINK:
+            yield f"  {sign} link to {shown(state.target)}"
+        if state.kind is Kind.FOLDER:
+            yield f"  {sign} folder"
+    before, after = _texts(entry, read, moved_from)
+    if before is None or after is None:
+        yield f"  no text to compare: binary, or more than {MOST_TEXT:,} bytes"
+        for state, sign in ((entry.base, "-"), (entry.new, "+")):
+            if state.kind is Kind.FILE:
+                yield f"  {sign} {state.size:,} bytes, sha256 {state.sha}"
+        return
+    if _spaces_only(before, after):
+        yield "  (only white space differs)"
+
+
+def _diff(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> str:
+    before, after = _texts(entry, read, moved_from)
+    return "" if before is None or after is None else unified(before, after, name=entry.path)
+
+
+def _texts(entry: Entry, read: Blobs, moved_from: Entry | None) -> tuple[str | None, str | None]:
+    """Return the texts before and after a change; of a moved file, before it was moved."""
+    return _text((moved_from or entry).base, read), _text(entry.new, read)
+
+
+def _spaces_only(before: str, after: str) -> bool:
+    return before != after and before.split() == after.split()
+
+
+def _text(state: State, read: Blobs) -> str | None:
+    """Return the text of a state; None if it is binary, too large or not kept."""
+    if state.kind is not Kind.FILE:
+        return ""
+    if state.size > MOST_TEXT:
+        return None
+    try:
+        data = read(state.sha)
+        return None if is_binary(data) else data.decode("utf-8")
+    except (ToolFailedError, UnicodeDecodeError):
+        return None

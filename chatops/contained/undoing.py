@@ -1,0 +1,183 @@
+"""The list of what ``/undo`` puts back, made from what turns have changed: writes of file tools, contained turns.
+
+Several changes of a path count as one, from the state before the first to the state after the last. The list is stored
+as that of a contained turn that was applied, so that showing it, applying it and surviving a kill are the same.
+
+Nothing that is not known is overwritten: a path is left out if something else changed it between two of the changes,
+and it is a conflict if something else has changed it since.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from chatops.config.failpoints import reach
+from chatops.config.folder_identity import folder_identity
+from chatops.contained.applying import undoable
+from chatops.contained.changes import ChangeList, Entry, Kind, State, as_json
+from chatops.contained.folder import TurnFolder, turn_folder, write_durably
+from chatops.contained.freezing import frozen, shown
+from chatops.contained.kept import kept
+from chatops.contained.workspace import Below
+from chatops.domain.errors import ToolFailedError
+
+BETWEEN = "something else changed it between two calls"
+ELSEWHERE = "it was changed in another folder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoList:
+    """The list under `name`, empty if no file is to be put back, and what cannot be undone, as lines for the user."""
+
+    name: str
+    cannot: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathChange:
+    """One change of a path, in order of `at_ns`."""
+
+    path: str
+    base: State
+    new: State
+    at_ns: int
+    made: tuple[str, ...]
+    read: Callable[[], bytes]
+    here: bool
+    """True if it was made in the folder that is the workspace now."""
+
+    def content(self) -> bytes | None:
+        """Return the content of the file before the change; None if it is gone or damaged."""
+        with suppress(OSError, ToolFailedError):
+            data = self.read()
+            return data if hashlib.sha256(data).hexdigest() == self.base.sha else None
+        return None
+
+
+def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[str], cannot: Sequence[str]) -> UndoList:
+    """Store the list of what undoing `turns` puts back in the workspace. `cannot` names what else they have done.
+
+    Raises ToolFailedError and OSError.
+    """
+    paths = changed_paths(data, workspace, turns)
+    folder = turn_folder(data, f"{session_id}.{secrets.token_hex(4)}.undo")
+    folder.path.mkdir(mode=0o700, parents=True)
+    info = os.stat(workspace)
+    identity, left, entries = (info.st_dev, info.st_ino), [], []
+    with Below(workspace, identity) as below:
+        for path, changes in paths.items():
+            entry, why = _entry(path, changes, below, folder)
+            left += [f"{shown(path)}: {why}"] if why else []
+            entries += [entry] if entry is not None else []
+    lines = (*left, *cannot)
+    if not entries:
+        folder.path.rmdir()
+        return UndoList(name="", cannot=lines)
+    made = sorted({path for changes in paths.values() for change in changes for path in change.made})
+    listed = ChangeList(workspace=str(workspace), identity=identity, entries=tuple(entries), cannot=lines)
+    folder.write("frozen", {**as_json(listed), "number": 1})
+    results = {one.path: "" for one in entries}
+    folder.write("apply", {"state": "done", "paths": list(results), "made": made, "results": results})
+    reach("undo_listed")
+    return UndoList(name=folder.path.name, cannot=lines)
+
+
+def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
+    """Return the calls of `turns` that ran in a copy of the workspace, whose changes are in its list."""
+    from chatops.contained.on_copy import recorded
+
+    return frozenset(call for folder in _contained(data, turns) for call in recorded(folder))
+
+
+def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str, list[PathChange]]:
+    """Return what the file tools of `turns` have changed, by path in order, the changes of each from the first on."""
+    paths: dict[str, list[PathChange]] = {}
+    for change in sorted(_changes(data, workspace, turns), key=lambda one: (one.path, one.at_ns)):
+        paths.setdefault(change.path, []).append(change)
+    return paths
+
+
+def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
+    identity = folder_identity(workspace)
+    found = [
+        PathChange(
+            path=one.path,
+            base=one.base,
+            new=one.new,
+            at_ns=one.at_ns,
+            made=one.made,
+            read=one.content,
+            here=(one.folder, one.workspace) == (identity, str(workspace)),
+        )
+        for one in kept(data / "kept", [f"{turn}." for turn in turns])
+    ]
+    for folder in _contained(data, turns):
+        with suppress(OSError, ToolFailedError):
+            changes = frozen(folder)
+            at_ns = (folder.path / "apply.json").stat().st_mtime_ns
+            made = tuple(map(str, _made(folder)))
+            here = changes.workspace == str(workspace)
+            found += [
+                PathChange(
+                    path=one.path,
+                    base=one.new,
+                    new=one.base,
+                    at_ns=at_ns,
+                    made=made,
+                    read=partial(folder.blob, one.new.sha),
+                    here=here,
+                )
+                for one in undoable(folder, changes)
+            ]
+    return found
+
+
+def _made(folder: TurnFolder) -> Sequence[object]:
+    made = (folder.read("apply") or {}).get("made")
+    return made if isinstance(made, list) else ()
+
+
+def _contained(data: Path, turns: Sequence[str]) -> list[TurnFolder]:
+    """Return the folders of the contained ones among `turns`."""
+    starts = tuple(f"{turn}.c" for turn in turns)
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(data / "contained") if name.startswith(starts))
+        return [TurnFolder(data / "contained" / name) for name in names]
+    return []
+
+
+def known_states(changes: Sequence[PathChange]) -> list[State] | None:
+    """Return the states that a path had before and after its changes; None if something else changed it in between."""
+    known = [changes[0].base]
+    for change in changes:
+        if change.base not in known:
+            return None
+        known += [change.base, change.new]
+    return known
+
+
+def _entry(path: str, changes: Sequence[PathChange], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
+    """Return the change of a path as a whole, or why it cannot be put back, or neither if it is as it was before."""
+    if not all(change.here for change in changes):
+        return None, ELSEWHERE
+    first, last = changes[0], changes[-1].new
+    if (known := known_states(changes)) is None:
+        return None, BETWEEN
+    now = below.state(path)
+    if now == first.base:
+        return None, ""
+    if first.base.kind is Kind.FILE:
+        if (data := first.content()) is None:
+            return None, "its earlier content is damaged"
+        blobs = folder.path / "blobs"
+        blobs.mkdir(mode=0o700, exist_ok=True)
+        write_durably(blobs / first.base.sha, data)
+    # For the dialog, which shows what would be taken back.
+    below.keep(path, folder)
+    # A write that was interrupted, or undone before, left an earlier state.
+    return Entry(path=path, base=first.base, new=now if now in known else last), ""

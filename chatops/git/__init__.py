@@ -1,0 +1,1 @@
+"""Git repositories read without running git: whether reading one is harmless, its settings, what it ignores."""

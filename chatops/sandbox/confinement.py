@@ -1,0 +1,443 @@
+"""The sandbox for commands: choose a level, and build the bubblewrap (bwrap) command line for it.
+
+Theory of operation
+
+Limits. Each call has its own: `ToolContext.sandbox`, a `SandboxSpec`. `policy.sandbox` tells how registry, site,
+role and session make it. `ToolContext.source` puts another folder at the workspace's place, such as a copy of it,
+and `ToolContext.mounts` adds to that. All of them are parameters: there is one way into the sandbox.
+
+Levels. `confinement` turns the limits into a `Confinement` before the user sees a call. It takes the highest level
+that works: bubblewrap, hard or basic; Landlock and seccomp (`landlock`); none, that is a process group and a clean
+environment. Where the limits require a higher one, commands are refused. Installed programs and kernel interfaces
+may not work, so `probe` and `landlock_fault` try them, once per process, so a level does not change while the app
+runs. There is no sandbox if the workspace is ``/``. `Confinement.description` is a part of what the user approves:
+`execution.run_confined` runs nothing if it has changed since. A sandbox that cannot be set up for one command
+(`SandboxSetupError`, or bwrap ends before the command starts) is an error and never a fallback to an unsandboxed
+run; see `execution` for how the user may allow one.
+
+Mounts. bwrap applies its arguments in order, and a later mount covers an earlier one:
+
+- new namespaces of every kind, no capabilities, no nested user namespaces; the network is shared only by setting
+- system programs read-only; fresh ``/dev``, ``/proc``, ``/tmp``, ``/run`` and ``/var/tmp``
+- an empty folder over each home folder, unless it is the workspace or lies in it
+- the paths of `read`, and with network the folders of the name service, read-only; those of `write`
+- the workspace, writable; read-only for a rule with ``"workspace": "read"`` (`Exposure.READ_ONLY`)
+- ``.git`` read-only (`git`: protect), also of repositories below; ``.chatops`` read-only
+- empty covers over what a command must not reach
+
+Covers. See `covers`.
+
+Calls. A filter of system calls keeps commands from making setuid and setgid files, see `call_filter`.
+
+Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy`
+and `own_network`.
+
+The repository. See `git_access`.
+
+Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
+`toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
+
+The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
+create it; see `mount_point`.
+
+Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports
+how many processes are left. So no command starts after its app has died; see `process.Command`.
+"""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
+from chatops.domain.tools import Exposure
+from chatops.git.config import config_place, filtered_config
+from chatops.sandbox import landlock, own_network
+from chatops.sandbox.call_filter import without_set_ids
+from chatops.sandbox.covers import View, covered, empty_or_read_only, further, guarded, homes, is_special, readable
+from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
+from chatops.sandbox.mount_point import BARE_HEAD, can_become_bare
+from chatops.sandbox.process import DATA, Command, memory_file
+from chatops.sandbox.proxy import PORT
+from chatops.sandbox.supervisor import MAX_FILE
+from chatops.sandbox.toolchains import Toolchains, find_toolchains, named, outermost
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_secrets, why_not_for_commands
+
+log = logging.getLogger(__name__)
+
+_SYSTEM = ("/usr", "/etc", "/opt")
+_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
+_TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
+_PROBE_S = 5.0
+_NAMES = {
+    SandboxLevel.HARD: "bubblewrap",
+    SandboxLevel.BASIC: "bubblewrap (basic)",
+    SandboxLevel.LANDLOCK: "Landlock",
+}
+_TAKE_OUT = "Take it out of sandbox.read and sandbox.write of the settings, or of --add-dir."
+_GIT = {"protect": "its .git read-only", "commit": "its .git for commits"}
+_WATCH = (
+    # A lower limit that is already in force stays: trying to raise it would end this shell.
+    f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
+    "echo ready >&9; read -r s <&9 || exit 1; "
+    '"$@" 9>&-; s=$?; n=0; '
+    "while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 3 ]; do sleep 0.05; n=$((n+1)); done; "
+    "echo $(($#-2)) >&9; exit $s"
+)
+"""Script that runs the command as a child after ``go`` and reports how many processes it leaves behind.
+
+Only init and this shell are not counted. Processes that end right after the command (a pipe's last reader) get up to
+0.15 s to do so. The script uses its standard input for reports, see `Command`, because a POSIX shell cannot name
+descriptors above 9.
+"""
+
+
+_SERVE = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec "$@"'
+"""Script that runs a server: its standard input is for its messages, so it reports nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """How a command would be confined. `program` is the path of bwrap, empty if the command runs unsandboxed."""
+
+    level: SandboxLevel = SandboxLevel.NONE
+    program: str = ""
+    description: str = ""
+    """Level and limits in words, complete: an approval is bound to it."""
+    network: bool = True
+    refusal: str = ""
+    toolchains: Toolchains = field(default_factory=Toolchains)
+    repository: Repository | None = None
+    path: tuple[str, ...] = field(default=())
+    """Folders in which commands are looked up; empty: PATH of the environment."""
+    needs_user: str = ""
+    """See `CallFacts.needs_user`."""
+    fault: str = ""
+    """Reason why there is no sandbox here."""
+
+
+def confinement(
+    spec: SandboxSpec,
+    *,
+    workspace: Path,
+    best: SandboxLevel = SandboxLevel.HARD,
+    replaced: bool = False,
+    read_only: bool = False,
+    protected: tuple[Path, ...] = (),
+) -> Confinement:
+    """Return how commands would be confined under `spec`, with the reason if there is no sandbox.
+
+    `best` is the highest level that may be used. `replaced`: the workspace is replaced by another folder, which only
+    level hard can do. `read_only`: the workspace is shown read-only. `protected` are paths that no command may get,
+    besides the usual credentials.
+
+    May run the probe: call it in a thread.
+    """
+    found = _best_level(workspace, best)
+    needed = SandboxLevel.HARD if replaced else spec.require
+    refusal = ""
+    if found.level < needed:
+        refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {found.fault}."
+    if found.level is SandboxLevel.NONE:
+        return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
+    closed = why_not_for_commands((*spec.read, *spec.write), protected=protected, can_hide_parts=bool(found.program))
+    refusal = refusal or (f"{closed} {_TAKE_OUT}" if closed else "")
+    hosts = spec.hosts if found.program else ()
+    repository = find_repository(workspace)
+    # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
+    # replace the link.
+    linked = (workspace / ".git").is_symlink()
+    open_git = linked or spec.git == "writable" or not found.program
+    git = "its .git too" if open_git else _GIT[spec.git]
+    toolchains = find_toolchains(workspace, os.environ)
+    lists = (
+        ("may read", spec.read),
+        ("may write", spec.write),
+        ("programs of", named(toolchains)),
+        ("gets", spec.env),
+    )
+    more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
+    where = "a copy of the workspace" if replaced else "workspace"
+    shown = f"{where} read-only" if read_only else f"{where} writable, {git}"
+    reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
+    network = "network" if spec.network else reached
+    return Confinement(
+        level=found.level,
+        program=found.program,
+        description=f"{_NAMES[found.level]}: {network}, {shown}, no home{more}",
+        refusal=refusal,
+        network=spec.network,
+        path=_search_path(spec, toolchains),
+        toolchains=toolchains,
+        repository=repository,
+    )
+
+
+class Probed(NamedTuple):
+    """A level that works here. `program` is the path of bwrap, empty below level basic."""
+
+    program: str
+    fault: str
+    """Reason why a higher level does not work, as a clause."""
+    level: SandboxLevel = SandboxLevel.NONE
+
+
+def _best_level(workspace: Path, best: SandboxLevel) -> Probed:
+    """Return the highest level up to `best` that works for this workspace."""
+    if best is SandboxLevel.NONE:
+        return Probed("", "switched off in the settings")
+    if workspace == Path("/"):
+        return Probed("", "the workspace is the whole file system")
+    found = probe() if best > SandboxLevel.LANDLOCK else Probed("", "bubblewrap is switched off in the settings")
+    if found.program or landlock_fault():
+        return found
+    return Probed("", found.fault, SandboxLevel.LANDLOCK)
+
+
+@cache
+def probe() -> Probed:
+    """Return the bwrap program that works here and its level, or the reason why none does. Runs it once per process."""
+    program = shutil.which("bwrap", path=os.pathsep.join(_TRIED_IN))
+    if program is None:
+        return Probed("", "bubblewrap is not installed")
+    fault = ""
+    for level in (SandboxLevel.HARD, SandboxLevel.BASIC):
+        reason = _failure(program, [*_isolation(level, share_network=False), *_system(), "--", "/usr/bin/true"])
+        if not reason:
+            return Probed(program, fault, level)
+        fault = fault or reason
+    return Probed("", fault)
+
+
+def _failure(program: str, options: list[str]) -> str:
+    """Return why bwrap with these options, and the filter of commands, fails; empty if it does not."""
+    file = memory_file(without_set_ids())
+    argv = [program, *(["--seccomp", str(file)] if without_set_ids() else []), *options]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_S,
+            check=False,
+            env={},
+            cwd="/",
+            pass_fds=[file],
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not start: {type(error).__name__}"
+    finally:
+        os.close(file)
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    log.warning("bwrap probe failed: %s", lines)
+    return f"bubblewrap does not work here: {lines[-1][:120] if lines else 'no reason given'}"
+
+
+@cache
+def landlock_fault() -> str:
+    """Return why Landlock and seccomp do not work here; empty if they do. Tries them once per process."""
+    if landlock.abi() < landlock.LEAST_ABI:
+        return "this kernel has no Landlock, or an early one"
+    script = (
+        "import json, os, socket, sys; sys.path.insert(0, sys.argv[1]); import landlock\n"
+        "landlock.confine(read=['/usr', '/lib', '/lib64'], write=[], network=False)\n"
+        "try: os.listdir('/')\n"
+        "except PermissionError: pass\n"
+        "else: sys.exit('it hides nothing')\n"
+        "try: socket.socket()\n"
+        "except PermissionError: sys.exit(0)\n"
+        "sys.exit('it permits sockets')"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"Landlock could not be tried: {type(error).__name__}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"Landlock does not work here: {lines[-1][:120] if lines else 'no reason given'}" if done.returncode else ""
+
+
+def landlock_limits(confined: Confinement, context: ToolContext, *, private: Path) -> str:
+    """Return the limits of a command at level landlock, for the supervisor.
+
+    `private` is its own folder for temporary files, and its home. The settings of git are written there.
+    """
+    spec = context.sandbox
+    (private / ".gitconfig").write_bytes(filtered_config())
+    names = _NAME_SERVICE if spec.network else ()
+    workspace = str(context.workspace)
+    etc = readable(Path("/etc"))
+    shown = map(str, confined.toolchains.shown)
+    read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *names, *spec.read, *shown, workspace]
+    write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
+    return landlock.encoded(read=read, write=write, network=spec.network)
+
+
+def sandboxed_command(
+    argv: tuple[str, ...],
+    *,
+    confined: Confinement,
+    context: ToolContext,
+    cwd: Path,
+    environment: Mapping[str, str],
+    call: str,
+    masked: bool = False,
+    stage: Stage | None = None,
+    channel: int | None = None,
+    serves: bool = False,
+) -> Command:
+    """Return a command that runs `argv` as `confined` says, under the limits of `context`.
+
+    `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`. `channel`:
+    descriptor of a unix socket that passes on the listening socket of the command's own network, see `own_network`.
+    `serves`: the command is a server that reads its standard input, so it does not take part in the handshake.
+
+    Lists all visible user folders: call it in a thread.
+
+    Raises SandboxSetupError.
+    """
+    spec, workspace = context.sandbox, context.workspace
+    view = View(workspace=workspace, source=context.source or workspace)
+    read = _further(spec.read, confined.toolchains, workspace=workspace)
+    write = tuple(path for path in spec.write if os.path.isdir(path))
+    names = _NAME_SERVICE if spec.network else ()
+    hidden = (*context.protected, *home_secrets())
+    repository = confined.repository if context.source is None else None
+    elsewhere = (repository.common,) if repository is not None and repository.outside else ()
+    listed = (*map(Path, (*read, *names, *write)), *elsewhere)
+    config, call_filter = _git_config(workspace=workspace), without_set_ids()
+    rest = ["--chdir", str(cwd), "--clearenv"]
+    for name, value in environment.items():
+        rest += ["--setenv", name, value]
+    read_only = context.exposure is Exposure.READ_ONLY
+    below, covers = covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
+    outer = (
+        confined.program,
+        *_isolation(confined.level, share_network=spec.network or channel is not None),
+        *_system(),
+        *homes(workspace),
+        *_shown(confined.toolchains, workspace=None),
+        *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
+        *(part for path in write for part in ("--bind", path, path)),
+        "--ro-bind" if read_only else "--bind",
+        str(view.source),
+        str(workspace),
+        *_repository(view, repository, "protect" if read_only else spec.git, stage),
+        *([] if read_only or spec.git == "writable" else below),
+        *_shown(confined.toolchains, workspace=workspace, write=write),
+        *guarded(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
+        *further(view, context.mounts),
+        *covers,
+        *(["--ro-bind-data", DATA, str(config_place())] if config else []),
+        *(["--seccomp", DATA] if call_filter else []),
+        *rest,
+        "--",
+        "/bin/sh",
+        "-c",
+    )
+    return Command(
+        argv=(*_own_network(channel), *outer, _SERVE if serves else _WATCH, "sh", *argv),
+        cwd=cwd,
+        environment=environment,
+        call=call,
+        contained=True,
+        reports=not serves,
+        data=tuple(filter(None, (config, call_filter))),
+        passed=() if channel is None else (channel,),
+    )
+
+
+def program_is_visible(path: str, *, confined: Confinement, spec: SandboxSpec, workspace: Path) -> bool:
+    """Return True if a program is visible in the sandbox, both at `path` and at the end of its links."""
+    places = (Path(path), Path(os.path.realpath(path)))
+    return all(is_visible(place, confined=confined, spec=spec, workspace=workspace) for place in places)
+
+
+def is_visible(place: Path, *, confined: Confinement, spec: SandboxSpec, workspace: Path) -> bool:
+    """Return True if `place` itself lies in what the sandbox shows."""
+    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write, *map(str, confined.toolchains.shown), str(workspace))
+    return any(place.is_relative_to(root) for root in roots)
+
+
+def _shown(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, ...] = ()) -> list[str]:
+    """Show the user's programs read-only: outside of a workspace (None), or those in it.
+
+    The virtual environment of a workspace is writable if the limits name it.
+    """
+    args: list[str] = []
+    for place in toolchains.shown:
+        inside = workspace is not None and place.is_relative_to(workspace)
+        if workspace is None:
+            args += ["--ro-bind-try", str(place), str(place)]
+        elif inside and str(place) not in write and not place.is_symlink():
+            args += ["--ro-bind-try", str(place), str(place)]
+    return args
+
+
+def _own_network(channel: int | None) -> tuple[str, ...]:
+    if channel is None:
+        return ()
+    return (sys.executable, "-I", "-S", own_network.__file__, str(channel), str(PORT))
+
+
+def _repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
+    """Give access to the repository; without one, let none be made unless `.git` may be written."""
+    store = view.source / ".git"
+    args = git_mounts(repository, access, stage) if repository is not None else []
+    if access == "writable" or store.is_symlink() or (repository is not None and not repository.outside):
+        return args
+    args += empty_or_read_only(store, shown=view.shown(store))
+    if repository is None and can_become_bare(view.source):
+        head = view.source / BARE_HEAD
+        args += empty_or_read_only(head, shown=view.shown(head))
+    return args
+
+
+def _git_config(*, workspace: Path) -> bytes:
+    """Return the user's settings of git for the sandbox; empty if there is no place for them."""
+    place = config_place()
+    return b"" if place is None or place.is_relative_to(workspace) else filtered_config()
+
+
+def _isolation(level: SandboxLevel, *, share_network: bool) -> list[str]:
+    flags = ["--die-with-parent", "--new-session", "--unshare-all", "--unshare-user"]
+    flags += ["--disable-userns"] if level is SandboxLevel.HARD else []
+    flags += ["--cap-drop", "ALL", "--hostname", "sandbox"]
+    return [*flags, "--share-net"] if share_network else flags
+
+
+def _system() -> list[str]:
+    args: list[str] = []
+    for path in _SYSTEM:
+        args += ["--ro-bind-try", path, path]
+    for path in _LINKS:
+        if os.path.islink(path):
+            args += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            args += ["--ro-bind", path, path]
+    return [*args, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
+
+
+def _further(read: tuple[str, ...], toolchains: Toolchains, *, workspace: Path) -> tuple[str, ...]:
+    """Return the paths of `read` that nothing else shows: see `outermost`."""
+    places = tuple(Path(path) for path in read if not is_special(path))
+    apart = outermost((*toolchains.shown, *places), workspace=workspace)
+    return tuple(str(place) for place in dict.fromkeys(places) if place in apart and place not in toolchains.shown)
+
+
+def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:
+    """Return the virtual environment, the entries of PATH that are visible in the sandbox, and the usual ones."""
+    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write)
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    seen = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
+    return tuple(dict.fromkeys([*toolchains.path, *seen, "/usr/local/bin", "/usr/bin", "/bin"]))

@@ -1,0 +1,254 @@
+"""Cover what a sandboxed command must not reach in the folders that it sees: arguments of bubblewrap.
+
+Protected paths and the usual credential files are covered wherever they are visible. Sockets, pipes and devices are
+covered because a read-only bind does not keep a command from talking to the process at the other end. So user
+folders are listed before each command (`survey`). Folders that cannot be listed are covered as well. System folders
+are too large to list; sockets that listen there are taken from ``/proc/net/unix``. With `masked`, files that may
+hold secrets are covered too, because a rule and not the user allowed the command.
+
+No link is followed on the way to a mount point: bwrap would create the mount point at the link's target, which may
+be outside of the sandbox.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from chatops.domain.sandbox import Mount
+from chatops.sandbox.mount_point import is_mount_point
+from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
+from chatops.toolkit.output import visible
+from chatops.toolkit.survey import Find, survey
+
+_MOST_COVERED = 1_000
+"""Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
+
+
+class SandboxSetupError(Exception):
+    """The sandbox cannot be set up for a command; the text says why, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The workspace's place in the sandbox, and the folder of this machine that is mounted there."""
+
+    workspace: Path
+    source: Path
+
+    def shown(self, path: Path) -> Path:
+        """Return the place in the sandbox of a path of this machine."""
+        return self.workspace / path.relative_to(self.source) if path.is_relative_to(self.source) else path
+
+
+def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
+    """Mount further paths. The place of one in the workspace has to exist in its source, and not behind a link."""
+    args: list[str] = []
+    for mount in mounts:
+        target = Path(mount.target)
+        if target.is_relative_to(view.workspace):
+            parts = target.relative_to(view.workspace).parts
+            mode = _mode_below(view.source, parts)
+            if not mode or stat.S_ISLNK(mode):
+                raise SandboxSetupError(f"there is no place for {visible(str(target))}, or a link on the way to it")
+        args += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+    return args
+
+
+def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) -> list[str]:
+    """Keep settings from being written, and cover `hidden`, paths of this machine, below `roots` and the workspace."""
+    source = view.source
+    if (source / SETTINGS_FOLDER).is_symlink():
+        raise SandboxSetupError(f"{SETTINGS_FOLDER} is a link, which a command could replace")
+    args = empty_or_read_only(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
+    # Nothing can be mounted below what is covered already.
+    hidden_parents = frozenset(hidden)
+    for path in (one for one in hidden if hidden_parents.isdisjoint(one.parents)):
+        inside = path.is_relative_to(view.workspace)
+        place = source / path.relative_to(view.workspace) if inside else path
+        root = next((root for root in (source, *roots) if place != source and place.is_relative_to(root)), None)
+        args += [] if root is None else _cover(place, root=root, view=view)
+    return args
+
+
+def homes(workspace: Path) -> list[str]:
+    """Cover each home folder with an empty one, unless the workspace is that folder or contains it."""
+    args: list[str] = []
+    for home in home_folders():
+        if home != Path("/") and not home.is_relative_to(workspace):
+            args += ["--tmpfs", str(home)]
+    return args
+
+
+def is_special(path: str) -> bool:
+    """Return True for a socket, pipe or device."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
+
+
+def covered(
+    view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
+) -> tuple[list[str], list[str]]:
+    """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
+
+    Return the arguments that keep the repositories below the workspace read-only, and those of the covers. The first
+    make the folders on the way writable, so they come before any other mount there.
+
+    A read-only bind does not keep a command from talking through a socket, pipe or device. `listed` are folders that
+    are searched for them, `system` those that are too large for that.
+    """
+    inside = (path.relative_to(view.workspace) for path in hidden if path.is_relative_to(view.workspace))
+    skipped = frozenset((*hidden, *(view.source / path for path in inside)))
+    find = Find.SECRETS if masked else Find.NOTHING
+    args: list[str] = []
+    below: list[str] = []
+    for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
+        try:
+            found = survey(root, workspace=view.source, find=find, skipped=skipped)
+            secret = found.secret if root == view.source else _together(found.secret, listed=listed)
+        except OSError as error:
+            why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
+            raise SandboxSetupError(why) from error
+        if root == view.source:
+            below = _read_only_repositories(view, found.repositories)
+        for path in (*found.special, *secret, *(folder for folder in found.closed if folder != root)):
+            args += _cover(path, root=root, view=view)
+    for path in for_root_only(Path("/etc")):
+        given = any(path.is_relative_to(one) for one in (view.workspace, *listed))
+        args += [] if given else _cover(path, root=Path("/etc"), view=view)
+    for path in _listening(system):
+        args += _cover(path, root=Path("/"), view=view)
+    if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
+        kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
+        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
+    return below, args
+
+
+def for_root_only(folder: Path) -> tuple[Path, ...]:
+    """Return what others cannot read below a folder of the system; nothing unless this user is root.
+
+    A command is confined with root's name and without its rights, so it could still read all that belongs to root.
+    """
+    found: list[str] = []
+    waiting = [str(folder)] if os.geteuid() == 0 else []
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISDIR(mode) and mode & stat.S_IXOTH:
+                        waiting.append(entry.path)
+                    elif stat.S_ISDIR(mode) or not (mode & stat.S_IROTH or stat.S_ISLNK(mode)):
+                        found.append(entry.path)
+        except OSError:
+            continue  # Nor can a command list it.
+    return tuple(map(Path, found))
+
+
+def readable(folder: Path) -> list[str]:
+    """Return `folder`, or for root the largest parts of it that hold nothing `for_root_only`. Links are left out."""
+    closed = for_root_only(folder)
+    above = {str(parent) for path in closed for parent in path.parents}
+    left_out, found, waiting = {*map(str, closed)}, [], [str(folder)]
+    while waiting:
+        place = waiting.pop()
+        if place not in above:
+            found.append(place)
+            continue
+        with os.scandir(place) as entries:
+            waiting += [entry.path for entry in entries if not entry.is_symlink() and entry.path not in left_out]
+    return found
+
+
+def _together(secret: tuple[Path, ...], *, listed: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Replace the files of each folder that holds nothing else by the folder, unless it is one of `listed`.
+
+    A mount takes the longer, the more there are: 500 take two seconds. A listed folder may lie below another one, and
+    nothing can be mounted in a covered folder.
+    """
+    by_folder: dict[Path, list[Path]] = {}
+    for path in secret:
+        by_folder.setdefault(path.parent, []).append(path)
+    found: list[Path] = []
+    for folder, paths in by_folder.items():
+        whole = folder not in listed and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
+        found += [folder] if whole else paths
+    return tuple(found)
+
+
+def _read_only_repositories(view: View, found: tuple[Path, ...]) -> list[str]:
+    """Keep each ``.git`` below the top of the workspace as it is.
+
+    Git at the top follows that of a submodule, and runs programs that its settings name. The folders on the way are
+    mounted too, as a mount cannot be renamed: a command could put another folder in the place of one.
+    """
+    store = view.source / ".git"
+    inner = [path for path in found if not path.is_relative_to(store)]
+    parents = {parent for path in inner for parent in path.parents if parent.is_relative_to(view.source)}
+    if len(inner) + len(parents) > _MOST_COVERED:
+        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} repositories in what it shows")
+    args = []
+    for path in sorted((*inner, *(parents - {view.source}))):
+        args += ["--ro-bind" if path.name == ".git" else "--bind", str(path), str(view.shown(path))]
+    return args
+
+
+def _cover(path: Path, *, root: Path, view: View) -> list[str]:
+    """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
+
+    No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
+    its target, possibly outside of the sandbox.
+
+    Raises SandboxSetupError for a link.
+    """
+    mode = _mode_below(root, path.relative_to(root).parts)
+    if stat.S_ISLNK(mode):
+        raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
+    if stat.S_ISDIR(mode):
+        return ["--tmpfs", str(view.shown(path)), "--remount-ro", str(view.shown(path))]
+    return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
+
+
+def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Return the mode of the last of `parts`, or of the first link on the way; 0 if something is missing."""
+    try:
+        descriptor = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        for number, part in enumerate(parts, 1):
+            try:
+                mode = os.lstat(part, dir_fd=descriptor).st_mode
+                if number == len(parts) or not stat.S_ISDIR(mode):
+                    return mode if number == len(parts) or stat.S_ISLNK(mode) else 0
+                below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            except (FileNotFoundError, PermissionError):
+                return 0
+            os.close(descriptor)
+            descriptor = below
+        return os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+
+
+def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the listening sockets below `folders`, which have too many files to list before each command."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ()
+    fields = (line.split(None, 7) for line in lines[1:])
+    found = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
+    return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
+
+
+def empty_or_read_only(folder: Path, *, shown: Path) -> list[str]:
+    """Mount a folder or file read-only; without one mount an empty folder, so that none can be made."""
+    if folder.exists() and not folder.is_symlink() and not is_mount_point(folder):
+        return ["--ro-bind", str(folder), str(shown)]
+    if not is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
+        return []
+    return ["--tmpfs", str(shown), "--remount-ro", str(shown)]

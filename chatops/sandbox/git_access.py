@@ -1,0 +1,416 @@
+"""Access of a sandboxed command to the workspace's repository: protect, commit or writable.
+
+Theory of operation
+
+A command that can write all of ``.git`` can make the user's next git command run a program: by a hook, by
+``config``, or by a ``commondir`` file that leads to another ``config``. So by default ``.git`` is read-only, also
+where there is none yet.
+
+Git changes files by writing ``X.lock`` beside ``X`` and renaming it, so `commit` cannot simply make single files
+writable. Instead the command gets a *stage*, a private folder, at the place of ``.git``:
+
+- ``objects``, ``refs`` and ``logs`` are the real ones, writable; ``objects/info`` is read-only, as it can name other
+  object stores
+- every other entry of the real ``.git``, such as ``config``, ``hooks``, ``info``, ``modules``, is mounted read-only
+- the files of `_STATE` (``index``, ``HEAD`` …) are copied into the stage
+
+After the command `finish` puts the changed files of `_STATE` into the real ``.git``, by git's own locks. Anything
+else that the command made in the stage (``commondir``, new hooks, a rebase plan with ``exec`` lines) is dropped with
+it. A file that somebody else has changed in the meantime is left alone, and the result says so.
+
+``objects``, ``refs`` and ``logs`` could lead the user's next git command to a file outside: by a symlink, or by a
+symbolic reference with ``..`` in it. `finish` removes these. If one is there before the command, or one of the three
+is not a folder, the command gets no access: what a killed run left is refused by the next one.
+
+A linked worktree has a file ``.git`` that names its folder in the main repository. The file can be written by a
+model, so it counts only if that folder names this workspace in turn. A submodule's file does not count: its
+repository is not shown.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chatops.domain.sandbox import GitAccess
+from chatops.git.repository import WorkTree, tracked
+from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.mount_point import is_mount_point
+from chatops.toolkit.output import visible
+
+_STATE = (
+    "HEAD",
+    "index",
+    "packed-refs",
+    "COMMIT_EDITMSG",
+    "ORIG_HEAD",
+    "FETCH_HEAD",
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "SQUASH_MSG",
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+)
+"""Files of ``.git`` that a commit, merge or fetch changes. None of them can start a program."""
+_SHARED = ("objects", "refs", "logs")
+_NAME = rb"refs(?:/(?!\.)(?:(?!\.\.|@\{|\.lock(?:/|\n?\Z))[^\x00-\x20\x7f~^:?*\[\\/])+)+(?<!\.)"
+"""A valid name of a reference, see ``git check-ref-format``."""
+_REFERENCE = re.compile(rb"ref: %s\n?" % _NAME)
+"""A symbolic reference. Git follows those of invalid names too, also out of ``.git``."""
+_HEX = rb"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_ID = re.compile(rb"%s\n?" % _HEX)
+_PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME, _HEX))
+"""A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
+_SUBMODULE = 0o160000
+_LONGEST_REFERENCE = 4_096
+_MOST_NAMED = 5
+_MOST = 512_000_000
+"""Bytes of a file that is copied."""
+_LONGEST_POINTER = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """The repository of a workspace. `folder` holds the index, `common` the rest. They differ for a worktree only."""
+
+    folder: Path
+    common: Path
+
+    @property
+    def outside(self) -> bool:
+        """True for a linked worktree, whose repository lies elsewhere."""
+        return self.folder != self.common
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folders that a command with access `commit` writes directly."""
+        folders = dict.fromkeys((self.folder, self.common))
+        return tuple(folder / name for folder in folders for name in _SHARED if os.path.lexists(folder / name))
+
+    def leading_elsewhere(self, *, remove: bool) -> str:
+        """Name what in `places` leads out of the repository, or cannot be examined; with `remove`, remove it."""
+        found = [path for place in self.places for path in _led_elsewhere(place, remove=remove)]
+        return _listed([self.named(path) for path in found])
+
+    def named(self, path: Path) -> str:
+        """Return the name of a path of the repository for a message."""
+        return f".git/{path.relative_to(self.common)}"
+
+
+def find_repository(workspace: Path) -> Repository | None:
+    """Return the repository at the top of `workspace`; None if there is none, or if it is not certain to be its own."""
+    store = workspace / ".git"
+    try:
+        mode = os.lstat(store).st_mode
+    except OSError:
+        return None
+    if stat.S_ISDIR(mode):
+        if is_mount_point(store):
+            return None
+        return Repository(folder=store, common=store)
+    if not stat.S_ISREG(mode):
+        return None
+    return _worktree(store)
+
+
+def _worktree(store: Path) -> Repository | None:
+    """Return the repository that a ``.git`` file names, if its folder there names this file in turn."""
+    named = _pointer(store).removeprefix("gitdir: ")
+    folder = Path(os.path.realpath(store.parent / named)) if named else store.parent
+    common = folder.parent.parent
+    back = _pointer(folder / "gitdir")
+    if folder.parent.name != "worktrees" or not back or folder.is_relative_to(store.parent):
+        return None
+    shared = _pointer(folder / "commondir")
+    if not shared or os.path.realpath(folder / shared) != str(common):
+        return None
+    if os.path.realpath(folder / back) != os.path.realpath(store) or not (common / "objects").is_dir():
+        return None
+    return Repository(folder=folder, common=common)
+
+
+def _pointer(file: Path) -> str:
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            return opened.read(_LONGEST_POINTER).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A private folder at the place of ``.git``, see the module."""
+
+    repository: Repository
+    folder: Path
+    before: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """State of the real files when they were copied."""
+    copied: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """State of the copies."""
+
+    def finish(self) -> tuple[str, ...]:
+        """Remove links, and take changed files over into the real repository. Return what was not, as clauses."""
+        found = self.repository.leading_elsewhere(remove=True)
+        notes = [f"removed from the repository, as it leads elsewhere: {found}"] if found else []
+        left, refused = [], []
+        for name in _STATE:
+            now = _state(self.folder / name)
+            if now == self.copied.get(name):
+                continue
+            if self._fault(name):
+                refused.append(f".git/{name}")
+            elif not self._taken_over(name, removed=now is None):
+                left.append(f".git/{name}")
+        if refused:
+            notes.append(f"not valid or with a new submodule, so not taken over: {_listed(refused)}")
+        if left:
+            notes.append(f"changed or locked outside meanwhile, so left as they are: {_listed(left)}")
+        return tuple(notes)
+
+    def _fault(self, name: str) -> bool:
+        """Return True if a reference of the stage may lead the next git command elsewhere."""
+        if name == "index":
+            return self._brings_folders()
+        if name == "HEAD":
+            data = _begin(self.folder / name)
+            head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
+            return not head and _ID.fullmatch(data) is None
+        if name == "packed-refs":
+            return self._packs_other_names()
+        return (name.endswith("_HEAD") or name == "AUTO_MERGE") and _begin(self.folder / name).startswith(b"ref:")
+
+    def _packs_other_names(self) -> bool:
+        if _state(self.folder / "packed-refs") is None:
+            return False
+        try:
+            lines = _read(self.folder / "packed-refs").splitlines(keepends=True)
+        except OSError:
+            return True
+        return any(_PACKED.fullmatch(line) is None for line in lines)
+
+    def _taken_over(self, name: str, *, removed: bool) -> bool:
+        real = self.repository.folder / name
+        lock = real.with_name(f"{name}.lock")
+        try:
+            descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return False
+        renamed = False
+        try:
+            with open(descriptor, "wb") as file:
+                data = b"" if removed else _read(self.folder / name)
+                if _state(real) != self.before.get(name):
+                    return False
+                file.write(data)
+            if removed:
+                os.unlink(real)
+                return True
+            if (now := _state(self.folder / name)) is not None:
+                os.utime(lock, ns=(now[3], now[3]))
+            os.rename(lock, real)
+            # From here on a file of the lock's name belongs to another git.
+            renamed = True
+            return True
+        except OSError:
+            return False
+        finally:
+            if not renamed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(lock)
+
+    def _brings_folders(self) -> bool:
+        """Return True if the index of the stage names a folder, such as a submodule, that the real one does not.
+
+        Git follows the settings of submodules. An offset table (IEOT) can lead it to other entries than are read here.
+        """
+        ours, real = self.folder / "index", self.repository.folder / "index"
+        if _state(ours) is None:
+            return False
+        try:
+            new, old = (_folders_of(index.parent, self.repository) for index in (ours, real))
+            table = b"IEOT" in _read(ours) and (_state(real) is None or b"IEOT" not in _read(real))
+        except (OSError, ValueError, IndexError):
+            return True
+        return bool(new - old) or table
+
+
+def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
+    """Return the folders that an index names. Raises OSError, ValueError or IndexError."""
+    entries = tracked(WorkTree(tree=place, git_dir=place, common_dir=repository.common))
+    return frozenset(entry.path for entry in entries if entry.mode in (_SUBMODULE, stat.S_IFDIR))
+
+
+@contextlib.contextmanager
+def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage | None]:
+    """Make a stage for a command with access `commit` and remove it at the end; None if it needs none.
+
+    Raises OSError if the files cannot be copied, SandboxSetupError if the repository leads elsewhere.
+    """
+    if repository is None or access != "commit":
+        yield None
+        return
+    _prepare(repository)
+    folder = Path(tempfile.mkdtemp(prefix="chatops-git-"))
+    try:
+        stage = Stage(repository=repository, folder=folder)
+        for name in _STATE:
+            before = _state(repository.folder / name)
+            if before is not None:
+                _write(folder / name, _read(repository.folder / name), before)
+                stage.before[name] = before
+                copied = _state(folder / name)
+                if copied is not None:
+                    stage.copied[name] = copied
+        yield stage
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(repository: Repository) -> None:
+    """Make the folders that git has not made yet: what is not there cannot be mounted.
+
+    Raises OSError, and SandboxSetupError if something in the repository leads elsewhere.
+    """
+    for place in repository.places:
+        if not stat.S_ISDIR(os.lstat(place).st_mode):
+            raise SandboxSetupError(f"{repository.named(place)} is a link, or no folder, so no command may commit")
+    for folder in dict.fromkeys((repository.folder, repository.common)):
+        (folder / "logs").mkdir(exist_ok=True)
+    with _folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
+        os.mkdir("info", dir_fd=objects)
+    if found := repository.leading_elsewhere(remove=False):
+        raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
+
+
+def _led_elsewhere(place: Path, *, remove: bool) -> list[Path]:
+    """Return the symlinks, and the symbolic references of no valid name, below a folder of the repository.
+
+    No link is followed. A folder that cannot be examined counts too. With `remove` they are removed.
+    """
+    found: list[Path] = []
+    waiting = ["."]
+    try:
+        with _folder(place) as root:
+            start = os.readlink(f"/proc/self/fd/{root}")
+            while waiting:
+                below = waiting.pop()
+                try:
+                    with _folder(below, root) as folder:
+                        # Somebody may have replaced a folder on the way by a link meanwhile.
+                        if os.readlink(f"/proc/self/fd/{folder}") != os.path.normpath(os.path.join(start, below)):
+                            raise OSError
+                        names, leading = _entries(folder, references=place.name == "refs", remove=remove)
+                        waiting += [os.path.join(below, name) for name in names]
+                        found += [place / below / name for name in leading]
+                except OSError:
+                    found.append(place / below)
+    except OSError:
+        found.append(place)
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def _folder(path: Path | str, at: int | None = None) -> Iterator[int]:
+    """Open a folder as a place, without a link at its end. Raises OSError."""
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: int, *, references: bool, remove: bool) -> tuple[list[str], list[str]]:
+    """Return the names of the subfolders of an open folder, and of what leads elsewhere. Raises OSError."""
+    if remove and not os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK):
+        os.chmod(f"/proc/self/fd/{folder}", 0o755)
+    folders, leading = [], []
+    with os.scandir(f"/proc/self/fd/{folder}") as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif entry.is_symlink() or (references and _leads_elsewhere(entry.name, folder)):
+                leading.append(entry.name)
+    if remove:
+        for name in leading:
+            os.unlink(name, dir_fd=folder)
+    return folders, leading
+
+
+def _leads_elsewhere(name: str, folder: int) -> bool:
+    """Return True if a loose reference is symbolic and not valid, or cannot be read."""
+    data = _begin(name, folder)
+    return data == b"\xff" or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
+
+
+def _begin(path: Path | str, folder: int | None = None) -> bytes:
+    """Return the content of a reference, cut if it is longer than one; b"\xff" if it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        with open(descriptor, "rb") as file:
+            return file.read(_LONGEST_REFERENCE)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return b"\xff"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(visible(name) for name in names[:_MOST_NAMED]) + more
+
+
+def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -> list[str]:
+    """Return the arguments of bwrap that give a command this access."""
+    folder, common = repository.folder, repository.common
+    if stage is None:
+        bind = "--bind" if access == "writable" else "--ro-bind"
+        return [bind, str(common), str(common)] if repository.outside or access != "writable" else []
+    args = ["--ro-bind", str(common), str(common)] if repository.outside else []
+    args += ["--bind", str(stage.folder), str(folder)]
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            args += ["--bind" if entry.name in _SHARED else "--ro-bind", entry.path, entry.path]
+        elif entry.is_file(follow_symlinks=False) and entry.name not in _STATE:
+            args += ["--ro-bind", entry.path, entry.path]
+    if repository.outside:
+        for name in _SHARED:
+            if stat.S_ISDIR(os.lstat(common / name).st_mode):
+                args += ["--bind", str(common / name), str(common / name)]
+    info = common / "objects" / "info"
+    return [*args, "--ro-bind", str(info), str(info)]
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what identifies the content of a regular file; None for anything else."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _write(path: Path, data: bytes, before: tuple[int, ...]) -> None:
+    """Write a copy with the modification time of the original.
+
+    Git takes a file for unchanged if its size and time are those in an index that is younger than the file.
+    """
+    path.write_bytes(data)
+    os.utime(path, ns=(before[3], before[3]))
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a regular file, reached without a link. Raises OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        data = file.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise OSError(f"{path} is too large")
+    return data

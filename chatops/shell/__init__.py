@@ -1,0 +1,1 @@
+"""What command lines do, by their text alone: grammar, programs, effects. Nothing here knows a chat."""

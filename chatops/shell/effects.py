@@ -1,0 +1,356 @@
+"""Effects of a shell command, as far as its words tell: programs, files written, hosts, dangers, needs.
+
+The dialog shows it, the sandbox learns from it what a call will lack, and restricting rules match every program in it.
+It never permits anything: a program can always do more than its words say.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+
+from chatops.shell.grammar import Program, Span, Word, parse
+from chatops.shell.harmless import credential_word, interpreter
+from chatops.shell.program_effects import (
+    DELETES,
+    FETCHES,
+    FIRST_IS_NO_FILE,
+    GIT_COMMITS,
+    GIT_CONFIGURES,
+    GIT_DISCARDS,
+    GIT_NETWORK,
+    GIT_VALUED,
+    HOST_FIRST,
+    HOST_VALUED,
+    OUTPUT_FLAGS,
+    PACKAGE_MANAGERS,
+    PACKAGE_RUNNERS,
+    PACKAGE_VERBS,
+    PRIVILEGED,
+    REACHES_OUT,
+    VALUE_WORDS,
+    WRITES_LAST,
+    WRITES_OPERANDS,
+    after_options,
+    commits,
+    configures,
+    creates_archive,
+    flag_values,
+    in_place,
+    loads_nothing,
+    operands_of,
+    program_text,
+    runs_a_file,
+    runs_shell_text,
+    started_words,
+)
+
+_T = TypeVar("_T")
+
+_DEPTH = 4
+"""Maximum depth at which programs in the arguments of others are followed."""
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?"
+    r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
+    re.IGNORECASE,
+)
+_REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+|[\w-]+):(?!//).*")
+_DEV_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/.+")
+_STEERS = re.compile(
+    r"PATH|LD_\w+|DYLD_\w+|BASH_ENV|ENV|IFS|SHELLOPTS|PS4|PROMPT_COMMAND|PYTHON\w+|PERL\w+|RUBY\w+|NODE_\w+|GIT_\w+"
+    r"|\w*EDITOR|PAGER|HOME|\w*_PROXY|\w*_proxy|JAVA_TOOL_OPTIONS"
+)
+"""Variables that decide which programs run, or what they load."""
+
+
+class Danger(StrEnum):
+    """Reason to look twice at a part of a command."""
+
+    DELETES = "deletes"
+    DISCARDS = "discards"
+    """It drops commits, branches or changes."""
+    PRIVILEGED = "privileged"
+    RUNS_INPUT = "runs_input"
+    """An interpreter runs what another program prints."""
+    RUNS_TEXT = "runs_text"
+    """An interpreter runs text of the command itself."""
+    USES_NETWORK = "uses_network"
+    CONTACTS = "contacts"
+    SECRET = "secret"
+    HOME = "home"
+    WRITES = "writes"
+    STEERS = "steers"
+    """It sets a variable that decides what programs do."""
+    REDEFINES = "redefines"
+    """It gives the name of a program another meaning."""
+    COMPUTED = "computed"
+    """The name of the program is known only when it runs."""
+
+
+class NeedKind(StrEnum):
+    """Need of a program that a sandbox may withhold."""
+
+    NETWORK = "network"
+    COMMIT = "commit"
+    """Objects, refs and index below ``.git`` writable."""
+    CONFIGURE = "configure"
+    """All of ``.git`` writable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A danger, the program or word it is about, and where that stands in the command."""
+
+    danger: Danger
+    about: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A need of a command, and the words that cause it, such as ``git push``."""
+
+    kind: NeedKind
+    by: str
+    hosts: tuple[str, ...] = ()
+    """Hosts that it contacts by HTTP, with a port if one is named; empty if they are not known, or it uses more than
+    HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Effects of a command. All names in the order in which they first occur, each once."""
+
+    programs: tuple[str, ...] = ()
+    argvs: tuple[tuple[str, ...], ...] = ()
+    """The known words of each program, also of those that another one starts."""
+    writes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    needs: tuple[Need, ...] = ()
+    loaders: tuple[str, ...] = ()
+    """Programs that may run files of the folder."""
+    unclear: str = ""
+    """As in `grammar.Parsed`."""
+
+
+@lru_cache(maxsize=64)
+def effects(command: str) -> Effects:
+    """Return what `command` does, as far as its words tell. Never raises."""
+    found = _Found()
+    found.read(command)
+    return Effects(
+        programs=_once(argv[0] for argv in found.argvs),
+        argvs=_once(found.argvs),
+        writes=_once(found.writes),
+        hosts=_once(found.hosts),
+        warnings=_once(sorted(found.warnings, key=lambda one: one.span)),
+        needs=_once(found.needs),
+        loaders=_once(found.loaders),
+        unclear=found.unclear,
+    )
+
+
+def _once(found: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass
+class _Found:
+    """Collects the effects of a command and of the commands in its arguments."""
+
+    argvs: list[tuple[str, ...]] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    warnings: list[Warned] = field(default_factory=list)
+    needs: list[Need] = field(default_factory=list)
+    loaders: list[str] = field(default_factory=list)
+    unclear: str = ""
+
+    def read(self, command: str, *, depth: int = 0, at: Span | None = None) -> None:
+        """Collect from `command`. `at` is where it stands in the whole, if it is a word of it."""
+        parsed = parse(command)
+        self.unclear = self.unclear or parsed.unclear
+        for name in parsed.functions:
+            self._warn(Danger.REDEFINES, name, at or (0, len(command)))
+        for redirection in parsed.redirections:
+            span, name = at or redirection.span, redirection.target.text or redirection.target.source
+            host = _DEV_HOST.fullmatch(name)
+            if host is not None:
+                self._contact(host[1], span=span)
+                self._need(NeedKind.NETWORK, name)
+            elif redirection.writes and not name.startswith("/dev/"):
+                self.writes.append(name)
+                self._warn(Danger.WRITES, name, span)
+            self._place(name, span)
+        for program in parsed.programs:
+            self._program(program, depth=depth, at=at)
+
+    def _program(self, program: Program, *, depth: int, at: Span | None) -> None:
+        for name in program.assigned:
+            if _STEERS.fullmatch(name):
+                self._warn(Danger.STEERS, name, at or program.words[0].span)
+        if program.words[0].text is None:
+            self._warn(Danger.COMPUTED, program.words[0].source, at or program.words[0].span)
+            return
+        self._words(program.words, reads_pipe=program.reads_pipe, depth=depth, at=at)
+
+    def _words(self, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
+        """Collect what the program of these words does. The first word is known."""
+        argv = _known(words)
+        name = argv[0].rsplit("/", 1)[-1]
+        first = at or words[0].span
+        self.argvs.append(argv)
+        for word in words[1:]:
+            self._word(word, at=at)
+        self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
+        verb = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
+        self._network(name, argv, span=verb if name in PACKAGE_MANAGERS else first)
+        if name == "git":
+            self._git(argv, span=verb)
+        if name in PRIVILEGED:
+            self._warn(Danger.PRIVILEGED, name, first)
+        if name in ("alias", "function", "enable", "hash"):
+            self._warn(Danger.REDEFINES, name, first)
+        if name in ("export", "declare", "typeset", "readonly"):
+            steering = [word.partition("=")[0] for word in argv[1:] if _STEERS.fullmatch(word.partition("=")[0])]
+            for variable in steering:
+                self._warn(Danger.STEERS, variable, first)
+        text = program_text(name, words)
+        if not loads_nothing(name, argv) and not (text is not None and runs_shell_text(name)):
+            self.loaders.append(name)
+        self._inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
+
+    def _inner(self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
+        """Collect from the programs that this one starts because its arguments say so."""
+        argv, first = _known(words), at or words[0].span
+        text = program_text(name, words)
+        if text is not None:
+            self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
+            if text.text is None:
+                self.unclear = self.unclear or f"what {name} runs is known only then"
+            elif depth >= _DEPTH:
+                self.unclear = self.unclear or "programs are nested too deeply to follow"
+            elif runs_shell_text(name):
+                self.read(text.text, depth=depth + 1, at=at or text.span)
+            return
+        if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not runs_a_file(argv):
+            self._warn(Danger.RUNS_INPUT, name, first)
+        inner = started_words(name, words)
+        if not inner:
+            return
+        if depth >= _DEPTH:
+            self.unclear = self.unclear or "programs are nested too deeply to follow"
+        elif inner[0].text is None:
+            self._warn(Danger.COMPUTED, inner[0].source, at or inner[0].span)
+        else:
+            self._words(inner, reads_pipe=reads_pipe and name != "xargs", depth=depth + 1, at=at)
+
+    def _word(self, word: Word, *, at: Span | None) -> None:
+        """Collect from one argument, whatever program gets it."""
+        text = word.text if word.text is not None else word.source
+        for found in _URL.finditer(text):
+            if found["scheme"] != "file":
+                self._contact(found["host"], span=at or word.span)
+        if host := _DEV_HOST.fullmatch(text):
+            self._contact(host[1], span=at or word.span)
+            self._need(NeedKind.NETWORK, text)
+        self._place(text.partition("=")[2] or text, at or word.span, source=word.source)
+
+    def _place(self, name: str, span: Span, *, source: str = "") -> None:
+        """Warn about a path of credentials or in the home folder."""
+        if "://" in name or any(char.isspace() for char in name):
+            return
+        if credential_word(name):
+            self._warn(Danger.SECRET, name, span)
+        elif (source or name).startswith(("~", "$HOME", '"$HOME')):
+            self._warn(Danger.HOME, source or name, span)
+
+    def _files(self, name: str, argv: Sequence[str], *, span: Span) -> None:
+        operands = [word for word in operands_of(argv, VALUE_WORDS.get(name, frozenset())) if word != "{}"]
+        if name in FIRST_IS_NO_FILE:
+            operands = operands[1:]
+        if name in WRITES_OPERANDS:
+            self.writes += operands
+        elif name in WRITES_LAST:
+            self.writes += [word for word in operands[-1:] if not _REMOTE.fullmatch(word)]
+        elif name in ("sed", "perl", "gsed") and any(in_place(word) for word in argv[1:]):
+            self.writes += operands[1:]
+        elif name == "dd":
+            self.writes += [word[3:] for word in argv if word.startswith("of=")]
+        elif name == "tar" and len(argv) > 1 and creates_archive(argv[1]):
+            self.writes += operands[1:2] if not argv[1].startswith("-") else operands[:1]
+        flags = OUTPUT_FLAGS.get(name, frozenset())
+        self.writes += flag_values(argv, flags)
+        if name in DELETES or (name == "find" and "-delete" in argv):
+            self._warn(Danger.DELETES, name, span)
+
+    def _network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
+        if name in FETCHES or name in REACHES_OUT:
+            web = _web_hosts(argv)
+            targets = list(web)
+            operands = operands_of(argv, HOST_VALUED | OUTPUT_FLAGS.get(name, frozenset()))
+            if name in HOST_FIRST:
+                targets = [word.rpartition("@")[2] for word in operands[:1]]
+            elif name in ("scp", "rsync", "sftp"):
+                targets += [found[1] for word in operands if (found := _REMOTE.fullmatch(word))]
+                if name == "rsync" and not targets:
+                    return
+            elif name in FETCHES and not targets:
+                targets = web = [word.partition("/")[0] for word in operands[:1] if "." in word]
+            self._need(NeedKind.NETWORK, name, hosts=web if name in FETCHES else ())
+            for target in targets:
+                self._contact(target, span=span)
+            if not targets:
+                self._warn(Danger.USES_NETWORK, name, span)
+        elif name in PACKAGE_MANAGERS:
+            verb = next((word for word in argv[1:] if not word.startswith("-")), "")
+            if verb in PACKAGE_VERBS or name in PACKAGE_RUNNERS or (name == "yarn" and not verb):
+                words = name if name in PACKAGE_RUNNERS or not verb else f"{name} {verb}"
+                self._need(NeedKind.NETWORK, words)
+                self._warn(Danger.USES_NETWORK, words, span)
+        elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in PACKAGE_VERBS:
+            self._need(NeedKind.NETWORK, f"pip {argv[3]}")
+            self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)
+
+    def _git(self, argv: Sequence[str], *, span: Span) -> None:
+        words = after_options(argv[1:], GIT_VALUED)
+        verb = words[0] if words else ""
+        name = f"git {verb}"
+        if verb in GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
+            hosts = [found[1] for word in words[1:] if (found := _REMOTE.fullmatch(word)) and "@" in word]
+            web = _web_hosts(words)
+            self._need(NeedKind.NETWORK, name, hosts=() if hosts else web)
+            for host in hosts:
+                self._contact(host, span=span)
+            if not hosts and not web:
+                self._warn(Danger.USES_NETWORK, name, span)
+        if verb in GIT_CONFIGURES and configures(verb, words):
+            self._need(NeedKind.CONFIGURE, name)
+        elif verb in GIT_COMMITS and commits(verb, words):
+            self._need(NeedKind.COMMIT, name)
+        if GIT_DISCARDS.get(verb, frozenset()) & set(words[1:]):
+            self._warn(Danger.DISCARDS, name, span)
+        if "-c" in argv[1 : len(argv) - len(words)]:
+            self._warn(Danger.STEERS, "git -c", span)
+
+    def _contact(self, host: str, *, span: Span) -> None:
+        self.hosts.append(host)
+        self._warn(Danger.CONTACTS, host, span)
+
+    def _need(self, kind: NeedKind, by: str, *, hosts: Sequence[str] = ()) -> None:
+        self.needs.append(Need(kind, by, tuple(hosts)))
+
+    def _warn(self, danger: Danger, about: str, span: Span) -> None:
+        self.warnings.append(Warned(danger, about, span))
+
+
+def _web_hosts(words: Sequence[str]) -> list[str]:
+    found = (match for word in words for match in _URL.finditer(word))
+    return [match["host"] for match in found if match["scheme"].lower() in ("http", "https")]
+
+
+def _known(words: Sequence[Word]) -> tuple[str, ...]:
+    return Program(tuple(words)).argv

@@ -1,0 +1,119 @@
+"""The `Tool` protocol of the runtime: a spec, an inspection without effects, a run, a reconciliation."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from chatops.config.folder_identity import folder_identity
+from chatops.domain.files import FileRef
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.questions import Answer, ServerQuestion
+from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
+from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.toolkit.threads import in_thread
+
+Ask = Callable[[ServerQuestion], Awaitable[Answer]]
+"""Asks the user and waits for the answer. One question of a call at a time."""
+
+
+def with_limit_paused(ask: Ask, clock: asyncio.Timeout) -> Ask:
+    """Return `ask` with the time limit `clock` paused while the user is asked."""
+
+    async def asked(question: ServerQuestion) -> Answer:
+        now, until = asyncio.get_running_loop().time, clock.when()
+        left = None if until is None else until - now()
+        clock.reschedule(None)
+        try:
+            return await ask(question)
+        finally:
+            with suppress(RuntimeError):  # The call is over.
+                clock.reschedule(None if left is None else now() + left)
+
+    return asked
+
+
+def no_file(name: str, data: bytes) -> FileRef:
+    """Keep nothing: there is no session."""
+    return FileRef(path=name, size=len(data), problem="there is no session to keep it with")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """Environment of one call: workspace, session, limits."""
+
+    workspace: Path
+    """Resolved; file tools stay inside it."""
+    session_id: SessionId
+    call_id: CallId
+    attempt: int = 1
+    timeout_s: float = 60.0
+    max_output_chars: int = 16_000
+    """Maximum number of characters of a result that the model gets; head and tail are kept."""
+    protected: tuple[Path, ...] = ()
+    """Resolved files and folders that no tool may touch (chatops' own state, credentials)."""
+    exposure: Exposure = Exposure.WHOLE
+    """Part of the workspace that a command of this call sees in the sandbox."""
+    sandbox: SandboxSpec = NARROWEST
+    """Limits of a command of this call."""
+    ceiling: SandboxSpec | None = None
+    """The most that the user may give this call in addition; None: there is no ceiling."""
+    source: Path | None = None
+    """Folder that a sandboxed command sees at the workspace's place, such as a copy of it; None: the workspace itself.
+    It runs at level hard or not at all."""
+    original: Path | None = None
+    """The workspace, while a call is inspected in a copy of it that is `workspace` here; None: there is no copy."""
+    mounts: tuple[Mount, ...] = ()
+    """Further paths that a command sees in the workspace, mounted after it."""
+    kept: Path | None = None
+    """Folder in which file tools keep what they replace, for ``/undo``; None: they keep nothing."""
+    contained: str = ""
+    """Name of the contained turn's copy that the call works on; empty: it works on the workspace."""
+    output: Callable[[str], None] = lambda text: None
+    """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
+    ask: Ask | None = None
+    """Asks the user a question of the server that runs the call; None: nobody is there to answer."""
+    keep_file: Callable[[str, bytes], FileRef] = no_file
+    """Keeps a file of this name and content beside the session, for `ResultFacts.files`. Blocks. Never raises: a file
+    that cannot be kept has a `problem`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """State of a started attempt after a crash, see `engine.inputs.ReconcileInput`."""
+
+    result: ToolResult | None
+    repeat: bool = False
+    found: str = ""
+
+
+class Tool(Protocol):
+    """A tool. Arguments that a model wrote never make it raise; cancelling `run` leaves no child process."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The description of the tool for policy and model."""
+
+    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        """Parse, validate and resolve `call` without any effect: paths, hosts, argv, diff, hashes, refusals."""
+
+    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+        """Execute the call. `facts` come from an inspection immediately before.
+
+        Raises ToolRetryError, ToolFailedError or CancelledError.
+        """
+
+    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+        """Find out after a crash whether the started attempt took effect, and remove what it left half done.
+
+        Has no other effect. A tool that cannot tell returns ``Reconciled(result=None)``: outcome unknown.
+        """
+
+
+async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> CallFacts:
+    """Return what `tool` finds about `call`, with what approvals and rules are bound to besides."""
+    found = await tool.inspect(call, context)
+    folder = await in_thread(folder_identity, context.workspace)
+    return replace(found, definition=definition_of(tool.spec), folder=folder)

@@ -1,0 +1,285 @@
+"""Path confinement: tools stay inside the workspace and never touch credentials or chatops' own files.
+
+A path is resolved first and checked then. When it is used, it is opened component by component below the workspace,
+following no symlink. So a path that is swapped between check and use is refused.
+
+Refused whatever the policy says: paths outside the workspace, `ToolContext.protected`, the usual credential files (by
+place in the home folder, and by name anywhere), and writes below any ``.git`` or ``.chatops``.
+
+A caution, so that the call asks: files of ordinary work that may hold secrets (``.env``, ``.git/config``), and files
+with a second name (hard links).
+"""
+
+import os
+import pwd
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.secrets import is_secret, may_hold_secrets
+from chatops.domain.tools import CallFacts, Problem
+from chatops.policy.runs_later import fold
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.output import visible
+
+HOME_SECRETS = (
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".netrc",
+    ".git-credentials",
+    ".pgpass",
+    ".pypirc",
+    ".npmrc",
+    ".docker/config.json",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/chatops",
+    ".local/share/chatops",
+    ".local/share/keyrings",
+    ".password-store",
+)
+"""Relative to the home folder: files, or folders with everything below them."""
+SETTINGS_FOLDER = ".chatops"
+"""chatops reads no settings from the workspace, and a model may not write files that look like settings."""
+MAX_PATH = 4_096
+"""Bytes."""
+MAX_NAME = 255
+"""Bytes of one path component."""
+
+_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPath:
+    """A resolved path. With a `problem` or `refusal` the other fields must not be used."""
+
+    path: Path
+    """Absolute and resolved."""
+    problem: Problem | None = None
+    refusal: str = ""
+    caution: str = ""
+    info: os.stat_result | None = None
+    """None if the path does not exist."""
+
+    @property
+    def usable(self) -> bool:
+        """True if there is neither a problem nor a refusal."""
+        return self.problem is None and not self.refusal
+
+
+def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> ResolvedPath:
+    """Resolve a path that a model wrote, relative to the workspace. Has no effect and never raises."""
+    wrong = _malformed(raw)
+    if wrong:
+        return ResolvedPath(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
+    if raw == "~" or raw.startswith("~/"):
+        return ResolvedPath(
+            path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
+        )
+    try:
+        path = _resolved(raw, workspace=context.workspace)
+        info = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        path, info = _resolved(raw, workspace=context.workspace), None
+    except OSError as error:
+        problem = Problem(path=field, message=f"cannot be resolved: {error.strerror}", given=visible(raw))
+        return ResolvedPath(path=context.workspace, problem=problem)
+    refusal = refused(path, context=context, write=write)
+    if refusal:
+        return ResolvedPath(path=path, refusal=refusal)
+    if info is not None and stat.S_ISLNK(info.st_mode):
+        return ResolvedPath(path=path, problem=Problem(path=field, message="is a symlink loop", given=visible(raw)))
+    return ResolvedPath(path=path, info=info, caution=_caution(path, info=info, context=context, write=write))
+
+
+def with_place(facts: CallFacts, place: ResolvedPath) -> CallFacts:
+    """Add the result of resolving the call's path to the facts."""
+    if place.problem:
+        return replace(facts, problems=(*facts.problems, place.problem))
+    if place.refusal:
+        return replace(facts, refusal=place.refusal)
+    return replace(facts, paths=(str(place.path),), caution=facts.caution or place.caution)
+
+
+def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
+    """Add a problem that the arguments do not cause, so an earlier call may fix it."""
+    problem = Problem(path=field, message=message, given=visible(given))
+    return replace(facts, problems=(*facts.problems, problem), may_resolve=True)
+
+
+def refused(path: Path, *, context: ToolContext, write: bool) -> str:
+    """Return why no tool may touch this resolved path, as a sentence; empty if tools may."""
+    shown = visible(str(path), limit=300)
+    if not path.is_relative_to(context.workspace):
+        return f"{shown} is outside the workspace {visible(str(context.workspace), limit=300)}."
+    if not {path, *path.parents}.isdisjoint(protected_paths(context)):
+        return f"{shown} is a protected path."
+    folded = [fold(part) for part in path.relative_to(context.workspace).parts]
+    if is_secret(folded):
+        return f"{shown} is a protected path: files of this name hold credentials."
+    if write and any(part in {".git", "git~1"} for part in folded):
+        return f"{shown} is a protected path: files in .git decide which programs git runs."
+    if write and SETTINGS_FOLDER in folded:
+        return f"{shown} is a protected path: it is reserved for settings of chatops."
+    return ""
+
+
+def protected_paths(context: ToolContext) -> tuple[Path, ...]:
+    """Return the paths that the tools of `context` must not touch.
+
+    The copy of a contained turn lies in the data folder, which is protected. For tools that work on the copy, a folder
+    that contains it is left out; it is outside their workspace all the same.
+    """
+    found = (*context.protected, *home_secrets())
+    if context.source is None or context.source != context.workspace:
+        return found
+    return tuple(path for path in found if not context.workspace.is_relative_to(path))
+
+
+def home_folders() -> tuple[Path, ...]:
+    """Return the home folders by the account and by the environment, resolved."""
+    return _home_folders(os.environ.get("HOME", ""))
+
+
+@cache
+def _home_folders(by_environment: str) -> tuple[Path, ...]:
+    names = [by_environment]
+    try:
+        names.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        pass
+    return tuple({Path(os.path.realpath(name)): None for name in names if name and os.path.isabs(name)})
+
+
+def home_secrets() -> tuple[Path, ...]:
+    """Return the usual credential paths of this user, resolved."""
+    return _home_secrets(home_folders())
+
+
+@cache
+def _home_secrets(homes: tuple[Path, ...]) -> tuple[Path, ...]:
+    found = {Path(os.path.realpath(home / name)): None for home in homes for name in HOME_SECRETS}
+    return tuple(path for path in found if path not in homes and path != Path("/"))
+
+
+def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = (), can_hide_parts: bool = True) -> str:
+    """Return why no command may get all of these further paths, as a sentence; empty if it may.
+
+    `can_hide_parts`: the sandbox can hide a part of a folder that it shows.
+    """
+    hidden = (*protected, *home_secrets())
+    for name in paths:
+        path = Path(os.path.realpath(name))
+        if any(path.is_relative_to(one) for one in hidden):
+            return f"No command may see {visible(name, limit=300)}: it holds credentials, or chatops' own files."
+        held = next((one for one in hidden if not can_hide_parts and one.is_relative_to(path)), None)
+        if held is not None:
+            shown = visible(str(held), limit=300)
+            return f"No command may see {visible(name, limit=300)} here: without bubblewrap, {shown} cannot be hidden."
+    return ""
+
+
+@contextmanager
+def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> Iterator[int]:
+    """Yield a descriptor of a folder in the workspace that is reached without following any symlink.
+
+    With `create`, missing folders are made.
+
+    Raises FileNotFoundError, and ToolFailedError if the path is no longer what was checked.
+    """
+    descriptor = os.open(context.workspace, _FOLDER)
+    try:
+        for part in _parts(path, context=context):
+            if create:
+                try:
+                    os.mkdir(part, dir_fd=descriptor)
+                except FileExistsError:
+                    pass
+            try:
+                below = os.open(part, _FOLDER, dir_fd=descriptor)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise ToolFailedError(_changed(path)) from error
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
+    """Yield a descriptor for reading a regular file in the workspace.
+
+    Raises ToolFailedError or FileNotFoundError.
+    """
+    with opened_folder(path.parent, context=context) as folder:
+        try:
+            descriptor = os.open(path.name, os.O_RDONLY | _OPEN, dir_fd=folder)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ToolFailedError(f"{visible(str(path), limit=300)} cannot be opened: {error.strerror}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ToolFailedError(f"{visible(str(path), limit=300)} is not a regular file.")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _malformed(raw: str) -> str:
+    if not raw:
+        return "is empty; give a path relative to the workspace"
+    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in raw):
+        return "contains a control character"
+    if "://" in raw:
+        return "is a URL; give a path relative to the workspace"
+    data = raw.encode("utf-8")
+    if len(data) > MAX_PATH or any(len(part) > MAX_NAME for part in data.split(b"/")):
+        return "is too long"
+    return ""
+
+
+def _resolved(raw: str, *, workspace: Path) -> Path:
+    path = Path(os.path.realpath(os.path.join(workspace, raw)))
+    if raw.isascii() or path.exists():
+        return path
+    # The name may be stored on disk in another Unicode normal form; use that form only if such a file exists.
+    for form in ("NFC", "NFD"):
+        other = Path(os.path.realpath(os.path.join(workspace, unicodedata.normalize(form, raw))))
+        if other.exists():
+            return other
+    return path
+
+
+def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, write: bool) -> str:
+    shown = visible(str(path), limit=300)
+    if context.workspace == Path("/") or context.workspace in home_folders():
+        return f"The workspace is {context.workspace}, so this can be any of your files."
+    if may_hold_secrets([fold(part) for part in path.relative_to(context.workspace).parts]):
+        return f"{shown} may hold keys or passwords."
+    if info is not None and stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and not write:
+        return f"{shown} has {info.st_nlink} names (hard links), so it may also be a file outside the workspace."
+    return ""
+
+
+def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
+    try:
+        return path.relative_to(context.workspace).parts
+    except ValueError as error:
+        raise ToolFailedError(f"{visible(str(path), limit=300)} is outside the workspace.") from error
+
+
+def _changed(path: Path) -> str:
+    return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."
