@@ -147,6 +147,11 @@ class GuardedDialog(FramedDialog):
         """True if a key was pressed that will act unless another one follows at once."""
         return self._held is not None
 
+    @property
+    def is_drawn(self) -> bool:
+        """True if what the dialog shows has been drawn, so that keys can be meant for it."""
+        return not self.can_draw or self._guard.is_drawn
+
     def _hold(self, key: str) -> None:
         if self._releasing is not None:
             self._releasing.stop()

@@ -138,6 +138,11 @@ class KeyGuard:
         if subject == self._subject:
             self._seen_at = self.clock() + SEEN_S
 
+    @property
+    def is_drawn(self) -> bool:
+        """True if the subject has been drawn."""
+        return self._seen_at < float("inf")
+
     def refusal(self, press: KeyPress, *, shown_for: float) -> Refusal | None:
         """Return why a key does not act now, or None if it acts.
 

@@ -52,7 +52,7 @@ class Stage:
         await self.pilot.pause()
         while not self.app.key_order.settled:
             await self.pilot.pause(0.001)
-        while isinstance(screen := self.app.screen, GuardedDialog) and screen.key_held:
+        while isinstance(screen := self.app.screen, GuardedDialog) and (screen.key_held or not screen.is_drawn):
             await self.pilot.pause(0.01)
         while self.app.chat.composer.letter_alone:
             await self.pilot.pause(0.01)
