@@ -12,6 +12,8 @@ if is_program():
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from chatops.domain import __version__
+
 if TYPE_CHECKING:
     from chatops.api import (
         ChatopsError,
@@ -43,8 +45,6 @@ __all__ = [
     "__version__",
     "tool",
 ]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

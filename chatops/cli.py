@@ -10,8 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from chatops import __version__
 from chatops.commands.parser import build_parser
+from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chatops.config.document import Json, parse
-from chatops.config.paths import Paths, write_private
-from chatops.config.registry import Loaded, packaged_registry
+from chatops.config.paths import Paths, packaged_registry, write_private
+from chatops.config.registry import Loaded
 from chatops.config.registry_read import read_registry
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import Registry

@@ -17,10 +17,23 @@ import platformdirs
 from chatops.domain.errors import ChatopsError, ConfigError
 
 APP = "chatops"
+PACKAGE = Path(__file__).parents[1]
+"""Folder of the package itself."""
 HOME_VARIABLE = "CHATOPS_HOME"
 REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
 """The site's registry. A constant: if it could be moved, the ceiling could be lifted."""
+
+
+def packaged_file(name: str) -> Path:
+    """Return a file or folder that comes with chatops: inside a wheel, otherwise at the top of the checkout."""
+    inside = PACKAGE / "_data" / name
+    return inside if inside.exists() else PACKAGE.parent / name
+
+
+def packaged_registry() -> Path:
+    """Return the registry that comes with chatops."""
+    return packaged_file(SITE_REGISTRY.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import chatops
-from chatops.config.paths import Paths
+from chatops.config.paths import Paths, packaged_file
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KNOWN = frozenset({"name", "description"})
@@ -38,18 +37,11 @@ class Personas:
         return next((persona for persona in self.found if persona.name == name), None)
 
 
-def packaged_personas() -> Path:
-    """Return the folder that comes with chatops: inside a wheel, otherwise at the top of the checkout."""
-    package = Path(chatops.__file__).parent
-    inside = package / "_data" / "personas"
-    return inside if inside.is_dir() else package.parent / "personas"
-
-
 def load_personas(paths: Paths) -> Personas:
     """Load the packaged personas and the user's own, which replace those of the same name. Never raises."""
     found: dict[str, Persona] = {}
     warnings: list[str] = []
-    for folder in (packaged_personas(), paths.personas):
+    for folder in (packaged_file("personas"), paths.personas):
         try:
             files = sorted(folder.glob("*.md")) if folder.is_dir() else []
         except OSError as error:

@@ -36,8 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import chatops
-from chatops.config.paths import REGISTRY_VARIABLE, Paths, write_private
+from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, write_private
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site import SitePlace, load_site
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
@@ -47,7 +46,6 @@ from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registries, Registry, RoleSpec
 from chatops.policy.workflow import Definition
 
-FILE_NAME = "model_registry.json"
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -138,13 +136,6 @@ class Loaded:
     def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
         notice = f"{error} The version read before stays in force."
         return replace(self, broken=error, broken_note=notice, notices=(notice,), stamp=stamp)
-
-
-def packaged_registry() -> Path:
-    """Return the registry that comes with chatops: inside a wheel, otherwise at the top of the checkout."""
-    package = Path(chatops.__file__).parent
-    inside = package / "_data" / FILE_NAME
-    return inside if inside.is_file() else package.parent / FILE_NAME
 
 
 def load_registry(

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.registry import Loaded, packaged_registry
+from chatops.config.paths import packaged_registry
+from chatops.config.registry import Loaded
 from chatops.config.trust_record import (
     TrustAnswer,
     TrustEntry,

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-import chatops
-from chatops.config.paths import Paths
+from chatops.config.paths import PACKAGE, Paths
 from chatops.config.site import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
@@ -70,7 +69,7 @@ class Workflows:
 
 def packaged_workflows() -> Path:
     """Return the folder of the packaged workflows."""
-    return Path(chatops.__file__).parent / "_data" / FOLDER
+    return PACKAGE / "_data" / FOLDER
 
 
 def folder_of(registry: Path, *, paths: Paths, packaged: Path) -> Path:

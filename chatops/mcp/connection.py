@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic import ValidationError
 
-from chatops import __version__
+from chatops.domain import __version__
 from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
 from chatops.mcp.inbound import MOST_PER_S, MOST_TOOLS, Inbound, filtered

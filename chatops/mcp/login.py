@@ -27,8 +27,8 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from chatops import __version__
 from chatops.config.paths import write_private
+from chatops.domain import __version__
 from chatops.mcp.http import Origin
 from chatops.mcp.process import ServerStartError
 from chatops.mcp.record import login_file

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chatops import __version__
+from chatops.domain import __version__
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models import prices

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from chatops import __version__
+from chatops.domain import __version__
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import base_url, without_secrets
 from chatops.models.statuses import DROPPABLE

@@ -12,9 +12,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import chatops
+from chatops.config.paths import PACKAGE
 from chatops.domain.canonical import JsonValue
 from chatops.sandbox.process import clean_environment
 
@@ -56,7 +55,7 @@ def run_isolated(function: Callable[..., JsonValue], *, limits: Limits = Limits(
     # -P: do not import modules from the current folder.
     argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__]
     argv += [str(limits.cpu_s), str(limits.memory)]
-    path = [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
+    path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
     # The child may parse untrusted pages, so its environment holds no keys.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

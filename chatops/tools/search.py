@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-import chatops
+from chatops.config.paths import PACKAGE
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
@@ -103,7 +103,7 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
     relative = target.relative_to(context.workspace)
     single = target.is_file()
     return {
-        "path": [str(Path(chatops.__file__).parent.parent), *(entry for entry in sys.path if os.path.isabs(entry))],
+        "path": [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))],
         "root": str(context.workspace),
         "below": str(relative.parent if single else relative),
         "file": relative.name if single else "",

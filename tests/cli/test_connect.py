@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.commands import connect
-from chatops.config.paths import find_paths
-from chatops.config.registry import packaged_registry
+from chatops.config.paths import find_paths, packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, says
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.registry import packaged_registry
+from chatops.config.paths import packaged_registry
 from tests.support.command_line import CommandLine, Ran
 from tests.support.fake_openai import Call, FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import answer, gave_up

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.paths import Paths, find_paths, private_dir, write_private
-from chatops.config.persona import load_personas, packaged_personas
+from chatops.config.paths import Paths, find_paths, packaged_file, private_dir, write_private
+from chatops.config.persona import load_personas
 from chatops.domain.errors import ConfigError
 from chatops.wiring.rights import current_user
 
@@ -27,7 +27,7 @@ def test_packaged_personas_are_usable(paths: Paths) -> None:
     loaded = load_personas(paths)
     assert loaded.warnings == () and loaded.found[0].name == "default"
     assert all(persona.text and persona.description for persona in loaded.found)
-    assert {file.stem for file in packaged_personas().glob("*.md")} == {persona.name for persona in loaded.found}
+    assert {file.stem for file in packaged_file("personas").glob("*.md")} == {persona.name for persona in loaded.found}
 
 
 def test_own_personas_replace_packaged_ones(paths: Paths) -> None:
@@ -54,7 +54,7 @@ def test_a_bad_file_is_a_warning(paths: Paths, file: str, text: str | bytes) -> 
     own(paths, file, text)
     loaded = load_personas(paths)
     assert len(loaded.warnings) == 1 and file in loaded.warnings[0]
-    assert len(loaded.found) == len(list(packaged_personas().glob("*.md")))
+    assert len(loaded.found) == len(list(packaged_file("personas").glob("*.md")))
 
 
 def test_a_persona_carries_no_rights(paths: Paths) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chatops.config.paths import Paths
-from chatops.config.registry import Loaded, load_registry, packaged_registry
+from chatops.config.paths import Paths, packaged_registry
+from chatops.config.registry import Loaded, load_registry
 from chatops.config.registry_read import read_registry
 from chatops.config.site import SitePlace
 from chatops.domain.decisions import RuleScope

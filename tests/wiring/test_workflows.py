@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.config.registry import packaged_registry
+from chatops.config.paths import packaged_registry
 from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.runtime.settings import SessionSettings, StepRights

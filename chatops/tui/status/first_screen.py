@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from chatops import __version__
+from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
