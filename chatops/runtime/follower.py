@@ -8,10 +8,9 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from chatops.domain.decisions import Decision
-from chatops.domain.errors import ConfigError, SessionHeldError, StoreError
+from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.usage import Usage
@@ -101,10 +100,6 @@ class SessionFollower(SessionView):
     def snapshot(self) -> Snapshot:
         """Return the session as of the last look at the store."""
         return replace(super().snapshot(), queued=self._found.queued)
-
-    def owned(self, refused: str) -> NoReturn:
-        """Raise SessionHeldError."""
-        raise SessionHeldError(f"{refused}: {self.whereabouts()}.", advice="Press F2 to take it over.")
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""

@@ -34,6 +34,7 @@ from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.model import ModelRequest
+from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
@@ -49,11 +50,18 @@ from chatops.engine.effects import (
     ReconcileTool,
     RunTool,
 )
-from chatops.engine.inputs import AnswerCheckInput, Input, InspectionInput, ReconcileInput, ToolResultInput
+from chatops.engine.inputs import (
+    AnswerCheckInput,
+    Input,
+    InspectionInput,
+    QuestionInput,
+    QuestionWithdrawnInput,
+    ReconcileInput,
+    ToolResultInput,
+)
 from chatops.runtime.model_call import ModelCall, describe_error
-from chatops.runtime.questions import Questions
 from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
-from chatops.toolkit.base import Tool, ToolContext, inspect_call, with_limit_paused
+from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.output import cap
 from chatops.toolkit.threads import in_thread
 
@@ -62,6 +70,8 @@ log = logging.getLogger(__name__)
 
 DISCARD_S = 1.0
 """Seconds to wait at the end for the removal of a copy."""
+MOST_QUESTIONS = 20
+"""Maximum number of questions of one call. Further ones are declined."""
 
 
 class Performer:
@@ -287,6 +297,47 @@ class Performer:
 
     def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         return self._contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)
+
+
+class Questions:
+    """Questions of servers whose calls run here, by call: each waits for the answer that the turn delivers."""
+
+    def __init__(self, deliver: Callable[[QuestionInput | QuestionWithdrawnInput], None]) -> None:
+        self._deliver = deliver
+        self._open: dict[CallId, tuple[str, asyncio.Future[Answer]]] = {}
+
+    def of_call(self, call_id: CallId, attempt: int) -> Ask:
+        """Return a function that asks the user on behalf of one attempt at a call."""
+        asked = 0
+
+        async def ask(question: ServerQuestion) -> Answer:
+            nonlocal asked
+            asked += 1
+            if asked > MOST_QUESTIONS:
+                return Answer(action=AnswerAction.DECLINE)
+            number = f"{call_id}.{attempt}.q{asked}"
+            answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._open[call_id] = (number, answer)
+            self._deliver(QuestionInput(call_id=call_id, attempt=attempt, question=replace(question, id=number)))
+            try:
+                return await answer
+            except asyncio.CancelledError:
+                self._deliver(QuestionWithdrawnInput(call_id=call_id, question_id=number))
+                raise
+
+        return ask
+
+    def answer(self, call_id: CallId, question_id: str, answer: Answer) -> None:
+        """Give a call the answer, which is stored by now."""
+        number, waiting = self._open.get(call_id, ("", None))
+        if number == question_id and waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def end(self, call_id: CallId) -> None:
+        """Answer that there is no answer: the call is over. Its server may still wait in a task of the connection."""
+        _, waiting = self._open.pop(call_id, ("", None))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(Answer(action=AnswerAction.CANCEL))
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:

@@ -16,6 +16,7 @@ from chatops.domain.errors import (
     ConfigError,
     NotSavedError,
     SessionBusyError,
+    SessionHeldError,
 )
 from chatops.domain.events import RoleSwitched
 from chatops.domain.ids import CallId, MessageId, TurnId
@@ -111,10 +112,6 @@ class Session(SessionView):
     def grant(self) -> Grant:
         """Return what the current role may do now."""
         return self._turns.grant
-
-    def owned(self, refused: str) -> "Session":
-        """Return this session."""
-        return self
 
     @property
     def _info(self) -> SessionInfo | None:
@@ -426,6 +423,17 @@ class Session(SessionView):
         if self._turns.interrupted:
             await self.resume()
         await self._cancel_turn()
+
+
+def owned(session: SessionView, refused: str) -> Session:
+    """Return the session if this process owns it.
+
+    Raises SessionHeldError if another process does. Its message begins with `refused`, which says what was not done:
+    ``The message was not sent``.
+    """
+    if isinstance(session, Session):
+        return session
+    raise SessionHeldError(f"{refused}: {session.whereabouts()}.", advice="Press F2 to take it over.")
 
 
 def _refused_approval(store: Store) -> NotSavedError:

@@ -1,7 +1,7 @@
 """Session as frontends see it, whether this process owns it or follows it read-only.
 
 A frontend draws a `Snapshot` and then follows the events. `SessionView` has what both kinds of session answer. What
-only the owner can do is on `runtime.session.Session`, which `SessionView.owned` returns.
+only the owner can do is on `runtime.session.Session`, which `runtime.session.owned` returns.
 """
 
 import asyncio
@@ -44,7 +44,6 @@ from chatops.store.base import DecisionRow, SessionInfo
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
-    from chatops.runtime.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -194,14 +193,6 @@ class SessionView(ABC):
         """Return what the current role may do now. Raises ConfigError if the registry lacks the role."""
 
     @abstractmethod
-    def owned(self, refused: str) -> "Session":
-        """Return the session if this process owns it.
-
-        Raises SessionHeldError if another process does. Its message begins with `refused`, which says what was not
-        done: ``The message was not sent``.
-        """
-
-    @abstractmethod
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Decide a pending call as shown (`digest`).
 
@@ -292,6 +283,10 @@ class SessionView(ABC):
             context_window=model.context_window,
             notices=rights.notices(grant),
         )
+
+    def whereabouts(self) -> str:
+        """Return which process owns the session, in words."""
+        return "this session is open here"
 
     def prompt_layers(self) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt in order, as the next model call would get them."""

@@ -20,7 +20,7 @@ from chatops.domain.sandbox import SandboxNote
 from chatops.domain.wording import plural
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
-from chatops.runtime.session import Session
+from chatops.runtime.session import Session, owned
 from chatops.runtime.view import SessionView
 from chatops.store.unsent import recover
 from chatops.tui.host import FirstSession, ModelRow, RoleRow
@@ -143,7 +143,7 @@ class TuiHost(HostSessions, HostTexts):
 
     async def take_queued(self, session: SessionView) -> str:
         key = self.draft_setting(session.session_id, followed=False)
-        return await session.owned("The queue was not changed").queue.take(into=key)
+        return await owned(session, "The queue was not changed").queue.take(into=key)
 
     async def save_theme(self, name: str) -> None:
         await asyncio.to_thread(store_theme, self._app.paths.settings, name)

@@ -21,7 +21,7 @@ from chatops.runtime.follower import SessionFollower, follow_session
 from chatops.runtime.opening import open_session
 from chatops.runtime.ownership import LeaseRequestState
 from chatops.runtime.services import Services
-from chatops.runtime.session import Session
+from chatops.runtime.session import Session, owned
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
@@ -103,7 +103,7 @@ async def test_a_follower_sees_messages_and_calls_and_cannot_send(tmp_path: Path
         assert said(reader) == ["list .", "run `touch one`"]
         assert changes
         with pytest.raises(SessionHeldError, match=r"The message was not sent: .*open elsewhere"):
-            await reader.owned("The message was not sent").submit("x")
+            await owned(reader, "The message was not sent").submit("x")
         assert not await reader.cancel()
 
 

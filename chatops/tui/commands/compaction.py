@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import SummaryMessage
+from chatops.runtime.session import owned
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies
 from chatops.tui.dialogs.question import Question
 
@@ -19,7 +20,7 @@ async def compact(context: Context, argument: str) -> Replies:
 
     Any other argument says what to keep in particular.
     """
-    session = context.session.owned(_REFUSED)
+    session = owned(context.session, _REFUSED)
     if argument == "undo":
         messages = context.session.snapshot().messages
         last = next((one for one in reversed(messages) if isinstance(one, SummaryMessage)), None)
@@ -35,7 +36,7 @@ async def compact(context: Context, argument: str) -> Replies:
         return summaries[-1].text
 
     async def taken(then: Context, text: str) -> Replies:
-        await then.session.owned(_REFUSED).actions.compact(replace(summaries[-1], text=text))
+        await owned(then.session, _REFUSED).actions.compact(replace(summaries[-1], text=text))
         return ()
 
     question = Question(

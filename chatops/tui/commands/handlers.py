@@ -7,6 +7,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.policy.sandbox import parse_change
+from chatops.runtime.session import owned
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -30,7 +31,7 @@ async def show_help(context: Context, argument: str) -> Replies:
 async def role(context: Context, argument: str) -> Replies:
     """Switch the role by name, or let the user choose."""
     if argument:
-        session = context.session.owned("The role was not switched")
+        session = owned(context.session, "The role was not switched")
         before = session.snapshot().notices
         await session.switch_role(argument)
         return tuple(Notify(notice) for notice in session.snapshot().notices if notice not in before)
@@ -92,7 +93,7 @@ async def _choose_model(context: Context, name: str) -> Replies:
 
 async def _pin_model(context: Context, name: str) -> Replies:
     """Pin a model and say for how long."""
-    await context.session.owned("No model was pinned").pin_model(name or None)
+    await owned(context.session, "No model was pinned").pin_model(name or None)
     if not name:
         return (Notify("The role chooses the model again."),)
     if context.session.snapshot().is_demo:
@@ -103,7 +104,7 @@ async def _pin_model(context: Context, name: str) -> Replies:
 async def persona(context: Context, argument: str) -> Replies:
     """Switch the persona by name, or let the user choose."""
     if argument:
-        await context.session.owned("The persona was not changed").set_persona(argument)
+        await owned(context.session, "The persona was not changed").set_persona(argument)
         return (Notify(f"Persona: {argument}, from the next model call on."),)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
@@ -160,7 +161,7 @@ async def take_over(context: Context, argument: str) -> Replies:
 
 async def contain(context: Context, argument: str) -> Replies:
     """Contain the unfinished turn or the next one, end that, or take back what was applied last."""
-    session = context.session.owned("Nothing was contained")
+    session = owned(context.session, "Nothing was contained")
     match argument.strip():
         case "":
             now = await session.actions.contain()
@@ -228,7 +229,7 @@ async def rename(context: Context, argument: str) -> Replies:
     title = " ".join(argument.split())
     if not title:
         return (Notify("Write the new title after the command: /rename Release notes"),)
-    await context.session.owned("The session was not renamed").rename(title)
+    await owned(context.session, "The session was not renamed").rename(title)
     return (Notify(f"Renamed to {title}."),)
 
 
@@ -289,7 +290,7 @@ async def permissions(context: Context, argument: str) -> Replies:
     if verb == "deny":
         if session.grant().tool(rest) is None:
             return (Notify(f"{rest or 'That'} is not available here. /tools lists what is."),)
-        await session.owned("Nothing was revoked").revoke_tool(rest)
+        await owned(session, "Nothing was revoked").revoke_tool(rest)
         return (Notify(f"{rest} is revoked for this session, in every role."),)
     if verb == "revoke":
         if rest:
@@ -324,7 +325,7 @@ async def sandbox(context: Context, argument: str) -> Replies:
     if not argument:
         return await _text(context, "Sandbox", topic="sandbox", argument=argument)
     change = None if argument == "reset" else parse_change(argument)
-    await context.session.owned("Nothing has changed").change_sandbox(change)
+    await owned(context.session, "Nothing has changed").change_sandbox(change)
     if change is None:
         return (Notify("The sandbox is again as your registry says."),)
     return (Notify(f"Sandbox for this session: {change}. What this adds counts from your next message on."),)

@@ -14,6 +14,7 @@ from chatops.domain.ids import SessionId, turn_of
 from chatops.domain.messages import Message, Speaker, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
+from chatops.runtime.session import owned
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
@@ -67,7 +68,7 @@ async def retry(context: Context, argument: str) -> Replies:
     if context.run is not None and not context.run.over:
         nothing = "Nothing in this run can be retried. For a failed step press ctrl+g."
         return () if await context.run.retry() else (Notify(nothing),)
-    session = context.session.owned("Nothing was retried")
+    session = owned(context.session, "Nothing was retried")
     if not argument:
         nothing = "There is no failed turn to retry. /retry MODEL or /retry ROLE asks your last message again."
         return () if await session.retry() else (Notify(nothing),)
@@ -81,7 +82,7 @@ async def retry(context: Context, argument: str) -> Replies:
         return (Notify("There is no message to ask again yet."),)
 
     async def choose(copy: Context, name: str) -> Replies:
-        copied = copy.session.owned("Nothing was asked")
+        copied = owned(copy.session, "Nothing was asked")
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(asked.text),)
 
@@ -120,7 +121,7 @@ async def undo(context: Context, argument: str) -> Replies:
     # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
     last = next((one for one in turns if one.by is not Speaker.COMMAND), turns[0])
     message, host = turns[int(argument)] if argument else last, context.host
-    done = await context.session.owned("Nothing was undone").actions.undo(message.id)
+    done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     shown, deleted = _instead(context, lambda: host.open_session(done.session_id))
     # With a question about files, its dialog names them.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []

@@ -28,6 +28,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
+from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_frame import LegendRoom, calls, heading, keys, keys_at_once
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall, ListedCall, mark_after_edit, mark_of
@@ -318,7 +319,7 @@ class ApprovalScreen(GuardedDialog):
         for item in contained:
             item.mark = CallMark.CONTAINED
         try:
-            await self._session.owned("The turn was not contained").actions.contain()
+            await owned(self._session, "The turn was not contained").actions.contain()
         except ChatopsError as error:
             for item in contained:
                 item.mark = CallMark.UNDECIDED

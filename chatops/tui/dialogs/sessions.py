@@ -11,6 +11,7 @@ from textual.widgets import Input
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import excerpt, plural
+from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
@@ -170,7 +171,7 @@ class SessionPicker(Picker):
 
         try:
             if row.id == self._open.session_id:
-                await self._open.owned("The session was not renamed").rename(title)
+                await owned(self._open, "The session was not renamed").rename(title)
             else:
                 await self._host.rename_session(row.id, title)
         except ChatopsError as error:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
+from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
@@ -209,7 +210,7 @@ class DecisionDialogs:
             self._screen.post_message(Changed())
 
         self._warned_questions.discard(asked.question.id)
-        session = shown.session.owned("The question was not answered")
+        session = owned(shown.session, "The question was not answered")
         kept = self._typed.setdefault(asked.question.id, {})
         self._question = ServerQuestionScreen(session, asked, self._composer, kept=kept)
         self._screen.app.push_screen(self._question, closed)

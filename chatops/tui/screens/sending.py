@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import ASSUMED_WINDOW
+from chatops.runtime.session import owned
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
@@ -189,7 +190,7 @@ class SendingPresenter:
         assert sending is not None
         try:
             with self.drafts.until_stored(text) as take_draft:
-                session = sending.session.owned("The message was not sent")
+                session = owned(sending.session, "The message was not sent")
                 if text.startswith("!"):
                     await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=take_draft)
                 elif not (correcting and await session.actions.correct(text.strip(), draft=take_draft)):
@@ -298,7 +299,7 @@ class SendingPresenter:
             self._mark(1)
             return
         text, later = queued[-1 - self._marked], self._marked
-        session = shown.session.owned("The queue was not changed")
+        session = owned(shown.session, "The queue was not changed")
         self._composer.add_history(text)
         shown.host.remember(text)
         if await session.queue.remove(text, later=later):
@@ -308,7 +309,7 @@ class SendingPresenter:
         """Send a queue that is on hold."""
         shown = self._shown
         if shown is not None and shown.session.snapshot().queued and not shown.follows:
-            await shown.session.owned("The queue was not sent").queue.resume()
+            await owned(shown.session, "The queue was not sent").queue.resume()
 
     def list_sent(self) -> None:
         """Show the messages that are not in the transcript yet."""

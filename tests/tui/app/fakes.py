@@ -49,7 +49,7 @@ from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
 from chatops.runtime.queue import MessageQueue
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
-from chatops.runtime.session import Session
+from chatops.runtime.session import Session, owned
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
@@ -443,7 +443,7 @@ class FakeHost:
         self.themes.append(name)
 
     async def take_queued(self, session: SessionView) -> str:
-        return await session.owned("").queue.take(into="")
+        return await owned(session, "").queue.take(into="")
 
     def roles(self) -> Sequence[RoleRow]:
         return (

@@ -16,7 +16,7 @@ from chatops.domain.events import Notice
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.policy.patterns import suggest_exact
-from chatops.runtime.session import Session
+from chatops.runtime.session import Session, owned
 from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.replies import (
     Choose,
@@ -66,7 +66,7 @@ class CommandLine:
             match reply:
                 case ShowSession():
                     before, opened = self.session, await reply.open()
-                    self.session = opened.owned("It was not opened")
+                    self.session = owned(opened, "It was not opened")
                     await before.aclose()
                 case Then():
                     await self._perform(await reply.handler(self._context, reply.argument))

@@ -41,9 +41,6 @@ class AskingSession(FakeSession):
         asked = ServerQuestion(**{"server": "tides", "message": f"Hello {ESCAPES}", "id": "q1", **question})
         self.change(questions=(OpenQuestion(call_id=CallId("s.1.1.1"), tool="tides__book", question=asked),))
 
-    def owned(self, refused: str) -> "AskingSession":
-        return self
-
     async def answer(self, asked: OpenQuestion, answer: Answer) -> tuple[Problem, ...]:
         if self.refuse:
             raise self.refuse
