@@ -25,8 +25,6 @@ with its SHA-256 digest. For a broken file this is in force instead:
 
 `Loaded.reload_if_changed` compares device, inode, size and times of both files. It never raises: if the user's file is
 gone (an editor may be writing it) or the site registry can no longer be trusted, the values read before stay in force.
-
-A registry in the workspace is not looked up here. Once the user trusts it, it can narrow rights (`config.trust`).
 """
 
 import hashlib

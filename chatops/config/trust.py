@@ -4,25 +4,20 @@ Theory of operation
 
 There is one record for each folder, a file of the data folder that is named by the folder's path. It holds the
 identity of the folder and, for each item, kind, path, digest and the user's answer. A record with another identity
-counts for nothing: the folder has been replaced, moved or copied. A record that cannot be read is an error and never
-counts as absent, because it may hold a registry that takes rights away.
+counts for nothing: the folder has been replaced, moved or copied.
 
 An item is in force if its digest, computed from the bytes in memory, is the one that was trusted. `WorkspaceTrust`
 reads the workspace when it is created and when the user is asked, and not in between. So a file that changes while
 chatops runs has no effect, and a changed one is ignored from the next start on until the user trusts it again.
 
-The registry is different in one way. It can only narrow rights, so ignoring it would widen them: a model that may write
-files could change it and be free of it. Its trusted text is therefore kept in the record, and stays in force until the
-user trusts another one, accepts that it is gone, or revokes the trust.
-
-Trust in a workspace never starts a program. Its tools and MCP servers are listed, and their digests noted as seen, not
-as trusted.
+Trust in a workspace never starts a program and changes no rights. Its tools, MCP servers and registry are listed, and
+their digests noted as seen, not as trusted.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -39,16 +34,13 @@ from chatops.config.trust_record import (
     revoke_trust,
     write_record,
 )
-from chatops.config.workspace_files import REGISTRY, Item, ItemKind, WorkspaceFiles, read_workspace
-from chatops.config.workspace_registry import NarrowingRegistry, read_workspace_registry
-from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.config.workspace_files import Item, ItemKind, WorkspaceFiles, read_workspace
+from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import plural
 
 SHOWN_DIGEST = 16
 """Hex digits of a digest that are shown. The whole digest is compared."""
-_MOST_REFUSED = 30
-"""Refused keys that are listed."""
 _NAMED = 3
 """Items that a notice names."""
 ADVICE = "To see it: chatops trust, or /trust"
@@ -59,15 +51,13 @@ class ItemState(StrEnum):
 
     NEW = "new"
     CHANGED = "changed"
-    GONE = "gone"
-    """A trusted registry that the workspace no longer has. It stays in force."""
     TRUSTED = "trusted"
     SEEN = "not used yet"
     DECLINED = "declined"
     UNUSABLE = "unusable"
 
 
-ASKED = frozenset({ItemState.NEW, ItemState.CHANGED, ItemState.GONE})
+ASKED = frozenset({ItemState.NEW, ItemState.CHANGED})
 """States that the user is asked about."""
 
 
@@ -77,8 +67,6 @@ class Listed:
 
     item: Item
     state: ItemState
-    refused: tuple[str, ...] = ()
-    """Keys of a registry that are refused, with line and column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +115,6 @@ class TrustedWorkspace:
     notes: tuple[Item, ...] = ()
     workflows: tuple[Item, ...] = ()
     skills: tuple[Item, ...] = ()
-    registry: NarrowingRegistry | None = None
     own_tools: tuple[Item, ...] = ()
     """Of the config folder, see `config.own_tools`."""
 
@@ -149,10 +136,11 @@ class WorkspaceTrust:
 
         The files of the registry in force, `loaded`, are the user's own, also inside the workspace.
 
-        Raises ConfigError if the record or a trusted registry cannot be read any more.
+        Raises ConfigError if the record cannot be read.
         """
         self._workspace = workspace
-        self._own = () if loaded is None else (loaded.path, loaded.workflow_folder)
+        # In a checkout of chatops itself the packaged registry lies in the workspace.
+        self._own = (packaged_registry(), *(() if loaded is None else (loaded.path, loaded.workflow_folder)))
         self._file = record_file(workspace, folder=folder)
         self._record_version = record_version(self._file)
         self._current = self._judged(self._found())
@@ -198,7 +186,7 @@ class WorkspaceTrust:
     def decline(self, shown: TrustQuestion) -> tuple[str, ...]:
         """Ignore what was `shown` and is not trusted yet, without asking again until it changes.
 
-        A registry that was trusted before stays in force. Returns and raises as `trust`.
+        Returns and raises as `trust`.
         """
         return self._answer(shown, TrustAnswer.DECLINED)
 
@@ -217,18 +205,11 @@ class WorkspaceTrust:
         changed = [one for one in listed if one.state is ItemState.CHANGED and one.item.kind.used]
         if changed:
             parts.append(f"Changed since you trusted it, so ignored: {_named(changed)}.")
-        others = [one for one in listed if one.item.kind is ItemKind.REGISTRY and one.state is not ItemState.TRUSTED]
-        if others and self.in_force.registry is not None:
-            parts.append("The registry that you trusted here before stays in force.")
         unusable = [one for one in listed if one.state is ItemState.UNUSABLE and one.item.kind.used]
         parts += [f"{show_path(one.item.path)} is ignored: {one.item.problem}." for one in unusable[:_NAMED]]
         unseen = [one for one in listed if one.state in ASKED and not one.item.kind.used]
         if unseen and not parts:
             parts.append(f"This folder brings {_named(unseen)}: not used by this version.")
-        registry = self.in_force.registry
-        if registry is not None and registry.refused:
-            keys = plural(len(registry.refused), "key has", "keys have")
-            parts.append(f"In the registry of this folder {keys} no effect.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
 
     def _answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
@@ -246,7 +227,7 @@ class WorkspaceTrust:
         digests = {item.key: item.digest for item in now.items}
         record = read_record(self._file, folder=now.folder)
         entries = {entry.key: entry for entry in record.entries}
-        registry, changed = record.registry, []
+        changed = []
         for one in shown.usable:
             item = one.item
             if digests.get(item.key, "") != item.digest:
@@ -256,36 +237,24 @@ class WorkspaceTrust:
                 continue
             given = answer if item.kind.used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
-            if item.kind is ItemKind.REGISTRY and answer is TrustAnswer.TRUSTED:
-                registry = item.data.decode("utf-8-sig")
-        write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values()), registry=registry))
+        write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values())))
         self._record_version = record_version(self._file)
         self._current = self._judged(now)
         return tuple(changed)
 
     def _found(self) -> WorkspaceFiles:
-        return read_workspace(self._workspace, own=self._own, packaged=packaged_registry())
+        return read_workspace(self._workspace, own=self._own)
 
     def _judged(self, found: WorkspaceFiles) -> _Reading:
         record = read_record(self._file, folder=found.folder)
-        listed = [_listed(item, record, source=_registry_path(found.path)) for item in found.items]
-        has_registry = any(item.kind is ItemKind.REGISTRY for item in found.items)
-        if record.registry and not has_registry:
-            gone = Item(kind=ItemKind.REGISTRY, path=REGISTRY)
-            entry = record.entry(gone.key)
-            declined = entry is not None and entry.answer is TrustAnswer.DECLINED and not entry.digest
-            listed.append(Listed(item=gone, state=ItemState.DECLINED if declined else ItemState.GONE))
+        listed = tuple(Listed(item=item, state=_state(item, record.entry(item.key))) for item in found.items)
         trusted = [one.item for one in listed if one.state is ItemState.TRUSTED]
-        registry = None
-        if record.registry:
-            registry = read_workspace_registry(record.registry.encode(), source=_registry_path(found.path))
         return _Reading(
             found=found,
-            question=TrustQuestion(folder=found.folder, path=found.path, listed=tuple(listed), left_out=found.left_out),
+            question=TrustQuestion(folder=found.folder, path=found.path, listed=listed, left_out=found.left_out),
             in_force=TrustedWorkspace(
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
-                registry=registry,
                 skills=tuple(item for item in trusted if item.kind is ItemKind.SKILL),
                 own_tools=tuple(item for item in trusted if item.kind is ItemKind.OWN_TOOL),
             ),
@@ -293,38 +262,24 @@ class WorkspaceTrust:
 
 
 def question_notices(question: TrustQuestion) -> list[str]:
-    """Return what the user has to know beside the list: what each kind does, what cannot be used, what has no effect.
+    """Return what the user has to know beside the list: what each kind does, and what cannot be used.
 
     The texts are sanitised.
     """
     kinds = dict.fromkeys(one.item.kind for one in question.usable)
     notices = [f"{kind.value}: {kind.effect}" for kind in kinds]
-    for one in question.listed:
-        if one.state is ItemState.GONE:
-            notices.append(f"{show_path(one.item.path)} is gone. What it takes away stays so until you trust this.")
-        if one.item.problem:
-            notices.append(f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}.")
-        notices += [sanitize(sentence, newlines=False) for sentence in one.refused[:_MOST_REFUSED]]
-        if (more := len(one.refused) - _MOST_REFUSED) > 0:
-            notices.append(f"{plural(more, 'more key')} of it without effect.")
+    notices += [
+        f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}."
+        for one in question.listed
+        if one.item.problem
+    ]
     return [*notices, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
 
-def _listed(item: Item, record: TrustRecord, *, source: str) -> Listed:
-    """Return an item with its state against the record."""
-    refused: tuple[str, ...] = ()
-    if item.kind is ItemKind.REGISTRY and not item.problem:
-        try:
-            refused = read_workspace_registry(item.data, source=source).refused
-        except ConfigError as error:
-            item = replace(item, problem=str(error).rstrip("."), digest="", data=b"")
-    if item.problem:
-        return Listed(item=item, state=ItemState.UNUSABLE)
-    entry = record.entry(item.key)
-    return Listed(item=item, state=_state(item, entry), refused=refused)
-
-
 def _state(item: Item, entry: TrustEntry | None) -> ItemState:
+    """Return the state of an item against its entry in the record."""
+    if item.problem:
+        return ItemState.UNUSABLE
     if entry is None:
         return ItemState.NEW
     if entry.digest != item.digest:
@@ -336,10 +291,6 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
             return ItemState.NEW if item.kind.used else ItemState.SEEN
         case TrustAnswer.DECLINED:
             return ItemState.DECLINED
-
-
-def _registry_path(folder: str) -> str:
-    return sanitize(f"{folder}/{REGISTRY}", newlines=False)
 
 
 def _named(listed: Sequence[Listed]) -> str:

@@ -1,7 +1,6 @@
 """The record of the user's answers about one folder: a file of the data folder, named by the folder's path.
 
-A record that cannot be read is an error and never counts as absent, because it may hold a registry that takes rights
-away.
+A record that cannot be read is an error and never counts as absent: the next answer would overwrite all others.
 """
 
 import errno
@@ -53,8 +52,6 @@ class TrustRecord:
     folder: str
     """Identity of the folder."""
     entries: tuple[TrustEntry, ...] = ()
-    registry: str = ""
-    """Text of the trusted registry; empty if none is trusted."""
 
     def entry(self, key: tuple[str, str]) -> TrustEntry | None:
         """Return the entry of an item."""
@@ -148,10 +145,8 @@ def _unusable(file: Path, why: str) -> ConfigError:
 
 def _decoded(value: dict[str, object]) -> TrustRecord:
     """Return a record from its JSON. Raises KeyError, TypeError or ValueError if it is not one."""
-    folder, entries, registry = value["folder"], value["entries"], value["registry"]
+    folder, entries = value["folder"], value["entries"]
     if value["version"] != 1 or not isinstance(folder, str) or not isinstance(entries, list):
         raise ValueError("not a record of trust")
-    if not isinstance(registry, str):
-        raise TypeError("registry")
     found = tuple(TrustEntry(**{**entry, "answer": TrustAnswer(entry["answer"])}) for entry in entries)
-    return TrustRecord(folder=folder, entries=found, registry=registry)
+    return TrustRecord(folder=folder, entries=found)

@@ -13,10 +13,10 @@ opened. Number and size of the files are limited, so that a hostile workspace ca
 What is looked for:
 
 - ``AGENTS.md``, else ``CLAUDE.md``, in the workspace and in the folders above it, nearest first
-- ``model_registry.json``, unless it is the registry in use or a copy of the packaged one
 - the chatops workflows in ``workflows/``, unless that is the user's own folder of workflows
 - the skills in ``.chatops/skills/``
-- ``.chatops/tools/`` and ``.mcp.json``, which this version lists and does not use
+- ``model_registry.json`` (unless it is the registry in use), ``.chatops/tools/`` and ``.mcp.json``, which this version
+  lists and does not use
 """
 
 import hashlib
@@ -37,8 +37,6 @@ WORKFLOWS = "workflows"
 WORKFLOW_ENDINGS = (".json", ".yaml", ".yml")
 MAX_BYTES = 1_000_000
 """Maximum size of one file."""
-MAX_REGISTRY_BYTES = 100_000
-"""Maximum size of a registry. It is read at each start, trusted or not, to say what it may not set."""
 MAX_TOTAL_BYTES = 8_000_000
 """Maximum size of all files together."""
 MAX_FILES = 200
@@ -81,7 +79,6 @@ class ItemKind(StrEnum):
         """True if this version uses such files once they are trusted."""
         return self in (
             ItemKind.NOTES,
-            ItemKind.REGISTRY,
             ItemKind.WORKFLOW,
             ItemKind.SKILL,
             ItemKind.OWN_TOOL,
@@ -95,7 +92,7 @@ class ItemKind(StrEnum):
             case ItemKind.NOTES:
                 return "becomes part of the prompt, as data"
             case ItemKind.REGISTRY:
-                return "takes rights away; sets nothing else"
+                return "not used; only your own registry and the site's count"
             case ItemKind.WORKFLOW:
                 return "can be run, under your rights"
             case ItemKind.SKILL:
@@ -141,10 +138,10 @@ class WorkspaceFiles:
     """Folders with more files than are read."""
 
 
-def read_workspace(workspace: Path, *, own: Sequence[Path] = (), packaged: Path | None = None) -> WorkspaceFiles:
-    """Read what `workspace`, a resolved path, brings. Never raises.
+def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFiles:
+    """Read what `workspace`, a resolved path, brings, but for files and folders that are the user's `own`.
 
-    Left out are files and folders that are in use as the user's `own`, and a registry equal to the `packaged` one.
+    Never raises.
     """
     try:
         with _opened(str(workspace)) as folder:
@@ -158,8 +155,6 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = (), packaged: Path 
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
         return WorkspaceFiles(folder="", path=str(workspace))
-    if packaged is not None:
-        items = [item for item in items if item.kind is not ItemKind.REGISTRY or not _is_copy(item, packaged)]
     return WorkspaceFiles(folder=identity, path=str(workspace), items=tuple(items), left_out=tuple(reader.left_out))
 
 
@@ -269,7 +264,7 @@ class _Reader:
         """Read one file; None if there is none, or none of this kind."""
         path = f"{prefix}{name}"
         try:
-            data = self._read(folder, name, most=MAX_REGISTRY_BYTES if kind is ItemKind.REGISTRY else MAX_BYTES)
+            data = self._read(folder, name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -294,18 +289,18 @@ class _Reader:
             problem=problem,
         )
 
-    def _read(self, folder: int, name: str, *, most: int) -> bytes | None:
+    def _read(self, folder: int, name: str) -> bytes | None:
         """Return the content of a plain file; None if it is one of the user's own. Raises OSError, _NotReadError."""
-        _check(os.stat(name, dir_fd=folder, follow_symlinks=False), most)
+        _check(os.stat(name, dir_fd=folder, follow_symlinks=False))
         descriptor = os.open(name, _FILE, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            _check(status, most)
+            _check(status)
             if (status.st_dev, status.st_ino) in self._own:
                 return None
-            data = file.read(min(most, self._left) + 1)
-        if len(data) > most:
-            raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {most:,} bytes")
+            data = file.read(min(MAX_BYTES, self._left) + 1)
+        if len(data) > MAX_BYTES:
+            raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {MAX_BYTES:,} bytes")
         if len(data) > self._left:
             raise _NotReadError(
                 ReadFault.TOO_LARGE, f"it and the files before it are larger than {MAX_TOTAL_BYTES:,} bytes"
@@ -322,13 +317,13 @@ class _NotReadError(Exception):
         self.fault = fault
 
 
-def _check(status: os.stat_result, most: int) -> None:
+def _check(status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _NotReadError(ReadFault.LINK)
     if not stat.S_ISREG(status.st_mode):
         raise _NotReadError(ReadFault.NOT_PLAIN)
-    if status.st_size > most:
-        raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {most:,} bytes")
+    if status.st_size > MAX_BYTES:
+        raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {MAX_BYTES:,} bytes")
 
 
 def _not_text(data: bytes) -> str:
@@ -337,13 +332,6 @@ def _not_text(data: bytes) -> str:
     except UnicodeDecodeError:
         return "it is not UTF-8 text"
     return "it is not text" if "\0" in text else ""
-
-
-def _is_copy(item: Item, packaged: Path) -> bool:
-    try:
-        return not item.problem and item.data == packaged.read_bytes()
-    except OSError:
-        return False
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

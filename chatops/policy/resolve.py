@@ -1,8 +1,8 @@
 """Resolution of registries, user and role into a grant and a sandbox. Every party can only narrow.
 
 Layers in order: tool defaults, site registry, the user's registry, the steps that tools are bound to, access level,
-confirm_deny, tools and rules of the role (the site's and the user's), then those that the caller adds (trusted
-workspace, workflow step, revoked).
+confirm_deny, tools and rules of the role (the site's and the user's), then those that the caller adds (workflow step,
+revoked).
 """
 
 from collections.abc import Iterable, Sequence
@@ -132,23 +132,6 @@ def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
     """Return the scopes of remembered rules that neither registry switches off."""
     site, own = registries
     return tuple(one for one in own.rule_scopes if site is None or one in site.rule_scopes)
-
-
-def workspace_layers(registry: Registry, *, role: str, specs: Sequence[ToolSpec]) -> tuple[Layer, ...]:
-    """Return the layers that the registry of a trusted workspace adds: verdicts of tools, tools and rules of the role.
-
-    Nothing else of it is looked at. As every layer they can only take rights away.
-    """
-    verdicts = tuple(Rule(tool=tool, verdict=setting.verdict) for tool, setting in registry.tools if setting.verdict)
-    asks = "the workspace's registry makes this tool ask"
-    layers = [Layer(name="tools of the workspace's registry", rules=verdicts, asks=asks)] if verdicts else []
-    if (spec := registry.role(role)) is not None:
-        named = (
-            replace(layer, name=f"{layer.name} in the workspace's registry")
-            for layer in _role_layers(spec, specs=specs)
-        )
-        layers.extend(named)
-    return tuple(layers)
 
 
 def revoked(tools: Iterable[str]) -> Layer:

@@ -40,7 +40,6 @@ from chatops.policy.resolve import (
     revoked,
     role_names,
     sandbox_layers,
-    workspace_layers,
 )
 from chatops.policy.sandbox import SandboxLayers
 from chatops.policy.skills import SKILL_TOOL
@@ -263,7 +262,7 @@ class RegistryRights:
             models=self._targets(spec, settings.model_pin),
             prompt="",
             approvals=self._approvals(workflow),
-            extra_layers=(*self._workspace_layers(role, workflow), *_step_layers(step)),
+            extra_layers=_step_layers(step),
             at=None if step is None else step.place,
             command_line=self._limits.sandbox,
             session=settings.sandbox,
@@ -282,7 +281,7 @@ class RegistryRights:
         found = replace(
             grant,
             prompt=compose(layers),
-            max_rounds=self._rounds(grant.max_rounds, step, role=role),
+            max_rounds=self._rounds(grant.max_rounds, step),
             responder=None if step is not None else self._responder(spec),
         )
         if found != self._returned:
@@ -332,18 +331,8 @@ class RegistryRights:
         given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
 
-    def _workspace_layers(self, role: str, workflow: str) -> tuple[Layer, ...]:
-        """Return what the registry of the workspace takes away, if the user trusts one."""
-        narrowing = self._trusted().registry
-        if narrowing is None:
-            return ()
-        return workspace_layers(narrowing.registry, role=role, specs=self._specs(workflow))
-
-    def _rounds(self, rounds: int, step: StepRights | None, *, role: str) -> int:
-        limits = [rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None]
-        if (narrowing := self._trusted().registry) is not None:
-            spec = narrowing.registry.role(role)
-            limits += [narrowing.registry.max_rounds, spec.max_rounds if spec is not None else None]
+    def _rounds(self, rounds: int, step: StepRights | None) -> int:
+        limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)
         return min(limit for limit in limits if limit)
 
     def _responder(self, role: RoleSpec) -> ModelTarget | None:

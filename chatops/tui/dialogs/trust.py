@@ -32,7 +32,7 @@ _ADVICE = {
     ItemKind.OWN_TOOL: "Trust only code that you have read. Esc leaves all of it ignored.",
     ItemKind.SERVER_START: "Start only programs that you trust. Without them, turns continue without their tools.",
 }
-_MARKED = (ItemState.CHANGED, ItemState.GONE, ItemState.UNUSABLE)
+_MARKED = (ItemState.CHANGED, ItemState.UNUSABLE)
 
 
 class TrustScreen(GuardedDialog):

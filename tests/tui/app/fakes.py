@@ -622,13 +622,12 @@ def brought() -> TrustQuestion:
     rules = Item(kind=ItemKind.REGISTRY, path="model_registry.json", size=345, digest="fae0395a3c6458a2" * 4)
     tool = Item(kind=ItemKind.TOOL, path=".chatops/tools/a\x1b[2J\u202eb.py", size=9, digest="cc42155088fca573" * 4)
     link = Item(kind=ItemKind.SERVERS, path=".mcp.json", problem=ReadFault.LINK)
-    refused = "model_registry.json, line 3, column 2, key models: a workspace cannot set this, so it has no effect."
     return TrustQuestion(
         folder="7:1:/home/me/project",
         path="/home/me/project",
         listed=(
             Listed(item=text, state=ItemState.CHANGED),
-            Listed(item=rules, state=ItemState.TRUSTED, refused=(refused,)),
+            Listed(item=rules, state=ItemState.SEEN),
             Listed(item=tool, state=ItemState.NEW),
             Listed(item=link, state=ItemState.UNUSABLE),
         ),
