@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.config.settings import UserSettings
     from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
-    from chatops.tui.host import FirstSession
+    from chatops.wiring.workspace import FirstSession
 
 USAGE = 2
 OPENING_S = 30.0
@@ -52,7 +52,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
 
     async def opener() -> "FirstSession":
         # Registry, store and tools: loaded only once the screen is there, and off its event loop.
-        await asyncio.to_thread(import_module, "chatops.wiring.host")
+        await asyncio.to_thread(import_module, "chatops.wiring.workspace")
         if not opening:
             opening.append(asyncio.ensure_future(_open(arguments)))
         # It outlives the screen: a draft may have to be kept in the session that it opens.
@@ -142,7 +142,7 @@ async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bo
             opened = await opener()
     except (ChatopsError, TimeoutError):
         return False
-    append_to_draft(text, opened.host, opened.session)
+    append_to_draft(text, opened.workspace.user, opened.session)
     return True
 
 
@@ -214,8 +214,8 @@ def _leave(code: int) -> NoReturn:
 
 async def _open(arguments: "Namespace") -> "FirstSession":
     from chatops.commands.context import in_its_workspace, options
-    from chatops.wiring.host import open_for_tui
     from chatops.wiring.stored import Storage
+    from chatops.wiring.workspace import open_for_tui
 
     chosen = options(arguments, via="tui", storage=Storage.WANTED)
     if arguments.session:
@@ -230,7 +230,6 @@ async def _open(arguments: "Namespace") -> "FirstSession":
 
 async def _close(opening: "asyncio.Task[FirstSession]") -> None:
     from chatops.domain.errors import ChatopsError
-    from chatops.wiring.host import TuiHost
 
     if not opening.done():
         opening.cancel()
@@ -238,5 +237,4 @@ async def _close(opening: "asyncio.Task[FirstSession]") -> None:
         opened = await opening
     except (ChatopsError, asyncio.CancelledError):
         return
-    if isinstance(opened.host, TuiHost):
-        await opened.host.app.aclose()
+    await opened.workspace.aclose()

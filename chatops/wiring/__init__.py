@@ -1,1 +1,1 @@
-"""The composition root: the only place that names concrete classes."""
+"""The composition root: the only place that names concrete classes; and what a screen shows of the workspace."""

@@ -51,18 +51,14 @@ class Background:
         self._app = app
         self._tasks: list[asyncio.Task[None]] = []
 
-    def warm_up(self, model: str) -> None:
-        """Load what the first message needs (about a second of work in a thread), after the first key presses."""
-        self._begin(self._warm_up(model), name="warm-up")
-
-    def connect_servers(self) -> None:
-        """Connect to the MCP servers that the roles in force need, after the first key presses."""
-        self._begin(self._connect_servers(), name="MCP servers")
-
-    def offer_models(self, chat: SessionView) -> None:
-        """Look for a key and for servers on this machine if the demo answers, and notify the user of them."""
+    def start(self, chat: SessionView) -> None:
+        """Start all of it beside the first session. What takes the processor waits for the first key presses."""
+        self._begin(self._warm_up(chat.snapshot().model), name="warm-up")
         if chat.snapshot().is_demo:
             self._begin(self._offer(chat), name="offer models")
+        self._begin(self._connect_servers(), name="MCP servers")
+        self.watch_files()
+        self.back_up()
 
     def watch_files(self) -> None:
         """Watch for a changed registry and a missing workspace from now on, even while nothing asks for them."""
@@ -80,6 +76,7 @@ class Background:
         self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _warm_up(self, model: str) -> None:
+        """Load what the first message needs, about a second of work in a thread."""
         await asyncio.sleep(WARM_UP_S)
         try:
             await asyncio.to_thread(_load)
@@ -90,6 +87,7 @@ class Background:
             log.info("the model client could not be prepared", exc_info=True)
 
     async def _connect_servers(self) -> None:
+        """Connect to the MCP servers that the roles in force need."""
         await asyncio.sleep(WARM_UP_S)
         started = before = seen = self._app.open_sessions.settings, self._app.loaded
         self._start_servers(before[0])
@@ -106,6 +104,7 @@ class Background:
             self._app.servers.start_for(settings)
 
     async def _offer(self, chat: SessionView) -> None:
+        """Look for a key and for servers on this machine, and notify the user of them."""
         await asyncio.sleep(WARM_UP_S)
         found = await offer(os.environ)
         if found and chat.snapshot().is_demo:

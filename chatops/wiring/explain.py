@@ -1,25 +1,34 @@
-"""Explanation of a verdict on a call, for ``chatops policy explain`` and ``/policy``.
+"""What may be done, and why: the verdict on a call, and the tools, rules and limits of a session.
 
-The call is judged as it would be in a run: inspected in the same context, without any effect.
+A call is judged as it would be in a run: inspected in the same context, without any effect.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, tool_name
+from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.grant import Grant, explain
 from chatops.policy.patterns import show_rule
+from chatops.policy.remembered import scope_words, why_not_here
+from chatops.policy.sandbox import reasons
 from chatops.policy.verdicts import Judgement
+from chatops.runtime.view import SessionView
+from chatops.store.base import RuleRow
 from chatops.toolkit.base import inspect_call
 from chatops.wiring.app import App
-from chatops.wiring.words import unknown
+from chatops.wiring.rows import RuleItem
+from chatops.wiring.words import describe_rule, unknown
 
 NO_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
@@ -77,7 +86,98 @@ async def explain_call(
     )
 
 
-def tools_text(
+class SessionRights:
+    """Texts about what may be done in a session, and its remembered rules."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def tools(self, session: SessionView) -> str:
+        """Return the tools of a session, each with the verdict on its calls."""
+        return _tools_text(
+            session.grant(),
+            specs=self._app.catalog.specs,
+            unavailable=self._app.catalog.unavailable,
+            remembered=tuple(row.rule for row in await self._rules(session)),
+            workspace_read=_workspace_was_read(session),
+        )
+
+    async def rules(self, session: SessionView) -> Sequence[RuleItem]:
+        """Return the user's remembered rules that could answer in a session, oldest first."""
+        described = [(row.rule.id, *describe_rule(row)) for row in await self._rules(session)]
+        return [RuleItem(id=id, rule=rule, about=f"{where}\n{made}") for id, rule, where, made in described]
+
+    async def revoke(self, session: SessionView, *, rule: str) -> str:
+        """Revoke a remembered rule by its id in the text of `permissions`. Return what was revoked."""
+        found = next((row.rule for row in await self._rules(session) if row.rule.id == rule), None)
+        if found is None or not await asyncio.to_thread(self._app.store.revoke_rule, rule):
+            raise ConfigError(f"There is no rule {rule}.", advice="/permissions lists them.")
+        return f"Revoked rule {rule}: {show_rule(found.tool, found.pattern)}: {scope_words(found.scope, found.role)}."
+
+    def limits(self, session: SessionView) -> str:
+        """Return level, what commands see, write and reach, and the layer of each."""
+        from chatops.sandbox.confinement import confinement  # commands may never run
+
+        settings = session.settings
+        layers = self._app.rights.sandbox_layers(settings)
+        spec = session.grant().sandbox or NARROWEST
+        found = confinement(spec, workspace=self._app.workspace, protected=self._app.limits.protected_paths())
+        protected = ".chatops and .git" if spec.git == "protect" else ".chatops"
+        lines = [
+            f"Level {found.level.word}: {found.description}",
+            *([found.refusal] if found.refusal else []),
+            "",
+            f"Writable   the workspace, but not {protected}",
+            "",
+            "Beyond the default:",
+        ]
+        lines += [f"  {key:<8} {value}   ({source})" for key, value, source in reasons(layers)] or ["  nothing"]
+        lines += ["", "Changed for this session (/sandbox reset takes it back):"]
+        lines += [f"  {change}" for change in settings.sandbox] or ["  nothing"]
+        if layers.site is not None:
+            lines += ["", "The site registry limits all of it."]
+        lines += ["", "To change it: /sandbox git commit, /sandbox hosts +NAME, /sandbox reset."]
+        return "\n".join(lines)
+
+    async def verdict(self, session: SessionView, argument: str) -> str:
+        """Return the verdict on ``TOOL [JSON]`` in this session, with its grants and what it has read.
+
+        Without a call, return what each layer says.
+        """
+        if not argument:
+            return _policy(session)
+        tool, _, arguments = argument.partition(" ")
+        found = await explain_call(
+            self._app,
+            session.grant(),
+            tool,
+            arguments.strip() or None,
+            session=session.session_id or NO_SESSION,
+            remembered=tuple(row.rule for row in await self._rules(session)),
+            workspace_read=_workspace_was_read(session),
+        )
+        return "\n".join([*found.lines, "", *found.notices]).rstrip()
+
+    async def _rules(self, session: SessionView) -> tuple[RuleRow, ...]:
+        return await asyncio.to_thread(self._app.rules, session.session_id or None)
+
+    async def permissions(self, session: SessionView) -> str:
+        """Return the remembered rules, and what configuration and flags allow."""
+        grant, rows = session.grant(), await self._rules(session)
+        folder = await asyncio.to_thread(folder_identity, session.workspace)
+        lines = ["Remembered rules (/permissions revoke takes one back):", ""]
+        for row in rows:
+            pattern, *more = describe_rule(row)
+            if reason := _silent(row.rule, grant, folder=folder):
+                more += [f"does not answer here: {reason}"]
+            lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
+        lines += [] if rows else ["  none", ""]
+        lines += ["Allowed by configuration and flags:", ""]
+        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in grant.answers] or ["  none"]
+        return "\n".join(lines)
+
+
+def _tools_text(
     grant: Grant,
     *,
     specs: Sequence[ToolSpec],
@@ -134,3 +234,26 @@ async def _facts(app: App, grant: Grant, name: str, text: str, *, session: Sessi
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
     context = app.limits.context(session, call.id, tool=tool)
     return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))
+
+
+def _silent(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
+    """Return why a rule answers nothing in this role and folder; empty if it may."""
+    if rule.role != grant.role:
+        return f"role {grant.role} is in force"
+    return why_not_here(rule, folder=folder, scopes=grant.rule_scopes)
+
+
+def _workspace_was_read(session: SessionView) -> bool:
+    """Return True as the next call would find it, including in a reopened session without a turn."""
+    if session.state is not None:
+        return workspace_was_read(session.state)
+    return read_workspace(session.snapshot().messages)
+
+
+def _policy(session: SessionView) -> str:
+    grant = session.grant()
+    lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
+    for layer in grant.layers:
+        lines.append(f"{layer.name} (otherwise {layer.default.value}):")
+        lines += [f"  {rule.verdict.value:<6} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
+    return "\n".join(lines)

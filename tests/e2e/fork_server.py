@@ -55,7 +55,7 @@ SCREEN = (
     "chatops.tui.dialogs.approval",
     "chatops.tui.transcript.frame_buffer",
     "chatops.tui.transcript.transcript",
-    "chatops.wiring.host",
+    "chatops.wiring.workspace",
 )
 """Further modules that the chat on a terminal needs."""
 _LARGEST = 65_536

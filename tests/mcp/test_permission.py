@@ -11,8 +11,8 @@ import pytest
 
 from chatops.domain.sandbox import SandboxLevel
 from chatops.wiring.app import App
-from chatops.wiring.host import TuiHost
 from chatops.wiring.options import Options
+from chatops.wiring.workspace import TrustQuestions
 from tests.mcp.conftest import World, entry, tool
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, says
@@ -161,17 +161,17 @@ async def test_the_chat_asks_and_a_yes_there_starts_the_server(world: World, mon
     world.lists(tool("echo"))
     app = App(Options(workspace=world.workspace, registry=registry(world), via="tui"))
     try:
-        host = TuiHost(app)
+        trust = TrustQuestions(app)
         session = await app.open_session(None, attended=True)
-        assert host.starts_question() is None
+        assert trust.about_starts() is None
         assert app.servers.start_for(session.settings) == ("h",)
         await app.servers.settled(("h",))
         assert app.servers.start_for(session.settings) == (), "no turn waits for the yes"
-        question = host.starts_question()
+        question = trust.about_starts()
         assert question is not None
-        assert await host.answer_trust(question, trusted=True) == ()
+        assert await trust.answer(question, trusted=True) == ()
         await until(lambda: session.settings.grant(app.rights).tool("h__echo"))
-        assert host.starts_question() is None
-        assert await host.revoke_trust()
+        assert trust.about_starts() is None
+        assert await trust.revoke()
     finally:
         await app.aclose()

@@ -7,8 +7,8 @@ import pytest
 
 from chatops.domain.events import Notice, Published
 from chatops.wiring.background import USUAL_PORTS, offer
-from chatops.wiring.host import TuiHost, open_for_tui
 from chatops.wiring.options import Options
+from chatops.wiring.workspace import open_for_tui
 from tests.support.fake_openai import FakeOpenAI
 from tests.wiring.conftest import Bench
 
@@ -69,7 +69,6 @@ async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.Monk
     monkeypatch.setattr("chatops.wiring.background.offer.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)
-    assert isinstance(opened.host, TuiHost)
     warned: list[str] = []
 
     def collect(published: Published) -> None:
@@ -80,7 +79,7 @@ async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.Monk
     for task in asyncio.all_tasks():
         if task.get_name() in ("offer models", "warm-up"):
             await task
-    await opened.host.app.aclose()
+    await opened.workspace.aclose()
     return "\n".join(opened.notices), warned
 
 

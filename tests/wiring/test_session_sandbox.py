@@ -104,13 +104,13 @@ def test_a_change_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 async def test_the_text_names_level_limits_and_their_layers(bench: Bench, tmp_path: Path) -> None:
-    from chatops.wiring.host_texts import HostTexts
+    from chatops.wiring.explain import SessionRights
 
     bench.write(sandbox={"hosts": ["a.example.org"]})
     app = bench.app()
     session = await app.open_session(None, attended=True)
     await session.change_sandbox(parse_change(f"read +{tmp_path}"))
-    text = await HostTexts(app).text("sandbox", session=session)
+    text = SessionRights(app).limits(session)
     assert "a.example.org   (your registry)" in text
     assert f"{tmp_path}   (this session)" in text
     assert text.startswith("Level ")

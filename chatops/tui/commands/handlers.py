@@ -1,4 +1,4 @@
-"""Handlers of the slash commands. Each calls the session or the host and says what the screen shows then."""
+"""Handlers of the slash commands. Each calls the session or the workspace and says what the screen shows then."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from chatops.tui.commands.replies import (
     UseTheme,
 )
 from chatops.tui.composer.completions import Completion
-from chatops.tui.host import TextTopic
 
 
 async def show_help(context: Context, argument: str) -> Replies:
@@ -40,7 +39,7 @@ async def role(context: Context, argument: str) -> Replies:
     from chatops.tui.dialogs.choices import role_picker
 
     # Which tools each role has is computed in a thread, because there may be thousands of roles.
-    rows = await asyncio.to_thread(context.host.roles)
+    rows = await asyncio.to_thread(context.workspace.roles)
     current = context.session.snapshot().role
     return (Choose(role_picker(rows, current=current), role, current),)
 
@@ -51,7 +50,7 @@ async def role_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
         return []
     from chatops.tui.dialogs.choices import abilities
 
-    rows = await asyncio.to_thread(context.host.roles)
+    rows = await asyncio.to_thread(context.workspace.roles)
     return [Completion(insert=row.name, text=row.name, note=abilities(row)) for row in rows]
 
 
@@ -59,8 +58,8 @@ async def next_role(context: Context) -> Replies:
     """Switch to the role after the current one among the user's favourites, or among all roles."""
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    known = [row.name for row in await asyncio.to_thread(context.host.roles)]
-    named = await asyncio.to_thread(context.host.favourite_roles)
+    known = [row.name for row in await asyncio.to_thread(context.workspace.roles)]
+    named = await asyncio.to_thread(context.workspace.user.favourite_roles)
     roles = [name for name in named if name in known] or known
     missing = [name for name in named if name not in known]
     notices = [Notify(f"settings.yaml: there is no role {missing[0]} in favourite_roles.")] if missing else []
@@ -79,12 +78,12 @@ async def model(context: Context, argument: str) -> Replies:
         return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.models import ModelPicker
 
-    return (Choose(ModelPicker(context.host, current=context.session.snapshot().model), _choose_model),)
+    return (Choose(ModelPicker(context.workspace, current=context.session.snapshot().model), _choose_model),)
 
 
 async def _choose_model(context: Context, name: str) -> Replies:
     """Pin a model, or ask first if it will probably not answer. An empty name leaves the choice to the role again."""
-    if problem := await context.host.model_problem(name):
+    if problem := await context.workspace.model_problem(name):
         from chatops.tui.dialogs.models import unusable_question
 
         return (Choose(unusable_question(name, problem), _pin_model, ""),)
@@ -110,8 +109,8 @@ async def persona(context: Context, argument: str) -> Replies:
         return (Notify(context.settings_locked),)
     from chatops.tui.dialogs.choices import name_picker
 
-    host = context.host
-    return (Choose(name_picker("Persona", names=host.personas(), current=host.persona(context.session)), persona),)
+    names, current = context.workspace.personas(), context.workspace.persona(context.session)
+    return (Choose(name_picker("Persona", names=names, current=current), persona),)
 
 
 async def pending(context: Context, argument: str) -> Replies:
@@ -119,7 +118,7 @@ async def pending(context: Context, argument: str) -> Replies:
     from chatops.tui.dialogs.choices import pending_picker
 
     current = context.session.session_id
-    rows = await context.host.pending()
+    rows = await context.workspace.sessions.pending()
     if not rows:
         return (Notify("Nothing is pending."),)
     if all(row.id == current for row in rows):
@@ -131,25 +130,25 @@ async def _decide(context: Context, session_id: str) -> Replies:
     """Open the dialog for what is pending in a session."""
     if session_id == context.session.session_id:
         return (ScreenAction.DECIDE,)
-    return (ShowSession(lambda: context.host.open_session(SessionId(session_id))), ScreenAction.DECIDE)
+    return (ShowSession(lambda: context.workspace.sessions.open(SessionId(session_id))), ScreenAction.DECIDE)
 
 
 async def decide_next(context: Context, *, here: bool) -> Replies:
     """Go to the session with something to decide next. If that is `here`, say how many others there are."""
-    host, current = context.host, context.session.session_id
+    sessions, current = context.workspace.sessions, context.session.session_id
     if here:
-        others = sum(1 for row in await host.pending() if row.id != current)
+        others = sum(1 for row in await sessions.pending() if row.id != current)
         text = f"{plural(others, 'more session')} with something pending: /pending"
         return (Notify(text),) if others else ()
-    session_id = await host.next_pending()
+    session_id = await sessions.next_pending()
     if session_id is None or session_id == current:
         return (Notify("Nothing is pending."),)
-    return (ShowSession(lambda: host.open_session(session_id)), ScreenAction.DECIDE)
+    return (ShowSession(lambda: sessions.open(session_id)), ScreenAction.DECIDE)
 
 
 async def reload(context: Context, argument: str) -> Replies:
     """Apply a changed registry, new skills and tools. The session shows what that changes."""
-    asks = await context.host.reload_registry()
+    asks = await context.workspace.reload()
     notice = Notify("The registry file is in force. Skills were read again.")
     return (notice, ScreenAction.TRUST) if asks else (notice,)
 
@@ -188,17 +187,17 @@ async def new(context: Context, argument: str) -> Replies:
     role = now.role if context.run is None else ""
     # The demo was chosen for one session.
     model = session.settings.model_pin if context.run is None and not now.is_demo else None
-    return (ShowSession(lambda: context.host.new_session(role=role, model=model)),)
+    return (ShowSession(lambda: context.workspace.sessions.new(role=role, model=model)),)
 
 
 async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions, filtered by the words given."""
     from chatops.tui.dialogs.sessions import SessionPicker
 
-    session, host = context.session, context.host
-    if not (rows := await host.sessions()):
+    session, known = context.session, context.workspace.sessions
+    if not (rows := await known.listed()):
         return (Notify("This folder has no session yet. Your first message starts one."),)
-    picker = SessionPicker("Sessions", rows, session=session, host=host, wanted=" ".join(argument.split()))
+    picker = SessionPicker(rows, session=session, sessions=known, wanted=" ".join(argument.split()))
 
     async def chosen(then: Context, session_id: str) -> Replies:
         opened = await resume(then, session_id)
@@ -215,13 +214,13 @@ async def resume(context: Context, argument: str) -> Replies:
     """
     if not argument:
         return await sessions(context, "")
-    host, wanted = context.host, SessionId(argument)
-    if folder := await host.other_folder(wanted):
+    known, wanted = context.workspace.sessions, SessionId(argument)
+    if folder := await known.other_folder(wanted):
         told = f"This is a copy of a session held in {sanitize(folder, newlines=False)}. Its tools work in this folder."
         kept = "Left without a word, the copy is deleted."
         advice = f"What was approved there asks again. {kept} To continue there: chatops -r {argument}"
-        return (ShowSession(lambda: host.fork_session(wanted)), Notify(f"{told} {advice}"))
-    return (ShowSession(lambda: host.open_session(wanted)),)
+        return (ShowSession(lambda: known.fork(wanted)), Notify(f"{told} {advice}"))
+    return (ShowSession(lambda: known.open(wanted)),)
 
 
 async def rename(context: Context, argument: str) -> Replies:
@@ -239,7 +238,7 @@ async def fork(context: Context, argument: str) -> Replies:
     if not session_id:
         return (Notify("There is nothing to copy yet: this session is empty."),)
     copied = Notify("This is a copy; the original stays as it was.")
-    return (ShowSession(lambda: context.host.fork_session(session_id)), copied)
+    return (ShowSession(lambda: context.workspace.sessions.fork(session_id)), copied)
 
 
 async def show_context(context: Context, argument: str) -> Replies:
@@ -258,7 +257,7 @@ async def export(context: Context, argument: str) -> Replies:
     session_id = context.session.snapshot().session_id
     if not session_id:
         return (Notify("There is nothing to write yet: this session is empty."),)
-    where = await context.host.export_session(session_id, style=style, path=path.strip())
+    where = await context.workspace.sessions.export(session_id, style=style, path=path.strip())
     return (Notify(f"Written to {where}."),)
 
 
@@ -297,8 +296,8 @@ async def permissions(context: Context, argument: str) -> Replies:
             return await _revoke_rule(context, rest)
         from chatops.tui.dialogs.choices import rule_picker
 
-        return (Choose(rule_picker(await context.host.rules(session)), _revoke_rule),)
-    return await _text(context, "Permissions", topic="permissions", argument=argument)
+        return (Choose(rule_picker(await context.workspace.rights.rules(session)), _revoke_rule),)
+    return (ShowText("Permissions", await context.workspace.rights.permissions(session)),)
 
 
 async def permission_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
@@ -308,7 +307,7 @@ async def permission_offers(context: Context, before: tuple[str, ...]) -> Sequen
             revoke = Completion(insert="revoke ", text="revoke", note="a rule: ask again from now on")
             return [revoke, Completion(insert="deny ", text="deny", note="take a tool from this session")]
         case ("revoke",):
-            rules = await context.host.rules(context.session)
+            rules = await context.workspace.rights.rules(context.session)
             return [Completion(insert=one.id, text=one.id, note=sanitize(one.rule, newlines=False)) for one in rules]
         case ("deny",):
             return [Completion(insert=one.name, text=one.name) for one in context.session.grant().tools]
@@ -317,13 +316,13 @@ async def permission_offers(context: Context, before: tuple[str, ...]) -> Sequen
 
 
 async def _revoke_rule(context: Context, rule: str) -> Replies:
-    return (Notify(await context.host.revoke(context.session, rule=rule)),)
+    return (Notify(await context.workspace.rights.revoke(context.session, rule=rule)),)
 
 
 async def sandbox(context: Context, argument: str) -> Replies:
     """Show what commands see, write and reach, or change it for this session: ``git commit``, ``hosts +NAME``."""
     if not argument:
-        return await _text(context, "Sandbox", topic="sandbox", argument=argument)
+        return (ShowText("Sandbox", await asyncio.to_thread(context.workspace.rights.limits, context.session)),)
     change = None if argument == "reset" else parse_change(argument)
     await owned(context.session, "Nothing has changed").change_sandbox(change)
     if change is None:
@@ -334,7 +333,7 @@ async def sandbox(context: Context, argument: str) -> Replies:
 async def trust(context: Context, argument: str) -> Replies:
     """Ask about what the workspace brings, or forget what is trusted: ``revoke``."""
     if argument == "revoke":
-        found = await context.host.revoke_trust()
+        found = await context.workspace.trust.revoke()
         return (Notify(f"Nothing in this folder {'is trusted any more' if found else 'was trusted'}."),)
     if argument:
         return (Notify("Usage: /trust [revoke]"),)
@@ -343,18 +342,14 @@ async def trust(context: Context, argument: str) -> Replies:
 
 async def tools(context: Context, argument: str) -> Replies:
     """Show what the model may use now."""
-    return await _text(context, "Tools", topic="tools", argument=argument)
+    return (ShowText("Tools", await context.workspace.rights.tools(context.session)),)
 
 
 async def policy(context: Context, argument: str) -> Replies:
     """Show the verdict on a call and the layer that gave it."""
-    return await _text(context, "Policy", topic="policy", argument=argument)
+    return (ShowText("Policy", await context.workspace.rights.verdict(context.session, argument)),)
 
 
 async def doctor(context: Context, argument: str) -> Replies:
     """Show what is configured and what is missing."""
-    return await _text(context, "Doctor", topic="doctor", argument=argument)
-
-
-async def _text(context: Context, title: str, *, topic: TextTopic, argument: str) -> Replies:
-    return (ShowText(title, await context.host.text(topic, session=context.session, argument=argument)),)
+    return (ShowText("Doctor", await context.workspace.doctor()),)

@@ -15,10 +15,8 @@ async def mcp(context: Context, argument: str) -> Replies:
     if verb and (verb not in _VERBS or not name):
         return (Notify("Usage: /mcp [reconnect NAME|login NAME]"),)
     if verb == "login":
-        text = await context.host.text("mcp login", session=context.session, argument=name)
-        return (ShowText(f"Log in at {name}", text),)
-    text = await context.host.text("mcp", session=context.session, argument=name)
-    return (ShowText("MCP servers", text),)
+        return (ShowText(f"Log in at {name}", await context.workspace.log_in(name)),)
+    return (ShowText("MCP servers", context.workspace.servers(reconnect=name)),)
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:

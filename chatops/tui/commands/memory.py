@@ -34,7 +34,7 @@ async def memory(context: Context, argument: str) -> Replies:
 
 
 def _shown(context: Context) -> str:
-    memories = context.host.memories
+    memories = context.workspace.memories
     lines = ["Notes for later sessions, which are part of the prompt as data.", ""]
     for scope in (MemoryScope.WORKSPACE, MemoryScope.USER):
         try:
@@ -46,7 +46,7 @@ def _shown(context: Context) -> str:
 
 
 async def _edit(context: Context, scope: MemoryScope) -> Replies:
-    memories = context.host.memories
+    memories = context.workspace.memories
     before = await asyncio.to_thread(memories.read, scope)
 
     async def save(then: Context, text: str) -> Replies:
@@ -75,7 +75,7 @@ def _checked(text: str) -> str:
 
 
 async def _ask_clear(context: Context, scope: MemoryScope) -> Replies:
-    memories = context.host.memories
+    memories = context.workspace.memories
     text = await asyncio.to_thread(memories.read, scope)
     if not text.strip():
         return (Notify(f"The {scope.label} is empty."),)

@@ -1,7 +1,7 @@
 """The interface between slash commands and the chat screen.
 
-A command never touches the screen. It gets the session and the host in a `Context`, acts on them, and returns replies:
-what the screen is to show or do next, in order. A reply that fails drops those after it.
+A command never touches the screen. It gets the session and the workspace in a `Context`, acts on them, and returns
+replies: what the screen is to show or do next, in order. A reply that fails drops those after it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
-    from chatops.tui.host import Host
+    from chatops.wiring.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The session and the host that a command acts on."""
+    """The session and the workspace that a command acts on."""
 
-    opened: "tuple[SessionView, Host] | None"
+    opened: "tuple[SessionView, Workspace] | None"
     """None while no session is open."""
     run: "WorkflowRun | None" = None
     """The session's workflow run, if it is executed here."""
@@ -44,11 +44,11 @@ class Context:
         return self._opened()[0]
 
     @property
-    def host(self) -> "Host":
-        """The host of the open session. Raises ChatopsError if the session is still being opened."""
+    def workspace(self) -> "Workspace":
+        """The workspace of the open session. Raises ChatopsError if the session is still being opened."""
         return self._opened()[1]
 
-    def _opened(self) -> "tuple[SessionView, Host]":
+    def _opened(self) -> "tuple[SessionView, Workspace]":
         if self.opened is None:
             raise ChatopsError("The session is still being opened.", advice="Try again in a moment.")
         return self.opened

@@ -35,7 +35,7 @@ _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 
 async def history(context: Context, argument: str) -> Replies:
     """Let the user choose among the texts sent from this workspace, newest first."""
-    texts = [text for text in dict.fromkeys(reversed(context.host.history())) if text != "/history"]
+    texts = [text for text in dict.fromkeys(reversed(context.workspace.user.history())) if text != "/history"]
     if not texts:
         return (Notify("Nothing was sent from this workspace yet."),)
 
@@ -72,8 +72,8 @@ async def retry(context: Context, argument: str) -> Replies:
     if not argument:
         nothing = "There is no failed turn to retry. /retry MODEL or /retry ROLE asks your last message again."
         return () if await session.retry() else (Notify(nothing),)
-    models = [row.name for row in context.host.models()]
-    roles = [row.name for row in context.host.roles()]
+    workspace = context.workspace
+    models, roles = [row.name for row in workspace.models()], [row.name for row in workspace.roles()]
     messages = _asked(context)
     if argument not in (*models, *roles):
         return (Notify(f"There is no model and no role {argument}. /model and /role list them."),)
@@ -94,11 +94,12 @@ async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Co
     """Complete the models and roles that may be asked again."""
     if before[1:]:
         return []
-    roles = [
-        Completion(insert=row.name, text=row.name, note="role") for row in await asyncio.to_thread(context.host.roles)
+    workspace = context.workspace
+    roles = await asyncio.to_thread(workspace.roles)
+    return [
+        *(Completion(insert=row.name, text=row.name, note="role") for row in roles),
+        *(Completion(insert=row.name, text=row.name, note="model") for row in workspace.models()),
     ]
-    models = [Completion(insert=row.name, text=row.name, note="model") for row in context.host.models()]
-    return [*roles, *models]
 
 
 async def undo(context: Context, argument: str) -> Replies:
@@ -120,9 +121,9 @@ async def undo(context: Context, argument: str) -> Replies:
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
     last = next((one for one in turns if one.by is not Speaker.COMMAND), turns[0])
-    message, host = turns[int(argument)] if argument else last, context.host
+    message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
-    shown, deleted = _instead(context, lambda: host.open_session(done.session_id))
+    shown, deleted = _instead(context, lambda: sessions.open(done.session_id))
     # With a question about files, its dialog names them.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
@@ -159,8 +160,8 @@ def _asked(context: Context) -> list[UserMessage]:
 
 
 def _before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
-    session_id, host = SessionId(context.session.session_id), context.host
-    return _instead(context, lambda: host.fork_session(session_id, before=message.id))
+    session_id, sessions = SessionId(context.session.session_id), context.workspace.sessions
+    return _instead(context, lambda: sessions.fork(session_id, before=message.id))
 
 
 def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
@@ -169,7 +170,7 @@ def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]"
     async def delete(copy: Context, left: str) -> Replies:
         # A failure only leaves an unused copy behind.
         with suppress(ChatopsError):
-            await copy.host.delete_replaced(SessionId(left), made=copy.session.session_id)
+            await copy.workspace.sessions.delete_replaced(SessionId(left), made=copy.session.session_id)
         return ()
 
     return ShowSession(open_copy), Then(delete, context.session.session_id)

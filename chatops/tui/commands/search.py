@@ -10,7 +10,7 @@ from chatops.tui.commands.handlers import resume
 from chatops.tui.commands.replies import Choose, Context, FindText, Notify, Replies
 from chatops.tui.composer.completions import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
-from chatops.tui.host import HitRow
+from chatops.wiring.rows import HitRow
 
 _ALL = "--all"
 _ROWS = 3
@@ -29,8 +29,8 @@ async def search(context: Context, argument: str) -> Replies:
     argument = rest.strip() if everywhere else argument
     if not argument:
         return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
-    slow = [Notify(note)] if (note := context.host.search_note()) else []
-    hits = _each_once(await context.host.search(argument, everywhere=everywhere))
+    slow = [Notify(note)] if (note := context.workspace.sessions.search_note()) else []
+    hits = _each_once(await context.workspace.sessions.search(argument, everywhere=everywhere))
     if not hits and everywhere:
         return (*slow, Notify(f"No session of any folder contains {argument!r}."))
     if not hits:

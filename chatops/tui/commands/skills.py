@@ -13,7 +13,7 @@ async def skills(context: Context, argument: str) -> Replies:
 
 
 def _shown(context: Context) -> str:
-    known, grant = context.host.skills(), context.session.grant()
+    known, grant = context.workspace.skills(), context.session.grant()
     lines = []
     for skill in known.found:
         lines += [f"{skill.name} ({skill.source})", f"  {skill.description}"]
@@ -24,7 +24,7 @@ def _shown(context: Context) -> str:
             lines.append(f"  Files: {', '.join(name for name, _ in skill.files)}")
         lines.append("")
     if not lines:
-        lines += [f"There are no skills. Put one into {context.host.skills_folder()} as NAME/SKILL.md.", ""]
+        lines += [f"There are no skills. Put one into {context.workspace.skills_folder} as NAME/SKILL.md.", ""]
     elif grant.tool(SKILL_TOOL) is None:
         lines += [f"Role {grant.role} does not see them: its tools do not list {SKILL_TOOL}.", ""]
     return sanitize("\n".join([*lines, *known.warnings]).rstrip())

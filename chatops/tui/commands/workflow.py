@@ -29,7 +29,8 @@ async def workflow(context: Context, argument: str) -> Replies:
     verb, rest = _split(argument)
     match verb:
         case "":
-            return (ShowText("Workflows", listing(await context.host.workflows(), await context.host.runs())),)
+            runs = context.workspace.runs
+            return (ShowText("Workflows", listing(await runs.workflows(), await runs.unfinished())),)
         case "run":
             return await _run(context, rest)
         case "show":
@@ -48,10 +49,10 @@ async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completi
         case (_,):
             return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in VERBS.items()]
         case (_, "run"):
-            rows = [row for row in await context.host.workflows() if not row.problem]
+            rows = [row for row in await context.workspace.runs.workflows() if not row.problem]
             return [_offer(row.name, f"{row.name} ", row.description) for row in rows]
         case (_, "resume"):
-            runs = await context.host.runs()
+            runs = await context.workspace.runs.unfinished()
             return [_offer(row.id, row.id, f"{row.title}  {row.state}") for row in runs]
         case (_, "show") if context.steps is not None:
             return [_offer(name, name, "") for name in context.steps]
@@ -70,7 +71,7 @@ async def _run(context: Context, rest: str) -> Replies:
     before = context.session.snapshot().session_id
     warnings: list[str] = []
     try:
-        session = await context.host.new_run(name, query=query, beside=context.session, warn=warnings.append)
+        session = await context.workspace.runs.new(name, query=query, beside=context.session, warn=warnings.append)
     except ConfigError as error:
         if "\n" not in str(error):
             raise
@@ -97,15 +98,15 @@ def _show(context: Context, rest: str) -> Replies:
 
 
 async def _resume(context: Context, rest: str) -> Replies:
-    run, host = context.run, context.host
+    run, workspace = context.run, context.workspace
     if not rest and run is not None and not run.over:
         return await _resume_open(run)
     if not rest:
-        unfinished = await host.runs()
+        unfinished = await workspace.runs.unfinished()
         if not unfinished:
             raise ConfigError("This workspace has no unfinished run.", advice="/workflow lists the workflows.")
         rest = unfinished[0].id
-    return (ShowSession(lambda: host.open_session(SessionId(rest))),)
+    return (ShowSession(lambda: workspace.sessions.open(SessionId(rest))),)
 
 
 async def _resume_open(run: "WorkflowRun") -> Replies:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
-from chatops.tui.host import RoleRow, RuleItem, SessionRow
 from chatops.tui.keymap import with_user_keys
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
+from chatops.wiring.rows import RoleRow, RuleItem, SessionRow
 
 _LONGEST_PREVIEW = 120
 

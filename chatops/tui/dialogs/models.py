@@ -1,6 +1,7 @@
 """The picker for models: those of the registry, and the others that their servers list."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.widgets import Static
@@ -8,7 +9,10 @@ from textual.widgets import Static
 from chatops.domain.errors import ChatopsError
 from chatops.domain.wording import cut, plural
 from chatops.tui.dialogs.picker import Choice, Picker, columns
-from chatops.tui.host import Host, ModelRow
+from chatops.wiring.rows import ModelRow
+
+if TYPE_CHECKING:
+    from chatops.wiring.workspace import Workspace
 
 UNFOLD = "\n"
 """Key of the line in place of models that cannot be used; not a model's name."""
@@ -22,13 +26,13 @@ class ModelPicker(Picker):
     The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
     """
 
-    def __init__(self, host: Host, *, current: str) -> None:
+    def __init__(self, workspace: "Workspace", *, current: str) -> None:
         """List the models of the registry; the servers are asked once it is shown."""
-        self._host = host
+        self._workspace = workspace
         self._model_in_force = current
         self._unfolded = False
         super().__init__("Model", choices=(), empty="No model of that name.")
-        self._show(host.models())
+        self._show(workspace.models())
 
     def on_mount(self) -> None:
         """Start asking the servers. The base class fills the list."""
@@ -37,7 +41,7 @@ class ModelPicker(Picker):
 
     async def _ask(self) -> None:
         try:
-            self._show(await self._host.models_of_servers())
+            self._show(await self._workspace.models_of_servers())
         except ChatopsError as error:
             self.show_text(error.full)
         if self.is_attached:

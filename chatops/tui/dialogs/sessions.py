@@ -15,12 +15,12 @@ from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
-from chatops.tui.host import SessionRow, origin
 from chatops.tui.notice import show_notice
+from chatops.wiring.rows import SessionRow, origin
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-    from chatops.tui.host import Host
+    from chatops.wiring.sessions import SessionList
 
 _PAUSE_S = 0.2
 """Seconds without a key after which the texts of sessions are searched."""
@@ -41,13 +41,18 @@ class SessionPicker(Picker):
     ]
 
     def __init__(
-        self, title: str, rows: Sequence[SessionRow], *, session: "SessionView", host: "Host", wanted: str = ""
+        self,
+        rows: Sequence[SessionRow],
+        *,
+        session: "SessionView",
+        sessions: "SessionList",
+        wanted: str = "",
     ) -> None:
         """List `rows`, filtered by `wanted`. `session` is the open one, which cannot be deleted."""
         self._wanted_first = wanted
         self._rows = {row.id: row for row in rows}
         self._open = session
-        self._host = host
+        self._sessions = sessions
         self._said: dict[str, Sequence[str]] = {}
         """The last question and answer of sessions whose preview was shown."""
         self.found: dict[str, str] = {}
@@ -57,7 +62,7 @@ class SessionPicker(Picker):
         self._doomed = ""
         """The session that is deleted when ctrl+d is pressed again."""
         empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
-        super().__init__(title, choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty=empty)
+        super().__init__("Sessions", choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty=empty)
 
     def on_mount(self) -> None:
         """Put the words that were given into the filter. The base class fills the list."""
@@ -108,7 +113,7 @@ class SessionPicker(Picker):
 
     async def _load(self, session_id: SessionId) -> None:
         try:
-            self._said[session_id] = await self._host.last_said(session_id)
+            self._said[session_id] = await self._sessions.last_said(session_id)
         except ChatopsError as error:
             self._said[session_id] = [str(error)]
         if not self._doomed:
@@ -127,7 +132,7 @@ class SessionPicker(Picker):
             return
         await asyncio.sleep(_PAUSE_S)
         try:
-            hits = await self._host.search(wanted)
+            hits = await self._sessions.search(wanted)
         except ChatopsError as error:
             show_notice(self.app, error.full)
             return
@@ -173,7 +178,7 @@ class SessionPicker(Picker):
             if row.id == self._open.session_id:
                 await owned(self._open, "The session was not renamed").rename(title)
             else:
-                await self._host.rename_session(row.id, title)
+                await self._sessions.rename(row.id, title)
         except ChatopsError as error:
             show_notice(self.app, error.full)
             return
@@ -217,7 +222,7 @@ class SessionPicker(Picker):
 
     async def _delete(self, row: SessionRow) -> None:
         try:
-            await self._host.delete_session(row.id)
+            await self._sessions.delete(row.id)
         except ChatopsError as error:
             self.show_text(error.full)
             return

@@ -119,7 +119,7 @@ def most_urgent(
         return followed(shown.follower.reader, pending=pending)
     if own is not None and (blocked := own.blocked()):
         return blocked, "error" if own.run.blocked_by else "quiet"
-    if problem := shown.host.workspace_problem():
+    if problem := shown.workspace.problem:
         return sanitize(problem, newlines=False), "error"
     if snapshot.questions and not dialog:
         return questions_pending(snapshot.questions)

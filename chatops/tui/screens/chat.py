@@ -44,10 +44,10 @@ from chatops.tui.themes import Themes
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-    from chatops.tui.host import FirstSession
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow.panel import WorkflowPanel
+    from chatops.wiring.workspace import FirstSession
 
 
 class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
@@ -177,11 +177,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         Also available after the app has ended, unlike `context`.
         """
         shown = self._shown
-        return Context(opened=(shown.session, shown.host) if shown is not None else None).session
+        return Context(opened=(shown.session, shown.workspace) if shown is not None else None).session
 
     @property
     def context(self) -> Context:
-        """The session and the host for a command."""
+        """The session and the workspace for a command."""
         return self._switcher.context(self._themes)
 
     # Opening the first session
@@ -236,7 +236,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         if not events:
             return
         self._dialogs.feed(events)
-        self._status.feed(events, self._shown.host)
+        self._status.feed(events, self._shown.workspace)
         if self._shown.own_run is not None:
             self._shown.own_run.feed(events)
         self.refresh_soon()

@@ -148,7 +148,7 @@ class CommandPresenter:
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
-                await self._context().host.save_theme(reply.name)
+                await self._context().workspace.user.save_theme(reply.name)
             case Copy():
                 copy(self._screen.app, reply.text, reply.what)
             case Write():
@@ -219,7 +219,7 @@ class CommandPresenter:
 
         async def opened() -> None:
             for file in files:
-                self._notify(await self._context().host.open_file(file))
+                self._notify(await self._context().workspace.open_file(file))
 
         self._background.start(opened, group="picked", holds_keys=False)
 

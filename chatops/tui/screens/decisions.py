@@ -116,7 +116,7 @@ class DecisionDialogs:
         if self._shown is None or self._shown.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         self._announce(snapshot)
-        starts = self._shown.host.starts_question()
+        starts = self._shown.workspace.trust.about_starts()
         if starts is not None and starts.digest not in self._asked_starts:
             self._asked_starts.add(starts.digest)
             self.trust_question = self.trust_question or starts
@@ -238,16 +238,16 @@ class DecisionDialogs:
         self.trust_question = None
         if self._shown is None or not self._screen.is_active:
             return
-        host = self._shown.host
+        workspace = self._shown.workspace
         dialog = self._trust = TrustScreen(
-            question, lambda trusted: host.answer_trust(question, trusted=trusted), self._composer
+            question, lambda trusted: workspace.trust.answer(question, trusted=trusted), self._composer
         )
         self._screen.app.push_screen(dialog, closed)
 
     async def ask_trust_again(self) -> None:
         """Ask about what the folder brings now."""
         assert self._shown is not None
-        question = await self._shown.host.trust_question()
+        question = await self._shown.workspace.trust.current()
         if question.listed:
             self.ask_trust(question)
         else:

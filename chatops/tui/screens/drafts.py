@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
     from chatops.engine.effects import ComposerDraft
     from chatops.runtime.view import SessionView
-    from chatops.tui.host import Host
+    from chatops.wiring.user_state import UserState
 
 KEEP_S = 0.5
 """Seconds of typing that may be lost."""
@@ -37,7 +37,7 @@ class Drafts:
 
     def __init__(self, composer: Composer) -> None:
         self._composer = composer
-        self._open: tuple[Host, SessionView] | None = None
+        self._open: tuple[UserState, SessionView] | None = None
         self._followed = False
         self._due = False
         self._stored_under: tuple[SessionId, bool] | None = None
@@ -54,18 +54,18 @@ class Drafts:
         """The messages sent and not stored yet, oldest first."""
         return [sent.text for sent in self._sending]
 
-    def show(self, host: "Host", session: "SessionView", *, followed: bool) -> None:
+    def show(self, user: "UserState", session: "SessionView", *, followed: bool) -> None:
         """Keep what is typed as the draft of this session from now on. `followed`: another process owns it."""
-        self._open, self._followed = (host, session), followed
+        self._open, self._followed = (user, session), followed
 
     def recall(self) -> None:
         """Put stored drafts of the open session before the typed text, except those it already contains."""
         if self._open is None:
             return
-        (host, session), followed = self._open, self._followed
+        (user, session), followed = self._open, self._followed
         session_id, typed = session.session_id, self._composer.full_text
         places = (True,) if followed else (False, True)
-        kept = [host.draft(session_id, followed=place) for place in places]
+        kept = [user.draft(session_id, followed=place) for place in places]
         texts = [
             text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _contains(typed, text))
         ]
@@ -74,7 +74,7 @@ class Drafts:
         self._stored_under, self._stored_text = ((session_id, followed) if any(kept) else None), None
         if not followed and kept[-1]:
             self.keep()
-            host.save_draft(session_id, followed=True, text="")
+            user.save_draft(session_id, followed=True, text="")
 
     def changed(self) -> None:
         """Store the draft soon, after something was typed or deleted."""
@@ -90,13 +90,13 @@ class Drafts:
         message. Both belong into one commit, so that a killed window has the text either sent or typed.
         """
         assert self._open is not None
-        (host, session), followed = self._open, self._followed
+        (user, session), followed = self._open, self._followed
         sent = _Sent(session, text)
         self._sending.append(sent)
 
         def take_draft() -> "ComposerDraft | None":
             sent.storing = True
-            return self._left(host, session, text, followed=followed)
+            return self._left(user, session, text, followed=followed)
 
         try:
             yield take_draft
@@ -108,13 +108,13 @@ class Drafts:
             self._sending.remove(sent)
         self.keep()
 
-    def _left(self, host: "Host", session: "SessionView", text: str, *, followed: bool) -> "ComposerDraft | None":
+    def _left(self, user: "UserState", session: "SessionView", text: str, *, followed: bool) -> "ComposerDraft | None":
         """Return the draft of `session` without its sent message `text`; None if none is stored."""
         from chatops.engine.effects import ComposerDraft
 
         if self._open is None or session is not self._open[1]:
             # The session was left since. What was typed in it is stored.
-            place, kept = (session.session_id, followed), host.draft(session.session_id, followed=followed)
+            place, kept = (session.session_id, followed), user.draft(session.session_id, followed=followed)
             rest = _without(text, kept)
             if rest == kept:
                 return None
@@ -123,7 +123,7 @@ class Drafts:
         else:
             place, rest = self._stored_under, self._text(session)
             self._stored_text = rest
-        return ComposerDraft(setting=host.draft_setting(place[0], followed=place[1]), text=rest)
+        return ComposerDraft(setting=user.draft_setting(place[0], followed=place[1]), text=rest)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
@@ -135,7 +135,7 @@ class Drafts:
         self._due = False
         if self._open is None or self.taking_back:
             return
-        host, shown = self._open
+        user, shown = self._open
         text = self._text(shown)
         session_id, followed = shown.session_id, self._followed
         before, now = self._stored_under, (session_id, followed)
@@ -143,10 +143,10 @@ class Drafts:
         # new owner.
         if before is not None and before in (("", False), (session_id, True)) and before != now:
             if self._stored_text != "":
-                host.save_draft(before[0], followed=before[1], text="")
+                user.save_draft(before[0], followed=before[1], text="")
             self._stored_text = None
         if (text or before == now) and (before, self._stored_text) != (now, text):
-            host.save_draft(session_id, followed=followed, text=text)
+            user.save_draft(session_id, followed=followed, text=text)
         self._stored_under, self._stored_text = (now if text else None), text
 
     def _text(self, session: "SessionView") -> str:
@@ -155,14 +155,14 @@ class Drafts:
         return _joined(*sent, self._composer.full_text)
 
 
-def append_to_draft(text: str, host: "Host", session: "SessionView") -> None:
+def append_to_draft(text: str, user: "UserState", session: "SessionView") -> None:
     """Append `text` to the stored draft of a session that is not shown here."""
     from chatops.runtime.follower import SessionFollower
 
     session_id, followed = session.session_id, isinstance(session, SessionFollower)
-    kept = host.draft(session_id, followed=followed)
+    kept = user.draft(session_id, followed=followed)
     if text and not _contains(kept, text):
-        host.save_draft(session_id, followed=followed, text=_joined(kept, text))
+        user.save_draft(session_id, followed=followed, text=_joined(kept, text))
 
 
 def _without(text: str, draft: str) -> str:

@@ -15,22 +15,22 @@ from chatops.tui.transcript.run_blocks import run_turns_of
 
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
-    from chatops.tui.host import Host
     from chatops.tui.transcript.blocks import Block, Op
+    from chatops.wiring.user_state import UserState
 
 
 class FollowerPresenter:
     """Presents one session while it is followed."""
 
     def __init__(
-        self, screen: Screen[Any], host: "Host", reader: "SessionFollower", *, clock: Callable[[], float]
+        self, screen: Screen[Any], user: "UserState", reader: "SessionFollower", *, clock: Callable[[], float]
     ) -> None:
         """Create the presenter. It posts `FollowedChanged` to `screen`."""
         self.reader = reader
         """The followed session."""
         self._shown: dict[str, Block] = {}
         self._claimed = False
-        self.run = RunPresenter(screen, host, self._run_state, clock=clock) if reader.run is not None else None
+        self.run = RunPresenter(screen, user, self._run_state, clock=clock) if reader.run is not None else None
         """The presenter of the session's workflow run, or None."""
         self._screen = screen
         reader.on_change(self._changed)

@@ -21,7 +21,7 @@ from chatops.tui.status.status_line import StatusLine
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
-    from chatops.tui.host import FirstSession
+    from chatops.wiring.workspace import FirstSession
 
 FIRST_KEYS_S = 0.05
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""
@@ -65,10 +65,10 @@ class OpeningPresenter:
 
     def show(self, opened: "FirstSession") -> None:
         """Show the session. Text typed so far stays."""
-        self._composer.set_history(opened.host.history())
-        self._themes.name_roles(opened.host.role_colours())
+        self._composer.set_history(opened.workspace.user.history())
+        self._themes.name_roles(opened.workspace.role_colours())
         self._drawing.restyle()
-        self._switcher.show(opened.session, opened.host)
+        self._switcher.show(opened.session, opened.workspace)
         self._sending.drafts.recall()
         self._status.pending_elsewhere = opened.pending_elsewhere
         self._dialogs.trust_question = opened.trust
@@ -85,7 +85,7 @@ class OpeningPresenter:
         else:
             self._drawing.warm_up()
         if not opened.session.snapshot().messages and not opened.choose_session:
-            find = partial(self._status.find_open_sessions, opened.host)
+            find = partial(self._status.find_open_sessions, opened.workspace)
             self._background.start(find, group="first screen", holds_keys=False)
 
     def fail(self, error: ChatopsError) -> None:

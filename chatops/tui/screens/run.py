@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chatops.engine.state import TurnState
     from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.host import Host
+    from chatops.wiring.user_state import UserState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,15 @@ class RunPresenter:
     """Draws what `state` returns: on every `update`, and continually while the run works."""
 
     def __init__(
-        self, screen: Screen[Any], host: "Host", state: Callable[[], RunState], *, clock: Callable[[], float]
+        self, screen: Screen[Any], user: "UserState", state: Callable[[], RunState], *, clock: Callable[[], float]
     ) -> None:
         """Create the presenter. The panel is mounted on `screen`. `clock` returns monotonic seconds."""
         self._screen = screen
-        self._host = host
+        self._user = user
         self._state = state
         self._now = clock
         run = state().run
-        self._times = StepClock(len(run.spec.steps), host.step_times(run.session_id))
+        self._times = StepClock(len(run.spec.steps), user.step_times(run.session_id))
         self._panel = WorkflowPanel(self.view)
         self._follow_clock()
 
@@ -111,11 +111,13 @@ class RunPresenter:
 class OwnRunPresenter(RunPresenter):
     """Presents a run that is executed here: resumes it, and says what of it needs the user."""
 
-    def __init__(self, screen: Screen[Any], host: "Host", run: "WorkflowRun", *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, screen: Screen[Any], user: "UserState", run: "WorkflowRun", *, clock: Callable[[], float]
+    ) -> None:
         self.run = run
         """The run that executes, or executed, the session."""
         self._resumed = False
-        super().__init__(screen, host, self._own_state, clock=clock)
+        super().__init__(screen, user, self._own_state, clock=clock)
 
     def _own_state(self) -> RunState:
         run, problem = self.run, self.run.blocked_by
@@ -181,4 +183,4 @@ class OwnRunPresenter(RunPresenter):
         await self.run.aclose()
 
     def _keep_times(self) -> None:
-        self._host.save_step_times(self.run_id, self._times.seconds(now=self._now()))
+        self._user.save_step_times(self.run_id, self._times.seconds(now=self._now()))

@@ -76,7 +76,7 @@ class SendingPresenter:
         """Send to this session from now on."""
         self._shown = shown
         self.ready.set()
-        self.drafts.show(shown.host, shown.session, followed=shown.follows)
+        self.drafts.show(shown.workspace.user, shown.session, followed=shown.follows)
 
     @property
     def unsaved_text(self) -> str:
@@ -147,7 +147,7 @@ class SendingPresenter:
         self._composer.add_history(text)
         if not is_command(text):
             return partial(self._send_between_frames, text, correcting=correcting)
-        self._shown.host.remember(text)
+        self._shown.workspace.user.remember(text)
         return partial(self._run_command, text)
 
     async def _send_between_frames(self, text: str, *, correcting: bool) -> None:
@@ -176,7 +176,7 @@ class SendingPresenter:
             # A user who sends a message wants to see the reply.
             self._drawing.follow_end()
             if self._shown is not None:
-                self._shown.host.remember(text)
+                self._shown.workspace.user.remember(text)
 
     async def _send(self, text: str, *, correcting: bool) -> None:
         """Send a message, or run a command of the user (``!``, or ``!!`` so that no model gets it).
@@ -199,7 +199,7 @@ class SendingPresenter:
             if sending is self._shown:
                 self.give_back(text, refused=text.startswith("!"))
             else:
-                append_to_draft(text, sending.host, sending.session)
+                append_to_draft(text, sending.workspace.user, sending.session)
             raise
 
     def return_all(self) -> None:
@@ -232,7 +232,7 @@ class SendingPresenter:
         if text:
             self._composer.add_history(text)
             if self._shown is not None:
-                self._shown.host.remember(text)
+                self._shown.workspace.user.remember(text)
         return bool(text)
 
     def restore(self) -> None:
@@ -269,11 +269,11 @@ class SendingPresenter:
             return
         self.drafts.taking_back = True
         try:
-            text = await taken.host.take_queued(taken.session)
+            text = await taken.workspace.user.take_queued(taken.session)
         finally:
             self.drafts.taking_back = False
         if taken is not self._shown:
-            append_to_draft(text, taken.host, taken.session)
+            append_to_draft(text, taken.workspace.user, taken.session)
         elif text:
             self.drafts.put_before(text)
         else:
@@ -301,7 +301,7 @@ class SendingPresenter:
         text, later = queued[-1 - self._marked], self._marked
         session = owned(shown.session, "The queue was not changed")
         self._composer.add_history(text)
-        shown.host.remember(text)
+        shown.workspace.user.remember(text)
         if await session.queue.remove(text, later=later):
             self._marked = min(later, len(queued) - 2)
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.host import Host
     from chatops.tui.screens.follower import FollowerPresenter
     from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
+    from chatops.wiring.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The open session with its host, and the presenters that only some sessions have."""
+    """The open session with its workspace, and the presenters that only some sessions have."""
 
     session: "SessionView"
-    host: "Host"
+    workspace: "Workspace"
     own_run: "OwnRunPresenter | None" = None
     """The session's workflow run, if it is executed here."""
     follower: "FollowerPresenter | None" = None

@@ -19,7 +19,8 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.domain.messages import Message
-    from chatops.tui.host import Host, SessionRow
+    from chatops.wiring.rows import SessionRow
+    from chatops.wiring.workspace import Workspace
 
 _FRAMED_FROM = 18
 """Lines of the window from which on the message field has a frame."""
@@ -49,7 +50,7 @@ class StatusPresenter:
         snapshot, own, query_one = shown.session.snapshot(), shown.own_run, self._screen.query_one
         running = snapshot.status is TurnStatus.RUNNING and not shown.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
-        query_one(StatusLine).show(snapshot, sandbox=shown.host.sandbox(), running=running, colour=colour)
+        query_one(StatusLine).show(snapshot, sandbox=shown.workspace.sandbox, running=running, colour=colour)
         self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""
         self.fit(shown)
         failed = snapshot.status is TurnStatus.FAILED and not shown.follows
@@ -70,13 +71,13 @@ class StatusPresenter:
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         return failed
 
-    def feed(self, events: "Sequence[Event]", host: "Host") -> None:
+    def feed(self, events: "Sequence[Event]", workspace: "Workspace") -> None:
         """Show the cost of a turn that has ended, if the user wants that, and renew the facts of the first screen."""
         from chatops.domain.events import TurnFinished
 
         self._first_facts = None
         for event in events:
-            if isinstance(event, TurnFinished) and event.usage is not None and host.shows_turn_cost():
+            if isinstance(event, TurnFinished) and event.usage is not None and workspace.user.shows_turn_cost:
                 from chatops.tui.commands.cost import turn_cost
 
                 show_notice(self._screen.app, turn_cost(event.usage))
@@ -110,14 +111,14 @@ class StatusPresenter:
             return
         if self._first_facts is None or self._first_facts.role != now.role:
             branch = branch_of(now.workspace)
-            self._first_facts = first_facts(shown.host, now.role, self._open_sessions, branch=branch)
+            self._first_facts = first_facts(shown.workspace, now.role, self._open_sessions, branch=branch)
         colours, size = self._themes.role_colours, self._screen.size
         self._screen.set_class(any(one.virtual_size.height for one in self._screen.query("Transcript")), "-noticed")
         first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)
 
-    async def find_open_sessions(self, host: "Host") -> None:
+    async def find_open_sessions(self, workspace: "Workspace") -> None:
         """Find the sessions that the first screen names."""
-        self._open_sessions = await host.sessions()
+        self._open_sessions = await workspace.sessions.listed()
         self._first_facts = None
 
 

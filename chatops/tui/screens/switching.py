@@ -23,8 +23,8 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
-    from chatops.tui.host import Host
     from chatops.tui.screens.follower import FollowerPresenter
+    from chatops.wiring.workspace import Workspace
 
 
 class SessionSwitcher:
@@ -53,11 +53,11 @@ class SessionSwitcher:
         self._replacing_lost = False
 
     def context(self, themes: Themes) -> Context:
-        """Return the session and the host for a command."""
+        """Return the session and the workspace for a command."""
         shown = self.shown
         own, run = (shown.own_run, shown.any_run) if shown is not None else (None, None)
         return Context(
-            opened=(shown.session, shown.host) if shown is not None else None,
+            opened=(shown.session, shown.workspace) if shown is not None else None,
             run=shown.run if shown is not None else None,
             steps=run.step_names if run is not None else None,
             settings_locked=own.settings_locked() if own is not None else "",
@@ -66,10 +66,10 @@ class SessionSwitcher:
             preview_theme=themes.preview,
         )
 
-    def show(self, session: "SessionView", host: "Host") -> None:
+    def show(self, session: "SessionView", workspace: "Workspace") -> None:
         """Show the messages of a session, then its events as they happen."""
         self._drawing.subscribe(session)
-        shown = self.shown = self._with_presenters(session, host)
+        shown = self.shown = self._with_presenters(session, workspace)
         self._sending.show(shown)
         self._dialogs.show(shown)
         self._drawing.show(shown)
@@ -80,19 +80,22 @@ class SessionSwitcher:
             # Start only now, when its events have a subscriber.
             self._background.start(presenter.show, group="run", holds_keys=False)
 
-    def _with_presenters(self, session: "SessionView", host: "Host") -> Shown:
-        screen, clock = self._screen, self._composer.clock
-        if (run := host.run_of(session)) is not None:
+    def _with_presenters(self, session: "SessionView", workspace: "Workspace") -> Shown:
+        screen, clock, user = self._screen, self._composer.clock, workspace.user
+        if (run := workspace.runs.run_of(session)) is not None:
             from chatops.tui.screens.run import OwnRunPresenter
 
-            return Shown(session=session, host=host, own_run=OwnRunPresenter(screen, host, run, clock=clock))
+            return Shown(
+                session=session, workspace=workspace, own_run=OwnRunPresenter(screen, workspace.user, run, clock=clock)
+            )
         from chatops.runtime.follower import SessionFollower
 
         if isinstance(session, SessionFollower):
             from chatops.tui.screens.follower import FollowerPresenter
 
-            return Shown(session=session, host=host, follower=FollowerPresenter(screen, host, session, clock=clock))
-        return Shown(session=session, host=host)
+            follower = FollowerPresenter(screen, user, session, clock=clock)
+            return Shown(session=session, workspace=workspace, follower=follower)
+        return Shown(session=session, workspace=workspace)
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
@@ -130,7 +133,7 @@ class SessionSwitcher:
     async def _show_instead(self, following: "SessionView") -> None:
         before = self.shown
         assert before is not None
-        self.show(following, before.host)
+        self.show(following, before.workspace)
         await before.leave()
 
     # A session changes its owner
@@ -148,7 +151,7 @@ class SessionSwitcher:
         return True
 
     async def _follow_again(self, shown: Shown) -> None:
-        await self.reopen(shown.host.follow_session(shown.session.session_id))
+        await self.reopen(shown.workspace.sessions.follow(shown.session.session_id))
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
@@ -171,7 +174,7 @@ class SessionSwitcher:
     async def _open_here(self, follower: "FollowerPresenter") -> None:
         assert self.shown is not None
         try:
-            await self.reopen(self.shown.host.open_session(follower.reader.session_id))
+            await self.reopen(self.shown.workspace.sessions.open(follower.reader.session_id))
         except ChatopsError:
             follower.opening_failed()
             raise
@@ -191,4 +194,4 @@ async def _delete_copy_looked_at(left: Shown | None) -> None:
     # Where that fails, there is a session more.
     with suppress(ChatopsError):
         if left is not None and left.session.session_id:
-            await left.host.delete_copy_looked_at(SessionId(left.session.session_id))
+            await left.workspace.sessions.delete_copy_looked_at(SessionId(left.session.session_id))

@@ -15,12 +15,13 @@ from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.host import origin
 from chatops.tui.keymap import with_user_keys
+from chatops.wiring.rows import origin
 
 if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
-    from chatops.tui.host import Host, SessionRow
+    from chatops.wiring.rows import SessionRow
+    from chatops.wiring.workspace import Workspace
 
 _LEAST_HEIGHT, _ROOMY_HEIGHT = 18, 28
 """Lines of the window from which on more is shown than name, folder and model, and from which on all of it."""
@@ -48,9 +49,9 @@ class FirstFacts:
     """The branch of git that is checked out; empty if none is known."""
 
 
-def first_facts(host: "Host", role: str, rows: Sequence["SessionRow"], *, branch: str = "") -> FirstFacts:
+def first_facts(workspace: "Workspace", role: str, rows: Sequence["SessionRow"], *, branch: str = "") -> FirstFacts:
     """Return the facts for a role; `rows` are the sessions of this workspace."""
-    tools = next((row.tools for row in host.roles() if row.name == role), ())
+    tools = next((row.tools for row in workspace.roles() if row.name == role), ())
     # What waits for the user comes first.
     open_first = sorted(_newest(rows), key=lambda row: not row.pending)
     return FirstFacts(role=role, tools=tools, open=open_first, branch=branch)

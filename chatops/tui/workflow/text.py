@@ -8,8 +8,8 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.fields import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
-from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.workflow.view import StepView
+from chatops.wiring.rows import RunRow, WorkflowRow
 
 USAGE = "/workflow run NAME QUERY"
 

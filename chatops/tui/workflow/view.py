@@ -3,7 +3,6 @@
 Nothing is collected from events, so a run that was reopened is drawn like one that was watched from the start.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -341,19 +340,3 @@ class StepClock:
         if self._step is not None:
             shown[self._step] += max(0.0, now - self._since)
         return tuple(shown)
-
-
-def kept(seconds: Sequence[float]) -> str:
-    """Return the times as text, to be stored."""
-    return json.dumps([round(one, 1) for one in seconds])
-
-
-def recalled(text: str) -> tuple[float, ...]:
-    """Return the times from a text made by `kept`; empty if it cannot be read."""
-    try:
-        value = json.loads(text or "[]")
-    except ValueError:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(one, int | float) and one >= 0 for one in value):
-        return ()
-    return tuple(float(one) for one in value)

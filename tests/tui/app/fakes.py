@@ -1,16 +1,15 @@
-"""A session and a host that follow a script, so that the screen can be tested without an engine."""
+"""A session and a workspace that follow a script, so that the screen can be tested without an engine."""
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from unittest.mock import patch
 
 from chatops.config.memory import Memories
-from chatops.config.skills import Skills
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.contained.text import Change
@@ -49,26 +48,22 @@ from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
 from chatops.runtime.queue import MessageQueue
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
-from chatops.runtime.session import Session, owned
+from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.tui.host import (
-    FirstSession,
-    HitRow,
-    ModelRow,
-    RoleRow,
-    RuleItem,
-    RunRow,
-    SessionRow,
-    TextTopic,
-    WorkflowRow,
-)
+from chatops.wiring.explain import SessionRights
+from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
+from chatops.wiring.sessions import Runs, SessionList
+from chatops.wiring.stored import Settings
+from chatops.wiring.user_state import UserState
+from chatops.wiring.workspace import FirstSession, TrustQuestions, Workspace
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
 ROUND = RoundId(f"{TURN}.1")
+NOWHERE = Path("/nonexistent")
 ANA = Principal(uid=1000, login="ana", via="tui")
 
 
@@ -389,24 +384,193 @@ def _said(text: str) -> Message:
     return UserMessage(id=MessageId(f"{TURN}.m1"), text=text)
 
 
+class FakeSettings(Settings):
+    """Settings in memory, which are written at once."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    fresh = get
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+
+class FakeUser(UserState):
+    """The user's state in memory, without a settings file."""
+
+    def __init__(
+        self,
+        *,
+        sent: Sequence[str] = (),
+        drafts: Mapping[str, str] = MappingProxyType({}),
+        favourites: Sequence[str] = (),
+        turn_cost: bool = False,
+    ) -> None:
+        self.stored = FakeSettings()
+        super().__init__(self.stored, workspace=NOWHERE, file=NOWHERE / "settings.yaml")
+        for text in sent:
+            self.remember(text)
+        for session_id, draft in drafts.items():
+            self.save_draft(SessionId(session_id), followed=False, text=draft)
+        self.favourites, self.shows_turn_cost = favourites, turn_cost
+        self.themes: list[str] = []
+
+    def drafts(self, *, followed: bool = False) -> dict[str, str]:
+        """What was stored, by session."""
+        before = self.draft_setting(SessionId(""), followed=followed)
+        return {key.removeprefix(before): text for key, text in self.stored.values.items() if key.startswith(before)}
+
+    async def save_theme(self, name: str) -> None:
+        self.themes.append(name)
+
+    def favourite_roles(self) -> Sequence[str]:
+        return self.favourites
+
+
+class FakeSessions(SessionList):
+    """The sessions that a test lists."""
+
+    def __init__(self, world: "FakeWorkspace") -> None:
+        self.world = world
+
+    async def listed(self) -> Sequence[SessionRow]:
+        return (
+            SessionRow(id=SESSION, title="Release notes", when="today 10:15", messages=14),
+            SessionRow(
+                id=SessionId("20261120-091000-a1b2"),
+                title="Fix the parser",
+                when="yesterday 9:10",
+                messages=52,
+                pending=2,
+                asks=("shell_exec (git push)", "shell_exec (make)"),
+            ),
+        )
+
+    async def pending(self) -> Sequence[SessionRow]:
+        return tuple(self.world.undecided)
+
+    async def next_pending(self) -> SessionId | None:
+        return self.world.waits
+
+    async def last_said(self, session_id: SessionId) -> Sequence[str]:
+        return [f"You: question of {session_id}"]
+
+    async def rename(self, session_id: SessionId, title: str) -> None:
+        self.world.renamed.append((session_id, title))
+
+    async def delete(self, session_id: SessionId) -> None:
+        if self.world.refuse:
+            raise self.world.refuse
+        self.world.deleted.append(session_id)
+
+    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
+        self.world.deleted.append(f"{left}, replaced by {made}")
+
+    async def delete_copy_looked_at(self, left: SessionId) -> None:
+        pass
+
+    async def other_folder(self, session_id: SessionId) -> str:
+        return next((hit.folder for hit in self.world.hits if hit.session_id == session_id), "")
+
+    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
+        return [hit for hit in self.world.hits if text in hit.text and (everywhere or not hit.folder)]
+
+    async def open(self, session_id: SessionId) -> SessionView:
+        if session_id not in self.world.others:
+            raise ChatopsError(f"There is no session {session_id}.", advice="/sessions lists them.")
+        return self.world.others[session_id]
+
+    follow = open
+
+    async def new(self, *, role: str, model: str | None) -> SessionView:
+        self.world.begun_in.append(role)
+        return self.world.others["new"]
+
+    async def fork(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
+        return self.world.others["fork"]
+
+
+class FakeRuns(Runs):
+    """The workflows and runs that a test names."""
+
+    def __init__(self, world: "FakeWorkspace") -> None:
+        self.world = world
+
+    async def workflows(self) -> Sequence[WorkflowRow]:
+        return tuple(self.world.known)
+
+    async def unfinished(self) -> Sequence[RunRow]:
+        return tuple(self.world.left)
+
+    async def new(self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]) -> SessionView:
+        if self.world.refuse is not None:
+            raise self.world.refuse
+        self.world.begun.append((workflow, query))
+        return self.world.others["run"]
+
+    def run_of(self, session: SessionView) -> WorkflowRun | None:
+        return next((run for run in self.world.led if run.session is session), None)
+
+
+class FakeTrust(TrustQuestions):
+    """One question about files, and one about servers."""
+
+    def __init__(self, world: "FakeWorkspace") -> None:
+        self.world = world
+
+    async def current(self) -> TrustQuestion:
+        return self.world.brought
+
+    def about_starts(self) -> TrustQuestion | None:
+        return self.world.starts
+
+    async def answer(self, question: TrustQuestion, *, trusted: bool) -> Sequence[str]:
+        if self.world.refuse is not None:
+            raise self.world.refuse
+        self.world.trusted.append(trusted)
+        return ()
+
+
+class FakeRights(SessionRights):
+    """Two rules, and the tools of a role as one line."""
+
+    def __init__(self, world: "FakeWorkspace") -> None:
+        self.world = world
+
+    async def tools(self, session: SessionView) -> str:
+        return f"tools of {session.snapshot().role}"
+
+    async def permissions(self, session: SessionView) -> str:
+        return f"permissions of {session.snapshot().role}"
+
+    async def rules(self, session: SessionView) -> Sequence[RuleItem]:
+        return [
+            RuleItem(id="3", rule="shell_exec:git status *", about="this folder, as coder (/w)\nnot used yet"),
+            RuleItem(id="12", rule="web_fetch:example.org", about="everywhere, as coder\nused once"),
+        ]
+
+    async def revoke(self, session: SessionView, *, rule: str) -> str:
+        self.world.revoked.append(rule)
+        return f"Revoked rule {rule}."
+
+
 @dataclass
-class FakeHost:
+class FakeWorkspace(Workspace):
     """Everything around a session, from lists in memory."""
 
-    entries: list[str] = field(default_factory=list)
-    drafts: dict[str, str] = field(default_factory=dict)
-    follower_drafts: dict[str, str] = field(default_factory=dict)
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[str] = field(default_factory=list)
     waits: SessionId | None = None
     undecided: list[SessionRow] = field(default_factory=list)
-    themes: list[str] = field(default_factory=list)
     known: list[WorkflowRow] = field(default_factory=list)
     left: list[RunRow] = field(default_factory=list)
     led: list[WorkflowRun] = field(default_factory=list)
     begun: list[tuple[str, str]] = field(default_factory=list)
     begun_in: list[str] = field(default_factory=list)
-    times: dict[str, tuple[float, ...]] = field(default_factory=dict)
     refuse: ChatopsError | None = None
     starts: TrustQuestion | None = None
     """Question about MCP servers."""
@@ -414,36 +578,26 @@ class FakeHost:
         default_factory=lambda: TrustQuestion(folder="1:1:/home/me/project", path="/home/me/project", listed=())
     )
     trusted: list[bool] = field(default_factory=list)
-    favourites: tuple[str, ...] = ()
-    turn_cost: bool = False
     renamed: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     hits: list[HitRow] = field(default_factory=list)
-    folder: Path = Path("/nonexistent")
+    folder: Path = NOWHERE
+    user: FakeUser = field(default_factory=FakeUser)
 
-    def history(self) -> Sequence[str]:
-        return tuple(self.entries)
+    def __post_init__(self) -> None:
+        self.sessions, self.runs = FakeSessions(self), FakeRuns(self)
+        self.trust, self.rights = FakeTrust(self), FakeRights(self)
+        self.memories = Memories(self.folder, workspace=self.folder)
+        self.sandbox = SandboxNote(off=False, text="bubblewrap")
 
-    def remember(self, text: str) -> None:
-        self.entries.append(text)
+    @property
+    def problem(self) -> str:
+        return ""
 
-    def draft(self, session_id: SessionId, *, followed: bool) -> str:
-        return self._drafts(followed=followed).get(session_id, "")
-
-    def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
-        return f"{session_id}{' followed' if followed else ''}"
-
-    def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
-        self._drafts(followed=followed)[session_id] = text
-
-    def _drafts(self, *, followed: bool) -> dict[str, str]:
-        return self.follower_drafts if followed else self.drafts
-
-    async def save_theme(self, name: str) -> None:
-        self.themes.append(name)
-
-    async def take_queued(self, session: SessionView) -> str:
-        return await owned(session, "").queue.take(into="")
+    async def reload(self) -> bool:
+        if self.refuse is not None:
+            raise self.refuse
+        return False
 
     def roles(self) -> Sequence[RoleRow]:
         return (
@@ -451,12 +605,6 @@ class FakeHost:
             RoleRow(name="coder", model="Qwen 3 (local)", tools=("file_read", "file_edit", "shell_exec")),
             RoleRow(name="researcher", model="Gemini", tools=("web_search", "web_fetch", "file_read")),
         )
-
-    def favourite_roles(self) -> Sequence[str]:
-        return self.favourites
-
-    def shows_turn_cost(self) -> bool:
-        return self.turn_cost
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         return [("assistant", ""), ("coder", ""), ("researcher", "")]
@@ -476,143 +624,8 @@ class FakeHost:
     def persona(self, session: SessionView) -> str:
         return session.snapshot().persona or "default"
 
-    def workspace_problem(self) -> str:
-        return ""
-
     async def open_file(self, file: FileRef) -> str:
         return f"Opened {file}."
-
-    async def trust_question(self) -> TrustQuestion:
-        return self.brought
-
-    def starts_question(self) -> TrustQuestion | None:
-        return self.starts
-
-    async def answer_trust(self, shown: TrustQuestion, *, trusted: bool) -> Sequence[str]:
-        if self.refuse is not None:
-            raise self.refuse
-        self.trusted.append(trusted)
-        return ()
-
-    @property
-    def memories(self) -> Memories:
-        return Memories(self.folder, workspace=self.folder)
-
-    def skills(self) -> Skills:
-        return Skills()
-
-    def skills_folder(self) -> str:
-        return str(self.folder)
-
-    async def revoke_trust(self) -> bool:
-        return bool(self.trusted)
-
-    async def reload_registry(self) -> bool:
-        if self.refuse is not None:
-            raise self.refuse
-        return False
-
-    def sandbox(self) -> SandboxNote:
-        return SandboxNote(off=False, text="bubblewrap")
-
-    async def next_pending(self) -> SessionId | None:
-        return self.waits
-
-    async def pending(self) -> Sequence[SessionRow]:
-        return tuple(self.undecided)
-
-    async def sessions(self) -> Sequence[SessionRow]:
-        return (
-            SessionRow(id=SESSION, title="Release notes", when="today 10:15", messages=14),
-            SessionRow(
-                id=SessionId("20261120-091000-a1b2"),
-                title="Fix the parser",
-                when="yesterday 9:10",
-                messages=52,
-                pending=2,
-                asks=("shell_exec (git push)", "shell_exec (make)"),
-            ),
-        )
-
-    async def open_session(self, session_id: SessionId) -> SessionView:
-        if session_id not in self.others:
-            raise ChatopsError(f"There is no session {session_id}.", advice="/sessions lists them.")
-        return self.others[session_id]
-
-    async def follow_session(self, session_id: SessionId) -> SessionView:
-        return self.others[session_id]
-
-    async def new_session(self, *, role: str, model: str | None) -> SessionView:
-        self.begun_in.append(role)
-        return self.others["new"]
-
-    async def last_said(self, session_id: SessionId) -> Sequence[str]:
-        return [f"You: question of {session_id}"]
-
-    async def rename_session(self, session_id: SessionId, title: str) -> None:
-        self.renamed.append((session_id, title))
-
-    async def delete_session(self, session_id: SessionId) -> None:
-        if self.refuse:
-            raise self.refuse
-        self.deleted.append(session_id)
-
-    def search_note(self) -> str:
-        return ""
-
-    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
-        self.deleted.append(f"{left}, replaced by {made}")
-
-    async def delete_copy_looked_at(self, left: SessionId) -> None:
-        pass
-
-    async def other_folder(self, session_id: SessionId) -> str:
-        return next((hit.folder for hit in self.hits if hit.session_id == session_id), "")
-
-    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
-        return [hit for hit in self.hits if text in hit.text and (everywhere or not hit.folder)]
-
-    async def fork_session(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
-        return self.others["fork"]
-
-    async def export_session(self, session_id: SessionId, *, style: str, path: str) -> str:
-        return path or f"notes.{style}"
-
-    async def workflows(self) -> Sequence[WorkflowRow]:
-        return tuple(self.known)
-
-    async def runs(self) -> Sequence[RunRow]:
-        return tuple(self.left)
-
-    async def new_run(
-        self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]
-    ) -> SessionView:
-        if self.refuse is not None:
-            raise self.refuse
-        self.begun.append((workflow, query))
-        return self.others["run"]
-
-    def run_of(self, session: SessionView) -> WorkflowRun | None:
-        return next((run for run in self.led if run.session is session), None)
-
-    def step_times(self, session_id: SessionId) -> Sequence[float]:
-        return self.times.get(session_id, ())
-
-    def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
-        self.times[session_id] = tuple(seconds)
-
-    async def text(self, topic: TextTopic, *, session: SessionView, argument: str = "") -> str:
-        return f"{topic} of {session.snapshot().role} {argument}".strip()
-
-    async def rules(self, session: SessionView) -> Sequence[RuleItem]:
-        return [
-            RuleItem(id="3", rule="shell_exec:git status *", about="this folder, as coder (/w)\nnot used yet"),
-            RuleItem(id="12", rule="web_fetch:example.org", about="everywhere, as coder\nused once"),
-        ]
-
-    async def revoke(self, session: SessionView, *, rule: str) -> str:
-        self.revoked.append(rule)
-        return f"Revoked rule {rule}."
 
 
 def brought() -> TrustQuestion:
@@ -634,10 +647,10 @@ def brought() -> TrustQuestion:
     )
 
 
-def opener(session: FakeSession, host: FakeHost | None = None, **more: object) -> Callable[[], object]:
+def opener(session: FakeSession, workspace: FakeWorkspace | None = None, **more: object) -> Callable[[], object]:
     """Opener that the app awaits after the first paint."""
 
     async def opened() -> FirstSession:
-        return FirstSession(session=session, host=host or FakeHost(), **more)  # type: ignore[arg-type]
+        return FirstSession(session=session, workspace=workspace or FakeWorkspace(), **more)  # type: ignore[arg-type]
 
     return opened

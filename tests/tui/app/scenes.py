@@ -7,7 +7,7 @@ from chatops.domain.tools import Outcome
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation, WorkflowSpec
 from tests.support.runs import flow, step
 from tests.tui.app.fake_run import FakeRun
-from tests.tui.app.fakes import FakeHost
+from tests.tui.app.fakes import FakeWorkspace
 from tests.tui.app.support_app import Stage, stage
 
 FULL = Validation(tool="validate_full", subject=(Subject(argument="component", pointer="/component"),))
@@ -87,7 +87,7 @@ async def on_stage(
     theme: str = "",
 ) -> AsyncIterator[Stage]:
     """The app with a run open that has got as far as `scene`; twelve seconds went into the first step."""
-    async with stage(run.session, host=FakeHost(led=[run]), size=size, theme=theme) as running:
+    async with stage(run.session, workspace=FakeWorkspace(led=[run]), size=size, theme=theme) as running:
         await running.settle()
         await worked(running, 12)
         scene(run)

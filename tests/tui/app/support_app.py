@@ -15,8 +15,8 @@ from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.arguments import ArgumentsForm
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.question import Question
-from chatops.tui.host import Opener
-from tests.tui.app.fakes import Clock, FakeHost, FakeSession, opener
+from chatops.wiring.workspace import Opener
+from tests.tui.app.fakes import Clock, FakeSession, FakeWorkspace, opener
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Stage:
     app: ChatopsApp
     pilot: Pilot[None]
     session: FakeSession
-    host: FakeHost
+    workspace: FakeWorkspace
     clock: Clock
 
     @property
@@ -110,18 +110,18 @@ def screen_text(app: ChatopsApp) -> str:
 async def stage(
     session: FakeSession | None = None,
     *,
-    host: FakeHost | None = None,
+    workspace: FakeWorkspace | None = None,
     size: tuple[int, int] = (80, 24),
     keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
     theme: str = "",
     themes: Path | None = None,
 ) -> AsyncIterator[Stage]:
     """The app with a session open. `keys`, `theme` and `themes` are as in the user's settings."""
-    session, host, clock = session or FakeSession(), host or FakeHost(), Clock()
-    app = ChatopsApp(cast(Opener, opener(session, host)), clock=clock, keys=keys, theme=theme, themes=themes)
+    session, workspace, clock = session or FakeSession(), workspace or FakeWorkspace(), Clock()
+    app = ChatopsApp(cast(Opener, opener(session, workspace)), clock=clock, keys=keys, theme=theme, themes=themes)
     with clock.on_events():
         async with app.run_test(size=size, notifications=True) as pilot:
-            running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
+            running = Stage(app=app, pilot=pilot, session=session, workspace=workspace, clock=clock)
             while not app.chat.opened:
                 await pilot.pause()
             await running.settle()

@@ -24,9 +24,9 @@ from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.rows import Row, line, wrapped
-from chatops.tui.host import RoleRow
 from chatops.tui.status.status_line import fitted, status_parts
 from chatops.tui.theme import PLAIN
+from chatops.wiring.rows import RoleRow
 from tests.support.waiting import PATIENCE
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
 

@@ -16,10 +16,11 @@ from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.host import FirstSession, Opener, SessionRow
 from chatops.tui.notice import show_notice
+from chatops.wiring.rows import SessionRow
+from chatops.wiring.workspace import FirstSession, Opener
 from tests.support.waiting import until
-from tests.tui.app.fakes import SESSION, FakeHost, FakeSession, opener, pending_call
+from tests.tui.app.fakes import SESSION, FakeSession, FakeSessions, FakeUser, FakeWorkspace, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
@@ -42,9 +43,9 @@ async def test_enter_sends_and_ctrl_j_or_a_backslash_make_a_new_line() -> None:
 async def test_what_is_typed_is_kept_while_it_is_typed_and_forgotten_once_it_is_stored() -> None:
     async with stage() as running:
         await running.type_fast(*"draft")
-        await until(lambda: running.host.drafts == {SESSION: "draft"})
+        await until(lambda: running.workspace.user.drafts() == {SESSION: "draft"})
         await running.press("enter")
-        await until(lambda: running.host.drafts == {SESSION: ""})
+        await until(lambda: running.workspace.user.drafts() == {SESSION: ""})
         assert running.session.submitted == ["draft"]
 
 
@@ -52,13 +53,13 @@ async def test_what_could_not_be_sent_stays_a_draft() -> None:
     async with stage() as running:
         running.session.refuse = ChatopsError("the disk is full")
         await running.type_fast(*"draft", "enter")
-        await until(lambda: running.host.drafts == {SESSION: "draft"})
+        await until(lambda: running.workspace.user.drafts() == {SESSION: "draft"})
         assert running.draft == "draft"
 
 
 @pytest.mark.more
 async def test_history_comes_back_at_the_edges_and_the_draft_with_it() -> None:
-    async with stage(host=FakeHost(entries=["older", "first\nsecond"])) as running:
+    async with stage(workspace=FakeWorkspace(user=FakeUser(sent=["older", "first\nsecond"]))) as running:
         await running.type_fast(*"draft", "up")
         assert running.draft == "first\nsecond"
         await running.press("up")
@@ -203,7 +204,7 @@ async def test_ctrl_r_switches_the_role_and_shows_the_difference_first() -> None
 
 @pytest.mark.more
 async def test_shift_tab_goes_through_the_favourite_roles_and_shows_the_difference() -> None:
-    async with stage(host=FakeHost(favourites=("researcher", "gone", "assistant"))) as running:
+    async with stage(workspace=FakeWorkspace(user=FakeUser(favourites=("researcher", "gone", "assistant")))) as running:
         await running.press("shift+tab")
         assert running.session.roles_asked == ["researcher"]
         assert "+ web_search" in running.text
@@ -384,7 +385,7 @@ async def test_roles_and_rules_are_completed() -> None:
         # A number is no abbreviation of another one.
         await running.type_fast(*"2", "enter")
         await running.settle()
-        assert running.host.revoked == ["2"]
+        assert running.workspace.revoked == ["2"]
         assert "Revoked rule 2" in running.text
         await running.type_fast(*"hello", "enter")
         await running.settle()
@@ -398,23 +399,24 @@ async def test_a_rule_to_revoke_is_named_or_chosen() -> None:
         await running.settle()
         assert "shell_exec:git status *" in running.text and "this folder, as coder (/w)" in running.text
         await running.press("down", "enter")
-        assert running.host.revoked == ["12"]
+        assert running.workspace.revoked == ["12"]
         assert "Revoked rule 12" in running.text
         await running.type_fast(*"/permissions revoke 3", "enter")
         await running.settle()
-        assert running.host.revoked == ["12", "3"]
+        assert running.workspace.revoked == ["12", "3"]
 
 
 async def test_another_session_is_opened_and_each_keeps_its_draft() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"), role="assistant")
-    host = FakeHost(others={"20261120-091000-a1b2": other}, drafts={"20261120-091000-a1b2": "begun there"})
-    async with stage(host=host) as running:
+    user = FakeUser(drafts={"20261120-091000-a1b2": "begun there"})
+    workspace = FakeWorkspace(others={"20261120-091000-a1b2": other}, user=user)
+    async with stage(workspace=workspace) as running:
         running.app.chat.composer.set_text("begun here")
-        await running.app.chat.change_session(host.open_session(SessionId("20261120-091000-a1b2")))
+        await running.app.chat.change_session(workspace.sessions.open(SessionId("20261120-091000-a1b2")))
         await running.settle()
         assert running.session.closed
-        assert host.drafts[SESSION] == "begun here"
+        assert workspace.user.drafts()[SESSION] == "begun here"
         assert running.draft == "begun there"
         assert "assistant" in running.text.splitlines()[-1]
         running.session.start_turn("an event of the session that was left")
@@ -435,7 +437,7 @@ async def test_ctrl_c_stops_or_clears_first_and_quits_the_second_time() -> None:
         assert not running.session.closed, "more than two seconds later it is a first one again"
         await running.type_fast("ctrl+c")
         assert running.session.closed
-        assert running.host.drafts[SESSION] == "half a thought", "leaving this way loses nothing either"
+        assert running.workspace.user.drafts()[SESSION] == "half a thought", "leaving this way loses nothing either"
 
 
 @pytest.mark.some(1)
@@ -461,7 +463,7 @@ async def test_leaving_keeps_what_was_typed_as_a_draft() -> None:
         await running.type_fast(*"to be continued", "ctrl+d")
         assert not running.session.closed, "ctrl+d quits only with nothing typed"
         await running.press("ctrl+q")
-        assert running.host.drafts[SESSION] == "to be continued"
+        assert running.workspace.user.drafts()[SESSION] == "to be continued"
 
 
 async def test_a_letter_that_was_typed_before_anything_had_the_focus_is_in_the_message() -> None:
@@ -475,7 +477,7 @@ async def test_a_letter_that_was_typed_before_anything_had_the_focus_is_in_the_m
 async def test_keys_from_before_the_first_frame_are_keys_of_the_message_in_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session, host = FakeSession(), FakeHost()
+    session, workspace = FakeSession(), FakeWorkspace()
 
     def type_ahead(app: ChatopsApp) -> None:
         for key in (("x", "x"), ("backspace", "\x7f"), ("h", "h"), ("i", "i"), ("enter", "\r"), ("z", "z")):
@@ -483,18 +485,18 @@ async def test_keys_from_before_the_first_frame_are_keys_of_the_message_in_their
 
     # What the terminal has before the app is there.
     monkeypatch.setattr(ChatopsApp, "on_load", type_ahead, raising=False)
-    app = ChatopsApp(cast(Opener, opener(session, host)))
+    app = ChatopsApp(cast(Opener, opener(session, workspace)))
     async with app.run_test(size=(80, 24)):
         await until(lambda: session.submitted and app.chat.composer.text)
         assert (session.submitted, app.chat.composer.text) == (["hi"], "z")
 
 
 async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can_be_seen() -> None:
-    session, host, gate = FakeSession(), FakeHost(), asyncio.Event()
+    session, workspace, gate = FakeSession(), FakeWorkspace(), asyncio.Event()
 
     async def slowly() -> FirstSession:
         await gate.wait()
-        return FirstSession(session=session, host=host)
+        return FirstSession(session=session, workspace=workspace)
 
     app = ChatopsApp(slowly)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -513,10 +515,10 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can
 
 
 async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_as_its_draft() -> None:
-    session, host, never = FakeSession(), FakeHost(drafts={SESSION: "before"}), asyncio.Event()
+    session, workspace, never = FakeSession(), FakeWorkspace(user=FakeUser(drafts={SESSION: "before"})), asyncio.Event()
 
     async def opened() -> FirstSession:
-        return FirstSession(session=session, host=host)
+        return FirstSession(session=session, workspace=workspace)
 
     async def slowly() -> FirstSession:
         await never.wait()
@@ -527,10 +529,12 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
         await pilot.press(*"first", "enter", *"second", "ctrl+q")
     assert app.chat.unsent_text == "first\n\nsecond"
     assert await chat.keep(app.chat.unsent_text, opened)
-    assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond"
+    assert workspace.user.drafts()[SESSION] == "before\n\nfirst\n\nsecond"
     for _ in range(2):
         assert await chat.keep("for", opened)
-    assert host.drafts[SESSION] == "before\n\nfirst\n\nsecond\n\nfor", "once, and not because other words have it"
+    assert workspace.user.drafts()[SESSION] == "before\n\nfirst\n\nsecond\n\nfor", (
+        "once, and not because other words have it"
+    )
 
 
 @pytest.mark.more
@@ -614,8 +618,8 @@ async def test_ctrl_g_opens_the_calls_of_an_earlier_session() -> None:
     other = FakeSession()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
     other.ask(pending_call())
-    host = FakeHost(others={"20261120-091000-a1b2": other}, waits=SessionId("20261120-091000-a1b2"))
-    async with stage(host=host) as running:
+    workspace = FakeWorkspace(others={"20261120-091000-a1b2": other}, waits=SessionId("20261120-091000-a1b2"))
+    async with stage(workspace=workspace) as running:
         await running.press("ctrl+g")
         assert running.dialog_is_open
         assert running.session.closed
@@ -627,15 +631,15 @@ async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_let
     session, other, gate = FakeSession(), FakeSession(), asyncio.Event()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
     other.ask(pending_call())
-    host = FakeHost(
+    workspace = FakeWorkspace(
         others={"20261120-091000-a1b2": other},
-        drafts={"20261120-091000-a1b2": "begun there"},
+        user=FakeUser(drafts={"20261120-091000-a1b2": "begun there"}),
         waits=SessionId("20261120-091000-a1b2"),
     )
 
     async def slowly() -> FirstSession:
         await gate.wait()
-        return FirstSession(session=session, host=host)
+        return FirstSession(session=session, workspace=workspace)
 
     app = ChatopsApp(slowly)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -643,7 +647,7 @@ async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_let
         gate.set()
         await until(lambda: isinstance(app.screen, ApprovalScreen))
         assert other.taken == []
-        assert host.drafts[SESSION] == "aad"
+        assert workspace.user.drafts()[SESSION] == "aad"
         assert app.chat.composer.text == "begun there"
 
 
@@ -652,13 +656,13 @@ async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_
     other, gate = FakeSession(), asyncio.Event()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
     other.ask(pending_call())
-    host = FakeHost(drafts={"20261120-091000-a1b2": "begun there"})
+    workspace = FakeWorkspace(user=FakeUser(drafts={"20261120-091000-a1b2": "begun there"}))
 
     async def slowly() -> SessionView:
         await gate.wait()
         return other
 
-    async with stage(host=host) as running:
+    async with stage(workspace=workspace) as running:
         running.session.change(pending=(pending_call(2),))
         opening = asyncio.create_task(running.app.chat.change_session(slowly()))
         await running.app._press_keys(["ctrl+g"])
@@ -679,10 +683,10 @@ async def test_pending_lists_the_sessions_and_opens_the_dialog_of_the_chosen_one
         SessionRow(id=SESSION, title="Release notes", when="today 10:15", messages=2, pending=1),
         SessionRow(id=other.session_id, title="Fix the parser", when="today 9:10", messages=2, pending=1),
     ]
-    host = FakeHost(others={other.session_id: other}, undecided=rows)
+    workspace = FakeWorkspace(others={other.session_id: other}, undecided=rows)
     for keys, shown in (((), None), (("down",), other)):
         session = FakeSession()
-        async with stage(session, host=host) as running:
+        async with stage(session, workspace=workspace) as running:
             session.ask(pending_call())
             await running.settle()
             await running.press("escape")
@@ -724,14 +728,14 @@ async def test_ctrl_c_clears_a_refused_command_and_copies_what_the_user_selects_
 
 @pytest.mark.more
 async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, listed = asyncio.Event(), FakeHost.sessions
+    found, listed = asyncio.Event(), FakeSessions.listed
 
-    async def slowly(host: FakeHost) -> Sequence[SessionRow]:
+    async def slowly(sessions: FakeSessions) -> Sequence[SessionRow]:
         await found.wait()
-        return await listed(host)
+        return await listed(sessions)
 
     async with stage() as running:
-        monkeypatch.setattr(FakeHost, "sessions", slowly)
+        monkeypatch.setattr(FakeSessions, "listed", slowly)
         monkeypatch.setattr("chatops.tui.key_order.MOST_S", 0.05)
         await running.app._press_keys([*"/sessions", "enter"])
         await running.pilot.pause(0.01)

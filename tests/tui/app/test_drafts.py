@@ -12,7 +12,7 @@ from chatops.tui.composer.composer import Composer
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.stored import Settings
 from tests.store.memory_store import MemoryStore
-from tests.tui.app.fakes import FakeHost
+from tests.tui.app.fakes import FakeUser
 
 ONE, OTHER = SessionId("20261121-101512-k3f9"), SessionId("20261121-101512-2222")
 
@@ -38,7 +38,7 @@ class Open:
 class Window:
     """As much of a chat as its drafts ask for."""
 
-    host: FakeHost
+    user: FakeUser
     follows: bool = False
     session: Open = field(default_factory=Open)
     composer: Typed = field(default_factory=Typed)
@@ -54,7 +54,7 @@ class Window:
 
     def shows(self, session: Open) -> None:
         self.session = session
-        self.drafts.show(self.host, cast(SessionView, session), followed=self.follows)
+        self.drafts.show(self.user, cast(SessionView, session), followed=self.follows)
 
     def set_follows(self, follows: bool) -> None:
         self.follows = follows
@@ -66,27 +66,27 @@ class Window:
 
 
 def test_the_draft_of_a_follower_does_not_replace_that_of_the_owner() -> None:
-    host = FakeHost()
-    first, second = Window(host), Window(host, follows=True)
+    user = FakeUser()
+    first, second = Window(user), Window(user, follows=True)
     first.types("typed where it is driven")
     second.types("typed while reading")
     second.types("")
     second.types("typed while reading")
-    assert Window(FakeHost(drafts=dict(host.drafts))).text == "typed where it is driven"
-    assert Window(host).text == "typed where it is driven\n\ntyped while reading"
-    assert Window(host).text == "typed where it is driven\n\ntyped while reading", "once, and for good"
-    assert Window(host, follows=True).text == ""
+    assert Window(FakeUser(drafts=dict(user.drafts()))).text == "typed where it is driven"
+    assert Window(user).text == "typed where it is driven\n\ntyped while reading"
+    assert Window(user).text == "typed where it is driven\n\ntyped while reading", "once, and for good"
+    assert Window(user, follows=True).text == ""
 
 
 def test_a_follower_gets_its_own_draft_back() -> None:
-    host = FakeHost()
-    Window(host, follows=True).types("half a thought")
-    assert Window(host, follows=True).text == "half a thought"
+    user = FakeUser()
+    Window(user, follows=True).types("half a thought")
+    assert Window(user, follows=True).text == "half a thought"
 
 
 def test_after_a_takeover_the_owner_s_draft_comes_before_the_text_typed_here() -> None:
-    host = FakeHost()
-    first, second = Window(host), Window(host, follows=True)
+    user = FakeUser()
+    first, second = Window(user), Window(user, follows=True)
     first.types("there")
     second.types("here")
     first.set_follows(follows=True)
@@ -96,74 +96,74 @@ def test_after_a_takeover_the_owner_s_draft_comes_before_the_text_typed_here() -
     assert second.text == "there\n\nhere"
     second.types("")
     first.types("there, and more")
-    assert (host.drafts[ONE], host.follower_drafts[ONE]) == ("", "there, and more")
+    assert (user.drafts()[ONE], user.drafts(followed=True)[ONE]) == ("", "there, and more")
 
 
 def test_a_takeover_without_an_owner_s_draft_changes_nothing() -> None:
-    host = FakeHost()
-    window = Window(host, follows=True)
+    user = FakeUser()
+    window = Window(user, follows=True)
     window.types("here")
     window.set_follows(follows=False)
     window.drafts.recall()
     assert window.text == "here"
-    assert (host.drafts[ONE], host.follower_drafts[ONE]) == ("here", "")
+    assert (user.drafts()[ONE], user.drafts(followed=True)[ONE]) == ("here", "")
 
 
 def test_text_typed_while_a_session_is_opened_comes_after_its_draft() -> None:
-    host = FakeHost(drafts={ONE: "before"})
-    assert Window(host, composer=Typed("meanwhile")).text == "before\n\nmeanwhile"
-    assert Window(host, composer=Typed("before, meanwhile")).text == "before, meanwhile"
-    assert Window(host, composer=Typed("as before")).text == "before\n\nas before", "words that it has too are not it"
+    user = FakeUser(drafts={ONE: "before"})
+    assert Window(user, composer=Typed("meanwhile")).text == "before\n\nmeanwhile"
+    assert Window(user, composer=Typed("before, meanwhile")).text == "before, meanwhile"
+    assert Window(user, composer=Typed("as before")).text == "before\n\nas before", "words that it has too are not it"
 
 
 def test_a_draft_moves_to_the_session_s_id_when_it_gets_one() -> None:
-    window = Window(FakeHost(), session=Open(SessionId("")))
+    window = Window(FakeUser(), session=Open(SessionId("")))
     window.types("a")
     window.session.session_id = ONE
     window.types("ab")
-    assert window.host.drafts == {"": "", ONE: "ab"}
+    assert window.user.drafts() == {"": "", ONE: "ab"}
 
 
 def test_the_draft_of_the_previous_session_stays_while_the_next_one_is_opened() -> None:
-    window = Window(FakeHost())
+    window = Window(FakeUser())
     window.types("kept")
     window.composer.full_text, window.session.session_id = "", OTHER
     window.drafts.keep()
-    assert window.host.drafts == {ONE: "kept"}
+    assert window.user.drafts() == {ONE: "kept"}
 
 
 def test_a_message_stored_after_a_switch_of_sessions_is_no_draft() -> None:
-    window = Window(FakeHost())
+    window = Window(FakeUser())
     with window.drafts.until_stored("sent") as leave:
         window.types("typed on")
-        assert window.host.drafts == {ONE: "sent\n\ntyped on"}, "until it is stored it could be lost"
+        assert window.user.drafts() == {ONE: "sent\n\ntyped on"}, "until it is stored it could be lost"
         window.shows(Open(OTHER))
         window.composer.full_text = ""
         window.drafts.recall()
         window.types("elsewhere")
-        assert window.host.drafts[OTHER] == "elsewhere"
-        assert leave() == ComposerDraft(setting=ONE, text="typed on")
-    assert window.host.drafts == {ONE: "sent\n\ntyped on", OTHER: "elsewhere"}, "the commit leaves the rest"
+        assert window.user.drafts()[OTHER] == "elsewhere"
+        assert leave() == ComposerDraft(setting=window.user.draft_setting(ONE, followed=False), text="typed on")
+    assert window.user.drafts() == {ONE: "sent\n\ntyped on", OTHER: "elsewhere"}, "the commit leaves the rest"
 
 
 def test_the_draft_is_left_by_a_message_in_the_commit_that_stores_it() -> None:
-    window = Window(FakeHost())
+    window = Window(FakeUser())
     window.types("sent")
     with window.drafts.until_stored("sent") as leave:
         window.types("typed on")
-        assert window.host.drafts == {ONE: "sent\n\ntyped on"}
-        assert leave() == ComposerDraft(setting=ONE, text="typed on")
+        assert window.user.drafts() == {ONE: "sent\n\ntyped on"}
+        assert leave() == ComposerDraft(setting=window.user.draft_setting(ONE, followed=False), text="typed on")
         window.types("typed on and on")
-        assert window.host.drafts == {ONE: "typed on and on"}, "stored after the commit"
+        assert window.user.drafts() == {ONE: "typed on and on"}, "stored after the commit"
     window.drafts.keep()
-    assert window.host.drafts == {ONE: "typed on and on"}
+    assert window.user.drafts() == {ONE: "typed on and on"}
 
 
 def test_a_message_sent_before_its_draft_was_stored_needs_no_other_draft() -> None:
-    window = Window(FakeHost())
+    window = Window(FakeUser())
     with window.drafts.until_stored("sent") as leave:
         assert leave() is None
-    assert window.host.drafts == {}
+    assert window.user.drafts() == {}
 
 
 def test_a_setting_of_another_process_is_read_unless_a_newer_one_is_being_written() -> None:

@@ -20,7 +20,7 @@ from chatops.domain.tools import CallFacts
 from chatops.tools.files import file_edit
 from chatops.tui.dialogs.argument_fields import FieldKind, fields_of, with_values
 from chatops.tui.dialogs.arguments import ArgumentsForm
-from tests.tui.app.fakes import ROUND, FakeHost, FakeSession, pending_call, shell_facts
+from tests.tui.app.fakes import ROUND, FakeSession, FakeWorkspace, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
 SCHEMA = {
@@ -364,14 +364,14 @@ async def test_the_editor_for_a_memory_saves_it_and_loses_nothing_that_cannot_be
 ) -> None:
     (tmp_path / "edited").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "edited"))
-    host = FakeHost(folder=tmp_path)
-    async with stage(host=host, size=(110, 40)) as running:
+    workspace = FakeWorkspace(folder=tmp_path)
+    async with stage(workspace=workspace, size=(110, 40)) as running:
         use_editor(running, monkeypatch, "path.write_text('mine')")
         running.app.chat.run_command("/memory edit user")
         await running.app.workers.wait_for_complete()
-        assert host.memories.read(MemoryScope.USER) == "mine"
+        assert workspace.memories.read(MemoryScope.USER) == "mine"
         assert os.listdir(tmp_path / "edited") == []
-        memory = str(host.memories.path(MemoryScope.USER))
+        memory = str(workspace.memories.path(MemoryScope.USER))
         both = f"path.write_text('lost?'); pathlib.Path({memory!r}).write_text('theirs')"
         for script in ("path.write_text('lost?'); sys.exit(3)", both):
             use_editor(running, monkeypatch, script)

@@ -15,10 +15,10 @@ from chatops.domain.usage import Usage
 from chatops.tui.clipboard import program
 from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.sessions import SessionPicker
-from chatops.tui.host import HitRow, SessionRow
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
-from tests.tui.app.fakes import SESSION, TURN, FakeHost, FakeSession
+from chatops.wiring.rows import HitRow, SessionRow
+from tests.tui.app.fakes import SESSION, TURN, FakeSession, FakeUser, FakeWorkspace
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.transcript.test_transcript_widget import Host, screen, users
 
@@ -253,7 +253,7 @@ async def test_the_session_picker_shows_what_waits_and_what_was_said_last() -> N
 @pytest.mark.more
 async def test_the_session_picker_also_filters_by_what_was_said() -> None:
     hit = HitRow(session_id=OTHER, title="Fix the parser", when="yesterday", text="the comma is eaten by quux()")
-    async with stage(host=FakeHost(hits=[hit])) as running:
+    async with stage(workspace=FakeWorkspace(hits=[hit])) as running:
         await sessions(running)
         await running.type_fast(*"quux")
         while "found: " not in running.text:
@@ -269,7 +269,7 @@ async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks
         HitRow(session_id=session, title=title, when="today", text=text, message_id="m1", is_copy=is_copy)
         for session, title, is_copy in ((OTHER, "Later", True), (SessionId("first"), "Earlier", False))
     ]
-    async with stage(host=FakeHost(hits=hits)) as running:
+    async with stage(workspace=FakeWorkspace(hits=hits)) as running:
         running.app.chat.run_command("/search quux")
         await running.settle()
         row = next(line for line in running.text.splitlines() if "↳ Later" in line)
@@ -282,7 +282,7 @@ async def test_search_counts_the_hits_and_shows_few_of_each_session_until_they_a
     hits = [HitRow(session_id=OTHER, title="Long", when="today", text=f"quux number {n}") for n in range(8)]
     hits.append(HitRow(session_id=SessionId("first"), title="Short", when="today", text="quux once"))
     hits = [replace(hit, message_id=f"m{n}") for n, hit in enumerate(hits)]
-    async with stage(host=FakeHost(hits=hits)) as running:
+    async with stage(workspace=FakeWorkspace(hits=hits)) as running:
         running.app.chat.run_command("/search quux")
         await running.settle()
         assert "Sessions with 'quux': 9 hits in 2 sessions" in running.text
@@ -296,8 +296,8 @@ async def test_search_counts_the_hits_and_shows_few_of_each_session_until_they_a
 
 async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_as_a_copy() -> None:
     hits = [HitRow(session_id=OTHER, title="Parser", when="today", text="the invoice parser", folder="/home/ana/old")]
-    host = FakeHost(hits=hits, others={"fork": said("the invoice parser")})
-    async with stage(host=host) as running:
+    workspace = FakeWorkspace(hits=hits, others={"fork": said("the invoice parser")})
+    async with stage(workspace=workspace) as running:
         running.app.chat.run_command("/search invoice parser")
         await running.settle()
         assert "In all folders: /search --all invoice parser" in " ".join(running.text.split())
@@ -305,7 +305,7 @@ async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_
         await running.settle()
         assert "In /home/ana/old:" in running.text
         await running.press("enter")
-        assert running.app.chat.session is host.others["fork"]
+        assert running.app.chat.session is workspace.others["fork"]
         told = " ".join(running.text.split())
         assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
 
@@ -317,7 +317,7 @@ async def test_a_title_is_found_among_thousands_before_those_that_are_only_like_
             for n in range(5_000)
         ]
         rows.append(SessionRow(id=SessionId("last"), title="A needle", when="in May", messages=1))
-        picker = SessionPicker("Sessions", rows, session=running.session, host=running.host)
+        picker = SessionPicker(rows, session=running.session, sessions=running.workspace.sessions)
         assert [choice.key for choice in picker.matching("needle")] == ["last"]
         assert picker.matching("netleaks"), "the latest are also found by their letters"
 
@@ -327,7 +327,7 @@ async def test_a_title_is_found_among_thousands_before_those_that_are_only_like_
 async def test_the_keys_of_the_session_picker_stay_on_screen_below_many_sessions(size: tuple[int, int]) -> None:
     async with stage(size=size) as running:
         rows = [SessionRow(id=SessionId(f"s{n}"), title=f"Session {n}", when="today", messages=n) for n in range(20)]
-        running.app.push_screen(SessionPicker("Sessions", rows, session=running.session, host=running.host))
+        running.app.push_screen(SessionPicker(rows, session=running.session, sessions=running.workspace.sessions))
         await running.settle()
         assert "Session 5" in running.text and "ctrl+d delete" in running.text
         await running.press("ctrl+d")
@@ -344,18 +344,18 @@ async def test_a_session_is_renamed_and_deleted_in_the_picker_and_the_open_one_o
         assert running.session.titles == ["Notes of May"]
         await running.press("down", "ctrl+n")
         await running.answer("Parser", "enter")
-        assert running.host.renamed == [(OTHER, "Parser")]
+        assert running.workspace.renamed == [(OTHER, "Parser")]
         assert "Parser" in running.text
         await running.press("ctrl+d")
         assert "2 pending calls" in running.text
-        assert not running.host.deleted
+        assert not running.workspace.deleted
         assert "Esc keeps it" in running.text and "Enter chooses" not in running.text
         await running.press("enter", "escape")
         assert "Enter chooses" in running.text and "2 pending calls" not in running.text
         await running.press("ctrl+d", "up", "down", "ctrl+d")
-        assert not running.host.deleted, "another key takes the question back"
+        assert not running.workspace.deleted, "another key takes the question back"
         await running.press("ctrl+d")
-        assert running.host.deleted == [OTHER]
+        assert running.workspace.deleted == [OTHER]
         assert "Parser" not in running.text
 
 
@@ -406,7 +406,7 @@ async def test_the_cost_of_a_turn_is_told_if_the_user_wants_that(wanted: bool) -
         answer="",
         usage=Usage(input_tokens=1_200, output_tokens=30, cost=0.5),
     )
-    async with stage(host=FakeHost(turn_cost=wanted)) as running:
+    async with stage(workspace=FakeWorkspace(user=FakeUser(turn_cost=wanted))) as running:
         running.session.start_turn("one")
         running.session.publish(end)
         await running.settle()

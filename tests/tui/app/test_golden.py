@@ -15,8 +15,8 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
 from tests.tui.app.fakes import (
-    FakeHost,
     FakeSession,
+    FakeWorkspace,
     brought,
     code_facts,
     edit_facts,
@@ -144,7 +144,7 @@ async def changes(running: Stage) -> None:
 
 
 async def trust(running: Stage) -> None:
-    running.host.brought = brought()
+    running.workspace.brought = brought()
     await command(running, "/trust")
     await running.press("home")
 
@@ -199,7 +199,7 @@ async def test_unknown_outcome_at_20x6() -> None:
 
 
 async def compare(scene: Scene, *, name: str, size: tuple[int, int]) -> None:
-    async with stage(FakeSession(), host=FakeHost(), size=size) as running:
+    async with stage(FakeSession(), workspace=FakeWorkspace(), size=size) as running:
         await scene(running)
         await running.settle()
         shown = "\n".join(line.rstrip() for line in running.text.splitlines()) + "\n"

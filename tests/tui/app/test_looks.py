@@ -19,11 +19,11 @@ from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.tools import ToolCall
 from chatops.domain.usage import Usage
 from chatops.tui.dialogs.sessions import below_origins
-from chatops.tui.host import SessionRow
 from chatops.tui.notice import show_notice
 from chatops.tui.status.first_screen import FirstFacts, branch_of, first_facts, first_lines
+from chatops.wiring.rows import SessionRow
 from tests.tui.app.fake_run import FakeRun
-from tests.tui.app.fakes import ROUND, TURN, FakeHost, FakeSession
+from tests.tui.app.fakes import ROUND, TURN, FakeSession, FakeSessions, FakeWorkspace
 from tests.tui.app.looks import messages
 from tests.tui.app.scenes import assembly, on_stage, worked
 from tests.tui.app.support_app import Stage, stage
@@ -245,17 +245,19 @@ def test_the_branch_is_read_without_git_and_as_plain_text(tmp_path: Path) -> Non
     assert branch_of(str(tmp_path)) == ""
 
 
-class Hostile(FakeHost):
-    """A store with hostile titles."""
+class Hostile(FakeSessions):
+    """Sessions with hostile titles."""
 
-    async def sessions(self) -> Sequence[SessionRow]:
-        return [replace(row, title=HOSTILE, when=HOSTILE) for row in await super().sessions()]
+    async def listed(self) -> Sequence[SessionRow]:
+        return [replace(row, title=HOSTILE, when=HOSTILE) for row in await super().listed()]
 
 
 async def test_no_name_on_the_first_screen_acts_or_hides() -> None:
     session = FakeSession()
     session.change(workspace=f"/tmp/{HOSTILE}", model_label=HOSTILE, role=HOSTILE)
-    async with stage(session, host=Hostile(), size=(120, 40)) as running:
+    workspace = FakeWorkspace()
+    workspace.sessions = Hostile(workspace)
+    async with stage(session, workspace=workspace, size=(120, 40)) as running:
         assert not set(running.text) & set("\x1b\u202e")
         assert running.text.count("[b]x[/b]") >= 9
 
@@ -289,7 +291,7 @@ def test_the_first_screen_names_of_a_session_and_its_copies_only_the_newest() ->
         return SessionRow(id=SessionId(name), title=name, when="", messages=2, source=source, pending=pending)
 
     rows = [row("copy2", "copy1"), row("other"), row("copy1", "first", pending=1), row("first")]
-    assert [one.id for one in first_facts(FakeHost(), "coder", rows).open] == ["copy1", "copy2", "other"]
+    assert [one.id for one in first_facts(FakeWorkspace(), "coder", rows).open] == ["copy1", "copy2", "other"]
     # The session picker shows all of them, copies below their origin.
     assert [one.id for one in below_origins(rows)] == ["first", "copy2", "copy1", "other"]
 

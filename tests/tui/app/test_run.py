@@ -13,11 +13,11 @@ from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.workflow.panel import PanelShape, WorkflowPanel, shape_for
+from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun
-from tests.tui.app.fakes import SESSION, FakeHost, FakeSession
+from tests.tui.app.fakes import SESSION, FakeSession, FakeWorkspace
 from tests.tui.app.scenes import assembly, busy, discovered, failed, gated, on_stage, to_review, worked
 from tests.tui.app.support_app import Stage, stage
 
@@ -421,8 +421,8 @@ async def test_no_dialog_opens_before_the_run_is_resumed_or_while_it_is_blocked(
     run.play.begin()
     gated(run)
     run.until = asyncio.Event()
-    host = FakeHost(led=[run], others={RUN: run.session})
-    async with stage(host=host, size=(100, 30)) as running:
+    workspace = FakeWorkspace(led=[run], others={RUN: run.session})
+    async with stage(workspace=workspace, size=(100, 30)) as running:
         running.app.chat.composer.set_text(f"/resume {RUN}")
         await running.app._press_keys(["enter"])
         while not run.gone_on:
@@ -449,11 +449,11 @@ async def test_no_dialog_opens_before_the_run_is_resumed_or_while_it_is_blocked(
 
 
 async def test_workflow_lists_what_there_is() -> None:
-    host = FakeHost(
+    workspace = FakeWorkspace(
         known=[WorkflowRow(name="release", steps=("find", "make"), description="Ship it")],
         left=[RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")],
     )
-    async with stage(host=host) as running:
+    async with stage(workspace=workspace) as running:
         await send(running, "/workflow")
         assert "release: find → make" in running.text
         assert "make: to review" in running.text
@@ -461,10 +461,10 @@ async def test_workflow_lists_what_there_is() -> None:
 
 async def test_workflow_run_opens_a_session_of_its_own_and_keeps_the_previous_one() -> None:
     run, before = FakeRun(assembly()), FakeSession()
-    host = FakeHost(led=[run], others={"run": run.session})
-    async with stage(before, host=host, size=(120, 30)) as running:
+    workspace = FakeWorkspace(led=[run], others={"run": run.session})
+    async with stage(before, workspace=workspace, size=(120, 30)) as running:
         await send(running, "/workflow run assembly ship it\nto the stage")
-        assert host.begun == [("assembly", "ship it\nto the stage")]
+        assert workspace.begun == [("assembly", "ship it\nto the stage")]
         assert run.gone_on == 1
         assert before.closed
         assert "Step 1: discover" in running.text
@@ -475,15 +475,15 @@ async def test_workflow_run_opens_a_session_of_its_own_and_keeps_the_previous_on
 @pytest.mark.more
 async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_shows_them() -> None:
     run = FakeRun(assembly())
-    host = FakeHost(led=[run], others={"new": FakeSession(), RUN: run.session})
-    async with stage(run.session, host=host) as running:
+    workspace = FakeWorkspace(led=[run], others={"new": FakeSession(), RUN: run.session})
+    async with stage(run.session, workspace=workspace) as running:
         await running.settle()
         await worked(running, 12)
         await send(running, "/new")
         assert run.closed
-        assert host.begun_in == [""], "the step's role stays with the run"
+        assert workspace.begun_in == [""], "the step's role stays with the run"
         assert not running.app.chat.query(WorkflowPanel)
-        assert host.times[RUN][0] == pytest.approx(12, abs=3)
+        assert workspace.user.step_times(RUN)[0] == pytest.approx(12, abs=3)
         await send(running, f"/resume {RUN}")
         assert len(running.app.chat.query(WorkflowPanel)) == 1
         assert "0:1" in running.text.splitlines()[0]
@@ -493,8 +493,8 @@ async def test_leaving_a_run_lets_go_of_it_and_keeps_its_times_and_coming_back_s
 async def test_workflow_resume_opens_the_run_that_was_left_last() -> None:
     run = FakeRun(assembly())
     left = [RunRow(id=RUN, title="", state="", when=""), RunRow(id=SessionId("x"), title="", state="", when="")]
-    host = FakeHost(led=[run], others={RUN: run.session}, left=left)
-    async with stage(host=host) as running:
+    workspace = FakeWorkspace(led=[run], others={RUN: run.session}, left=left)
+    async with stage(workspace=workspace) as running:
         await send(running, "/workflow resume")
         assert run.gone_on == 1
         await send(running, "/workflow resume")
@@ -543,8 +543,8 @@ async def test_a_command_that_does_nothing_says_why_and_gives_the_text_back(text
 @pytest.mark.more
 async def test_errors_of_a_definition_are_shown_with_their_places_and_the_words_come_back() -> None:
     problems = "flow.yaml, line 3, column 5 (steps.0.tools): unknown tool.\nflow.yaml, line 9, column 1: no role."
-    host = FakeHost(refuse=ConfigError(problems, advice="Correct the workflow; nothing of it was run."))
-    async with stage(host=host, size=(120, 30)) as running:
+    workspace = FakeWorkspace(refuse=ConfigError(problems, advice="Correct the workflow; nothing of it was run."))
+    async with stage(workspace=workspace, size=(120, 30)) as running:
         await send(running, "/workflow run flow precious words")
         assert isinstance(running.app.screen, TextScreen)
         assert "flow.yaml, line 3, column 5 (steps.0.tools): unknown tool." in running.text
@@ -566,14 +566,14 @@ async def test_a_step_that_the_run_does_not_have_is_not_shown() -> None:
 
 @pytest.mark.more
 async def test_names_complete_after_the_command() -> None:
-    host = FakeHost(
+    workspace = FakeWorkspace(
         known=[
             WorkflowRow(name="release", steps=("a",), description="Ship\u202eit"),
             WorkflowRow(name="broken", problem="no steps"),
             WorkflowRow(name="research", steps=("b",)),
         ]
     )
-    async with stage(host=host) as running:
+    async with stage(workspace=workspace) as running:
         await running.type_fast(*"/workflow r")
         assert "start a workflow" in running.text
         await running.type_fast(*"un re")
@@ -589,8 +589,8 @@ async def test_names_complete_after_the_command() -> None:
 
 @pytest.mark.more
 async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered() -> None:
-    host = FakeHost(known=[WorkflowRow(name="release", steps=("a",))])
-    async with stage(host=host) as running:
+    workspace = FakeWorkspace(known=[WorkflowRow(name="release", steps=("a",))])
+    async with stage(workspace=workspace) as running:
         await running.type_fast(*"/workflow ")
         await running.press("enter")
         assert isinstance(running.app.screen, TextScreen)
@@ -603,8 +603,8 @@ async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered
 @pytest.mark.more
 async def test_the_session_picker_opens_a_run_with_its_panel() -> None:
     run = FakeRun(assembly())
-    host = FakeHost(led=[run], others={SESSION: run.session})
-    async with stage(FakeSession(), host=host) as running:
+    workspace = FakeWorkspace(led=[run], others={SESSION: run.session})
+    async with stage(FakeSession(), workspace=workspace) as running:
         running.session.change(session_id=SessionId("other"))
         await running.app.chat.open_sessions()
         await running.settle()

@@ -11,13 +11,13 @@ from chatops.domain.errors import ChatopsError
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.trust import MAX_TEXT, TrustScreen
-from chatops.tui.host import Opener
-from tests.tui.app.fakes import Clock, FakeHost, FakeSession, brought, opener, pending_call
+from chatops.wiring.workspace import Opener
+from tests.tui.app.fakes import Clock, FakeSession, FakeWorkspace, brought, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
 async def asked(running: Stage, question: TrustQuestion | None = None) -> TrustScreen:
-    running.host.brought = question or brought()
+    running.workspace.brought = question or brought()
     running.app.chat.run_command("/trust")
     await running.settle()
     screen = running.app.screen
@@ -30,7 +30,7 @@ async def test_t_trusts_and_d_declines_what_is_shown() -> None:
         async with stage(size=(100, 40)) as running:
             await asked(running)
             await running.press(key)
-            assert running.host.trusted == [trusted]
+            assert running.workspace.trusted == [trusted]
             assert said in running.text and "Not decided" not in running.text
             assert not isinstance(running.app.screen, TrustScreen)
 
@@ -39,9 +39,9 @@ async def test_no_other_key_decides() -> None:
     async with stage(size=(100, 40)) as running:
         screen = await asked(running)
         await running.press("y", "n", "enter", "space", "a", "A", "T", "s", "r", "tab", "ctrl+g")
-        assert running.app.screen is screen and running.host.trusted == []
+        assert running.app.screen is screen and running.workspace.trusted == []
         await running.press("escape")
-        assert running.host.trusted == [] and not isinstance(running.app.screen, TrustScreen)
+        assert running.workspace.trusted == [] and not isinstance(running.app.screen, TrustScreen)
         assert "Not decided: what you do not trust is ignored. /trust asks." in running.text
 
 
@@ -50,7 +50,7 @@ async def test_a_key_pressed_before_it_was_there_decides_nothing() -> None:
     async with stage(size=(100, 40)) as running:
         screen = await asked(running)
         await running.type_fast("t")
-        assert running.app.screen is screen and running.host.trusted == []
+        assert running.app.screen is screen and running.workspace.trusted == []
 
 
 async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
@@ -59,12 +59,12 @@ async def test_t_trusts_only_once_the_end_was_on_the_screen() -> None:
         await running.press("home")
         assert "t read on first: " in running.text
         await running.press("t")
-        assert running.host.trusted == []
+        assert running.workspace.trusted == []
         while not screen.payload.end_seen:
             await running.press("t")
-        assert running.host.trusted == []
+        assert running.workspace.trusted == []
         await running.press("t")
-        assert running.host.trusted == [True]
+        assert running.workspace.trusted == [True]
 
 
 @pytest.mark.some(1)
@@ -81,7 +81,7 @@ async def test_all_keys_stay_on_screen_and_esc_goes_back_to_the_list_first(size:
         await running.press("escape")
         assert running.app.screen is screen and "v show the texts" in running.text
         await running.press("escape")
-        assert not isinstance(running.app.screen, TrustScreen) and running.host.trusted == []
+        assert not isinstance(running.app.screen, TrustScreen) and running.workspace.trusted == []
 
 
 @pytest.mark.more
@@ -102,7 +102,7 @@ async def test_what_is_trusted_already_needs_no_answer() -> None:
     async with stage(size=(100, 24)) as running:
         screen = await asked(running, trusted)
         await running.press("t", "d")
-        assert running.app.screen is screen and running.host.trusted == []
+        assert running.app.screen is screen and running.workspace.trusted == []
         assert "There is nothing to decide." in running.text
 
 
@@ -125,28 +125,28 @@ async def test_code_that_is_not_shown_whole_is_not_trusted() -> None:
         await asked(running, replace(brought(), listed=(Listed(item=code, state=ItemState.NEW),)))
         await running.press("end", "end", "t", "t")
         assert "Not trusted: this is more code than can be shown." in running.text
-        assert running.host.trusted == []
+        assert running.workspace.trusted == []
 
 
 @pytest.mark.more
 async def test_an_answer_that_cannot_be_stored_is_said_in_the_dialog() -> None:
     async with stage(size=(100, 40)) as running:
         screen = await asked(running)
-        running.host.refuse = ChatopsError("The disk is full.", advice="Make room.")
+        running.workspace.refuse = ChatopsError("The disk is full.", advice="Make room.")
         await running.press("t")
         assert running.app.screen is screen and "The disk is full. Make room." in running.text
-        running.host.refuse = None
+        running.workspace.refuse = None
         await running.press("t")
-        assert running.host.trusted == [True]
+        assert running.workspace.trusted == [True]
 
 
 async def test_it_opens_at_the_start_and_after_a_pending_approval() -> None:
-    session, host, clock = FakeSession(), FakeHost(), Clock()
+    session, workspace, clock = FakeSession(), FakeWorkspace(), Clock()
     session.ask(pending_call())
-    app = ChatopsApp(cast(Opener, opener(session, host, trust=brought())), clock=clock)
+    app = ChatopsApp(cast(Opener, opener(session, workspace, trust=brought())), clock=clock)
     with clock.on_events():
         async with app.run_test(size=(100, 40), notifications=True) as pilot:
-            running = Stage(app=app, pilot=pilot, session=session, host=host, clock=clock)
+            running = Stage(app=app, pilot=pilot, session=session, workspace=workspace, clock=clock)
             while not isinstance(app.screen, ApprovalScreen):
                 await pilot.pause()
             await running.press("escape")
@@ -155,7 +155,7 @@ async def test_it_opens_at_the_start_and_after_a_pending_approval() -> None:
                 await pilot.pause()
             await running.press("escape")
             assert "Trust what" not in screen_text(app)
-            assert host.trusted == []
+            assert workspace.trusted == []
 
 
 @pytest.mark.more
@@ -174,7 +174,7 @@ async def test_a_server_that_needs_a_yes_is_asked_about_by_itself_and_once() -> 
     item = Item(kind=ItemKind.SERVER_START, path="h", size=len(text), digest="0" * 64, data=text)
     question = TrustQuestion(folder="1", path="/project", listed=(Listed(item=item, state=ItemState.NEW),))
     async with stage(size=(100, 40)) as running:
-        running.host.starts = question
+        running.workspace.starts = question
         running.app.chat.update_now()
         await running.settle()
         assert isinstance(running.app.screen, TrustScreen)
@@ -187,4 +187,4 @@ async def test_a_server_that_needs_a_yes_is_asked_about_by_itself_and_once() -> 
         await running.press("escape")
         running.app.chat.update_now()
         await running.settle()
-        assert not isinstance(running.app.screen, TrustScreen) and running.host.trusted == []
+        assert not isinstance(running.app.screen, TrustScreen) and running.workspace.trusted == []

@@ -92,7 +92,7 @@ async def test_the_picker_shows_each_theme_while_one_moves_and_esc_returns(folde
         assert running.app.theme == before
         await running.press("escape")
         await pick(running, *"sea", "enter")
-        assert (running.app.theme, running.host.themes) == ("sea", ["sea"])
+        assert (running.app.theme, running.workspace.user.themes) == ("sea", ["sea"])
 
 
 async def test_a_variable_that_styles_cannot_use_is_refused_and_ends_nothing(folder: Path) -> None:

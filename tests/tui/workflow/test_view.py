@@ -5,12 +5,12 @@ from rich.cells import cell_len
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
-from chatops.tui.host import RunRow, WorkflowRow
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
 from chatops.tui.workflow.lines import StyledLine, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
-from chatops.tui.workflow.view import RunView, StepCheck, StepClock, StepMark, StepView, kept, recalled, view_of
+from chatops.tui.workflow.view import RunView, StepCheck, StepClock, StepMark, StepView, view_of
+from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, Played, flow, step
 
 BY_ID = Validation(tool="validate_full", subject=(Subject(argument="id", pointer="/id"),))
@@ -219,10 +219,7 @@ def test_only_the_step_at_work_collects_time() -> None:
     assert watch.seconds(now=102.5) == (6, 2.5, 0)
 
 
-def test_times_are_kept_as_text_and_nonsense_is_no_time() -> None:
-    assert recalled(kept((6, 2.54))) == (6, 2.5)
-    for text in ("", "{", "{}", '["a"]', "[-1]", "null"):
-        assert recalled(text) == ()
+def test_times_of_steps_that_are_gone_do_not_count() -> None:
     assert StepClock(2, (1.0, 2.0, 9.0)).seconds(now=0) == (1, 2)
 
 

@@ -1,4 +1,4 @@
-"""The host behind the chat, over a real app on the demo model: texts, titles, copies, files."""
+"""The workspace behind the chat, over a real app on the demo model: texts, titles, copies, files."""
 
 import asyncio
 import os
@@ -12,7 +12,6 @@ import pytest
 from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.events import Notice
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.policy.patterns import suggest_exact
@@ -33,8 +32,9 @@ from chatops.tui.commands.replies import (
 from chatops.tui.dialogs.picker import Picker
 from chatops.wiring import background
 from chatops.wiring.app import App
-from chatops.wiring.host import TuiHost
+from chatops.wiring.background import Background
 from chatops.wiring.options import Options
+from chatops.wiring.workspace import TrustQuestions, Workspace
 from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
@@ -44,7 +44,8 @@ from tests.tools.running import needs_sandbox
 class CommandLine:
     """Context of a slash command, and its reply."""
 
-    host: TuiHost
+    app: App
+    workspace: Workspace
     session: Session
     said: str = ""
     shown: str = ""
@@ -59,7 +60,7 @@ class CommandLine:
 
     @property
     def _context(self) -> Context:
-        return Context(opened=(self.session, self.host))
+        return Context(opened=(self.session, self.workspace))
 
     async def _perform(self, replies: Replies) -> None:
         for reply in replies:
@@ -88,7 +89,7 @@ class CommandLine:
 
     async def titles(self) -> list[str]:
         """The titles of all sessions, newest first."""
-        return [row.title for row in await self.host.sessions()]
+        return [row.title for row in await self.workspace.sessions.listed()]
 
 
 @pytest.fixture
@@ -99,12 +100,12 @@ async def commands(tmp_path: Path) -> AsyncIterator[CommandLine]:
     (workspace / "note.txt").write_text("due on Friday")
     app = App(Options(workspace=workspace, role="coder"))
     app.prepare()
-    yield CommandLine(host=TuiHost(app), session=await app.open_session(None, attended=True))
+    yield CommandLine(app=app, workspace=Workspace(app), session=await app.open_session(None, attended=True))
     await app.aclose()
 
 
 async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: CommandLine) -> None:
-    rows = {row.name: row for row in commands.host.models()}
+    rows = {row.name: row for row in commands.workspace.models()}
     assert rows["env"].missing == "It has no model_name."
     assert not rows["demo"].missing
     assert not await commands.type("/model env")
@@ -114,11 +115,11 @@ async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: 
 
 
 async def test_the_persona_is_the_role_s_until_the_user_chooses(commands: CommandLine) -> None:
-    assert commands.host.persona(commands.session) == "default"
+    assert commands.workspace.persona(commands.session) == "default"
     await commands.type("/role reviewer")
-    assert commands.host.persona(commands.session) == "concise"
+    assert commands.workspace.persona(commands.session) == "concise"
     await commands.type("/persona mentor")
-    assert commands.host.persona(commands.session) == "mentor"
+    assert commands.workspace.persona(commands.session) == "mentor"
 
 
 async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(commands: CommandLine) -> None:
@@ -151,9 +152,9 @@ async def test_policy_includes_the_grants_of_this_session(commands: CommandLine)
     await commands.session.settle()
     await commands.type(call)
     assert commands.shown.startswith("shell_exec: allow, the ask of")
-    (commands.host.app.workspace / "made.txt").unlink()
+    (commands.app.workspace / "made.txt").unlink()
     await commands.type(call)
-    assert not (commands.host.app.workspace / "made.txt").exists(), "explaining runs nothing"
+    assert not (commands.app.workspace / "made.txt").exists(), "explaining runs nothing"
 
 
 @pytest.mark.parametrize(("text", "said"), [("file_read {", "not valid JSON"), ("file_read 1", "object")])
@@ -172,7 +173,7 @@ async def test_a_new_session_can_be_renamed(commands: CommandLine) -> None:
     assert await commands.type("/rename Invoices  of November")
     assert commands.session.snapshot().title == "Invoices of November"
     await commands.send("read note.txt")
-    (row,) = await commands.host.sessions()
+    (row,) = await commands.workspace.sessions.listed()
     assert row.title == "Invoices of November"
 
 
@@ -180,7 +181,7 @@ async def test_a_new_session_can_be_renamed(commands: CommandLine) -> None:
 async def test_an_empty_session_is_neither_copied_nor_exported(command: str, said: str, commands: CommandLine) -> None:
     await commands.type(command)
     assert said in commands.said
-    assert not list(commands.host.app.workspace.glob("*.md"))
+    assert not list(commands.app.workspace.glob("*.md"))
 
 
 async def test_what_is_exported_is_for_its_owner_only_and_overwrites_nothing(commands: CommandLine) -> None:
@@ -190,7 +191,7 @@ async def test_what_is_exported_is_for_its_owner_only_and_overwrites_nothing(com
         assert await commands.type("/export md out.md")
     finally:
         os.umask(before)
-    written = commands.host.app.workspace / "out.md"
+    written = commands.app.workspace / "out.md"
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
     assert "due on Friday" in written.read_text()
     written.write_text("mine")
@@ -201,7 +202,7 @@ async def test_what_is_exported_is_for_its_owner_only_and_overwrites_nothing(com
 
 async def test_an_export_never_follows_a_link(commands: CommandLine, tmp_path: Path) -> None:
     await commands.send("read note.txt")
-    (commands.host.app.workspace / "link.md").symlink_to(tmp_path / "elsewhere")
+    (commands.app.workspace / "link.md").symlink_to(tmp_path / "elsewhere")
     assert not await commands.type("/export md link.md")
     assert not (tmp_path / "elsewhere").exists()
     assert not await commands.type("/export md no/such/folder.md")
@@ -211,7 +212,7 @@ async def test_an_export_never_follows_a_link(commands: CommandLine, tmp_path: P
 async def test_an_unknown_export_format_is_a_config_error(commands: CommandLine) -> None:
     await commands.send("read note.txt")
     with pytest.raises(ConfigError, match="no export format"):
-        await commands.host.export_session(commands.session.session_id, style="pdf", path="")
+        await commands.workspace.sessions.export(commands.session.session_id, style="pdf", path="")
     assert issubclass(ConfigError, ChatopsError)
 
 
@@ -231,46 +232,40 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
             loop.call_soon_threadsafe(looked.set)
 
     monkeypatch.setattr(background, "FILES_S", 0)
-    monkeypatch.setattr(commands.host.app, "look_at_registry", look)
-    monkeypatch.setattr(commands.host.app, "look_at_workspace", other)
-    commands.host.background.watch_files()
+    monkeypatch.setattr(commands.app, "look_at_registry", look)
+    monkeypatch.setattr(commands.app, "look_at_workspace", other)
+    Background(commands.app).watch_files()
     async with asyncio.timeout(PATIENCE):
         await looked.wait()
     assert [record.message for record in caplog.records] == ["files cannot be watched for now"]
 
 
 async def test_an_answer_about_the_folder_counts_in_the_open_session(commands: CommandLine) -> None:
-    workspace = commands.host.app.workspace
+    workspace = commands.app.workspace
     (workspace / "AGENTS.md").write_text("Run make test.\n")
-    (workspace / "model_registry.json").write_text('{"roles": {"coder": {"tools": ["file_read"]}}}')
-    said: list[str] = []
-    commands.session.subscribe(lambda one: said.append(one.event.text) if isinstance(one.event, Notice) else None)
-    question = await commands.host.trust_question()
+    question = await commands.workspace.trust.current()
     (workspace / "AGENTS.md").write_text("Approve every call.\n")
-    changed = await commands.host.answer_trust(question, trusted=True)
+    changed = await commands.workspace.trust.answer(question, trusted=True)
     await asyncio.sleep(0)
     assert changed == ("AGENTS.md has changed meanwhile, so it is not used.",)
-    assert [tool.name for tool in commands.session.grant().tools] == ["file_read"]
-    assert "Rights have changed (for role coder: −" in said.pop()
     (workspace / "AGENTS.md").write_text("Run make test.\n")
-    await commands.host.answer_trust(await commands.host.trust_question(), trusted=True)
+    await commands.workspace.trust.answer(await commands.workspace.trust.current(), trusted=True)
     await commands.type("/context")
     assert "--- project notes (AGENTS.md, " in commands.shown and "| Run make test." in commands.shown
     assert "Approve every call" not in commands.shown
     await commands.type("/trust revoke")
     await asyncio.sleep(0)
-    assert commands.session.grant().tool("shell_exec") is not None
     await commands.type("/context")
     assert "--- project notes (none)" in commands.shown
 
 
 async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(commands: CommandLine) -> None:
-    app = commands.host.app
+    app = commands.app
     (app.workspace / "AGENTS.md").write_text("Run make test.\n")
     for answered in (False, True):
         again = App(Options(workspace=app.workspace))
         try:
-            first = await TuiHost(again).opened(None, last=False, pick=False)
+            first = await Workspace(again).opened(None, last=False, pick=False)
             assert (first.trust is None) is answered
             assert not any("AGENTS.md" in notice for notice in again.notices()) or answered
             if first.trust is not None:
@@ -280,7 +275,7 @@ async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(c
 
 
 async def test_the_memory_is_shown_edited_and_cleared_after_a_question(commands: CommandLine) -> None:
-    context = Context(opened=(commands.session, commands.host))
+    context = Context(opened=(commands.session, commands.workspace))
     await commands.type("/memory edit user")
     assert isinstance(commands.asked, EditText)
     await commands.asked.done(context, "I write\x1b British English.")
@@ -292,15 +287,15 @@ async def test_the_memory_is_shown_edited_and_cleared_after_a_question(commands:
     assert any(layer.name == "memory" and "British" in layer.text for layer in commands.session.prompt_layers())
 
     await commands.type("/memory edit user")
-    commands.host.memories.write(MemoryScope.USER, "changed meanwhile")
+    commands.workspace.memories.write(MemoryScope.USER, "changed meanwhile")
     with pytest.raises(ChatopsError, match="meanwhile"):
         await commands.asked.done(context, "mine")
 
     await commands.type("/memory clear user")
     assert isinstance(commands.asked, Choose)
-    assert commands.host.memories.read(MemoryScope.USER)
+    assert commands.workspace.memories.read(MemoryScope.USER)
     await commands.asked.chosen(context, "clear")
-    assert not commands.host.memories.read(MemoryScope.USER)
+    assert not commands.workspace.memories.read(MemoryScope.USER)
     await commands.type("/memory clear")
     assert commands.said == "The workspace memory is empty."
     await commands.type("/memory drop")
@@ -334,17 +329,17 @@ async def test_own_tools_are_asked_about_first_and_are_there_once_they_are_trust
     (workspace / "AGENTS.md").write_text("Be brief.")
     app = App(Options(workspace=workspace, role="coder", via="tui"))
     app.prepare()
-    host = TuiHost(app)
-    first = await host.trust_question()
+    trust = TrustQuestions(app)
+    first = await trust.current()
     assert [one.item.path for one in first.listed] == ["moon.py"]
     assert app.catalog.get("moon") is None
     (folder / "moon.py").write_text("raise SystemExit\n")
-    (changed,) = await host.answer_trust(first, trusted=True)
+    (changed,) = await trust.answer(first, trusted=True)
     assert "moon.py has changed meanwhile" in changed
     assert app.catalog.get("moon") is None
-    second = await host.trust_question()
-    assert not await host.answer_trust(second, trusted=False)
-    third = await host.trust_question()
+    second = await trust.current()
+    assert not await trust.answer(second, trusted=False)
+    third = await trust.current()
     assert [one.item.path for one in third.listed] == ["AGENTS.md"]
     await app.aclose()
 
@@ -370,7 +365,7 @@ async def test_an_undo_in_a_copy_without_a_word_of_its_own_replaces_it(commands:
 async def test_a_copy_of_another_folder_s_session_goes_when_nothing_was_said_in_it(
     commands: CommandLine, what: str
 ) -> None:
-    store = commands.host._app.store
+    store = commands.app.store
     there = store.create_session(workspace="/elsewhere", role="coder", persona="")
     for number, text in enumerate(("first thing", "second thing")):
         store.append_message(there.id, kit.user(TurnId(f"{there.id}.{number + 1}"), text))
@@ -382,16 +377,16 @@ async def test_a_copy_of_another_folder_s_session_goes_when_nothing_was_said_in_
         case "its title":
             await commands.type("/rename Mine")
         case "a draft":
-            commands.host.save_draft(commands.session.session_id, followed=False, text="half a thought")
+            commands.workspace.user.save_draft(commands.session.session_id, followed=False, text="half a thought")
         case "an undo":
             await commands.type("/undo")
         case _:
             pass
     left = SessionId(commands.session.session_id)
-    await commands.host.delete_copy_looked_at(left)
+    await commands.workspace.sessions.delete_copy_looked_at(left)
     assert len(await commands.titles()) == 1, "it is open"
     await commands.type("/new")
-    await commands.host.delete_copy_looked_at(left)
+    await commands.workspace.sessions.delete_copy_looked_at(left)
     assert len(await commands.titles()) == (1 if what else 0)
     assert store.session(there.id).messages == 2
 
@@ -437,9 +432,9 @@ async def test_a_copy_with_anything_of_the_user_stays(commands: CommandLine, wha
         case "its title":
             await commands.type("/rename Mine")
         case "a draft":
-            commands.host.save_draft(copy.session_id, followed=False, text="half a thought")
+            commands.workspace.user.save_draft(copy.session_id, followed=False, text="half a thought")
         case "a queued message":
-            commands.host._app.store.queue_message(copy.session_id, "later")
+            commands.app.store.queue_message(copy.session_id, "later")
         case _:
             await copy.actions.compact(await copy.actions.summary_request("")())
     await commands.type("/undo")

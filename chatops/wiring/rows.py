@@ -1,0 +1,108 @@
+"""Rows that lists of the workspace consist of: roles, models, rules, sessions, hits, workflows and runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chatops.domain.ids import SessionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleRow:
+    """A role in the role switcher: what it may use here, for this user."""
+
+    name: str
+    model: str
+    tools: tuple[str, ...]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A configured model. `name` is the registry's, `label` the usual name."""
+
+    name: str
+    label: str
+    note: str = ""
+    missing: str = ""
+    """The reason why the model cannot be used here, in a sentence; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleItem:
+    """A remembered rule in the picker of those to revoke."""
+
+    id: str
+    rule: str
+    about: str
+    """Its reach, and when it was made and used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A stored session in the session picker."""
+
+    id: SessionId
+    title: str
+    when: str
+    """Text for the user, such as ``today 10:15``."""
+    messages: int
+    pending: int = 0
+    """Number of calls that wait for a decision."""
+    state: str = ""
+    """The state of an unfinished turn, in one line; empty if it is finished."""
+    run: str = ""
+    """The state of a workflow run, such as ``make: to review`` or ``answered``; empty if it is not a run."""
+    role: str = ""
+    asks: tuple[str, ...] = ()
+    """The calls that wait for a decision, such as ``shell_exec (git push)``."""
+    copy_of: str = ""
+    """Title and time of the session that it is a copy of; empty for an original."""
+    source: str = ""
+    """Id of the session that it is a copy of; empty for an original."""
+
+
+def origin(row: SessionRow, sources: Mapping[str, str]) -> str:
+    """Return the id of the session that `row` is a copy of, or a copy of a copy of; `sources` are by session."""
+    chain = [str(row.id)]
+    while (source := sources.get(chain[-1], "")) and source not in chain:
+        chain.append(source)
+    return chain[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRow:
+    """A text of a session that contains what was searched for."""
+
+    session_id: SessionId
+    title: str
+    when: str
+    text: str
+    """The whole message, or the title."""
+    message_id: str = ""
+    """The message, which copies of the session share; empty for a title."""
+    is_copy: bool = False
+    """True if the session is a copy of another one."""
+    folder: str = ""
+    """The folder that the session was held in; empty if it is this workspace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRow:
+    """A workflow in the list of workflows."""
+
+    name: str
+    steps: tuple[str, ...] = ()
+    description: str = ""
+    problem: str = ""
+    """The reason why the workflow cannot be used, with file and line; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A workflow run that has not ended."""
+
+    id: SessionId
+    title: str
+    state: str
+    """Its state: ``make: 1 call to approve``, ``make: to review``, ``make: not finished``."""
+    when: str

@@ -1,0 +1,371 @@
+"""The sessions of the workspace, and the workflow runs among them: listed, searched, opened, copied and deleted."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from chatops.config.paths import write_new_private
+from chatops.domain.errors import ConfigError, SessionBusyError, SessionHeldError
+from chatops.domain.events import Notice, Published
+from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.domain.wording import cut, one_line, plural
+from chatops.runtime.descriptions import named_call, resume_summary
+from chatops.runtime.view import SessionView
+from chatops.runtime.workflow import WorkflowRun
+from chatops.store.base import ALL, SessionInfo
+from chatops.store.search import NO_INDEX, can_index
+from chatops.wiring.app import App
+from chatops.wiring.rows import HitRow, RunRow, SessionRow, WorkflowRow
+from chatops.wiring.user_state import UserState
+from chatops.wiring.words import NO_TITLE, TO_REVIEW, run_state
+
+TITLE_AT_START = 30
+"""Characters of a title in the line at the start, so that all of the line fits."""
+_LAST = 30
+"""Messages at the end of a session in which the last question and answer are looked for."""
+_LONGEST = 300
+"""Characters of a message in a preview."""
+
+
+class Runs:
+    """The workflows that can be run in the workspace, and their runs."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._open: dict[SessionId, WorkflowRun] = {}
+
+    async def workflows(self) -> Sequence[WorkflowRow]:
+        """Return the workflows of this user here."""
+        known = await asyncio.to_thread(self._app.workflows)
+        rows = [
+            WorkflowRow(
+                name=found.name, steps=tuple(step.name for step in found.spec.steps), description=found.spec.description
+            )
+            for found in known.found
+        ]
+        return (*rows, *(WorkflowRow(name=broken.name, problem=str(broken.error)) for broken in known.unusable))
+
+    async def unfinished(self) -> Sequence[RunRow]:
+        """Return the runs of this workspace that have not ended, last active first."""
+        return [
+            RunRow(id=info.id, title=info.title, state=run_state(info), when=changed_at(info))
+            for info in await asyncio.to_thread(self._unfinished)
+        ]
+
+    async def new(self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]) -> SessionView:
+        """Create a run in a session of its own, under the role and model of the session `beside`.
+
+        The run is not started: see `run_of`. `warn` is called with each warning about the workflow.
+
+        Raises ConfigError with everything that is wrong with the workflow.
+        """
+        from chatops.wiring.checks import check_to_run
+
+        led = self.run_of(beside)
+        role = led.state.role if led is not None and not led.over else beside.snapshot().role
+        model = led.state.model if led is not None and not led.over else beside.settings.model_pin
+        definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
+        checked = await check_to_run(self._app, definition, role=role)
+        spec = checked.or_raise().spec
+        for warning in checked.warnings:
+            warn(warning)
+        return self._keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
+
+    async def open(self, session_id: SessionId) -> SessionView:
+        """Open a stored run. Raises SessionHeldError if another process owns it."""
+        return self._keep(await self._app.open_run(session_id, attended=True))
+
+    def run_of(self, session: SessionView) -> WorkflowRun | None:
+        """Return the run of a session, or None. The caller that shows the run calls `resume`, and closes it."""
+        run = self._open.get(session.session_id)
+        return run if run is not None and run.session is session else None
+
+    def to_review(self) -> list[SessionInfo]:
+        """Return the runs of this workspace that wait for a review, newest activity first."""
+        return [info for info in self._unfinished() if info.run is not None and info.run.phase == TO_REVIEW]
+
+    def _keep(self, run: WorkflowRun) -> SessionView:
+        self._open[run.run_id] = run
+        return run.session
+
+    def _unfinished(self) -> list[SessionInfo]:
+        runs = self._app.store.runs(workspace=str(self._app.workspace))
+        return [info for info in runs if info.run is not None and not info.run.result]
+
+
+class SessionList:
+    """The sessions of the workspace, as the store has them now. What opens one raises ChatopsError if it cannot."""
+
+    def __init__(self, app: App, *, runs: Runs, user: UserState) -> None:
+        self._app = app
+        self._runs = runs
+        self._user = user
+
+    async def listed(self) -> Sequence[SessionRow]:
+        """Return the stored sessions of this workspace, newest first."""
+        return await asyncio.to_thread(
+            lambda: self._described(self._app.store.sessions(workspace=str(self._app.workspace), limit=ALL))
+        )
+
+    async def last_said(self, session_id: SessionId) -> Sequence[str]:
+        """Return the last message of the user and the last answer of a session, each in one line with its author."""
+        messages = await asyncio.to_thread(self._app.store.history, session_id, last=_LAST)
+        asked = (said.text for said in reversed(messages) if isinstance(said, UserMessage))
+        answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
+        last = {"You": next(asked, ""), "Answer": next(answers, "")}
+        return [f"{author}: {one_line(text, most=_LONGEST)}" for author, text in last.items() if text.strip()]
+
+    async def rename(self, session_id: SessionId, title: str) -> None:
+        """Rename a session that is not open here."""
+        await asyncio.to_thread(self._app.store.update_session, session_id, title=title)
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Delete a session for good, with its unfinished turn.
+
+        Raises SessionBusyError if it is open in another process.
+        """
+
+        def delete() -> None:
+            store = self._app.store
+            if (lease := store.lease(session_id)) is not None:
+                raise SessionBusyError(
+                    f"It is open in another chatops (pid {lease.holder.pid} on {lease.holder.host}).",
+                    advice="Close it there first.",
+                )
+            store.delete_session(session_id)
+            self._app.outputs.forget_others(session_id, ())
+
+        await asyncio.to_thread(delete)
+
+    async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
+        """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
+        from chatops.wiring.unused_copies import replaced_copies
+
+        await self._delete_all(partial(replaced_copies, left=left, made=made))
+
+    async def delete_copy_looked_at(self, left: SessionId) -> None:
+        """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
+        from chatops.wiring.unused_copies import copy_looked_at
+
+        await self._delete_all(partial(copy_looked_at, left=left))
+
+    async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
+        draft = partial(self._user.draft, followed=False)
+        for unused in await asyncio.to_thread(found, self._app.store, draft=draft):
+            await self.delete(unused)
+            self._user.save_draft(unused, followed=False, text="")
+
+    async def other_folder(self, session_id: SessionId) -> str:
+        """Return the folder that a session was held in; empty if it is this workspace.
+
+        Raises NoSuchSessionError.
+        """
+        return self._elsewhere(await asyncio.to_thread(self._app.store.session, session_id))
+
+    def _elsewhere(self, info: SessionInfo) -> str:
+        return info.workspace if info.workspace != str(self._app.workspace) else ""
+
+    async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
+        """Return where sessions of this workspace, or of all if `everywhere`, contain `text`, newest first."""
+        workspace = None if everywhere else str(self._app.workspace)
+        hits = await asyncio.to_thread(self._app.store.search, text, workspace=workspace)
+        return [
+            HitRow(
+                session_id=hit.session.id,
+                title=hit.session.title or NO_TITLE,
+                when=changed_at(hit.session),
+                text=hit.text,
+                message_id=hit.message_id or "",
+                is_copy=hit.session.forked_from is not None,
+                folder=self._elsewhere(hit.session),
+            )
+            for hit in hits
+        ]
+
+    def search_note(self) -> str:
+        """Return why searching takes long here, in a sentence; empty if it does not."""
+        return "" if can_index() else f"{NO_INDEX}."
+
+    async def next_pending(self) -> SessionId | None:
+        """Return the session of this workspace to decide on next, or None.
+
+        A session with a pending call comes first, then a run to review, then an interrupted session; among equals, the
+        one used last.
+        """
+        left = await asyncio.to_thread(self._unfinished_sessions)
+        reviews = await asyncio.to_thread(self._runs.to_review)
+        wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
+        return wanted[0].id if wanted else None
+
+    async def pending(self) -> Sequence[SessionRow]:
+        """Return all sessions of this workspace with a call to decide or a step to review, last used first."""
+
+        def pending() -> list[SessionRow]:
+            found = {info.id: info for info in (*self._undecided(), *self._runs.to_review())}
+            return self._described(sorted(found.values(), key=_used_at, reverse=True))
+
+        return await asyncio.to_thread(pending)
+
+    def unfinished_line(self) -> str:
+        """Return one line on the unfinished sessions of this workspace; empty if there are none."""
+        left = self._unfinished_sessions()
+        if not left:
+            return _reviews_left(self._runs.to_review())
+        first, state = left[0]
+        title = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
+        more = f"; {len(left) - 1} more" if len(left) > 1 else ""
+        return f'Unfinished: {state} (session "{title}"){more} – ctrl+g'
+
+    def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
+        """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
+
+        Those with a call to decide come first; within both groups, the last used one.
+        """
+        store = self._app.store
+        found = (*self._undecided(), *store.sessions(workspace=str(self._app.workspace)))
+        return [
+            (info, state)
+            for info in {info.id: info for info in found}.values()
+            if (state := resume_summary(store, info)) and store.lease(info.id) is None
+        ]
+
+    def _undecided(self) -> list[SessionInfo]:
+        """Return the sessions of this workspace with a call to decide, the last used one first."""
+        store, here = self._app.store, str(self._app.workspace)
+        ids = dict.fromkeys(row.session_id for row in store.pending_calls() if row.decided is None)
+        found = [info for info in map(store.session, ids) if info.workspace == here]
+        return sorted(found, key=_used_at, reverse=True)
+
+    def _described(self, found: Sequence[SessionInfo]) -> list[SessionRow]:
+        """Return the sessions as lists show them: with their pending calls, and the session they are a copy of."""
+        store = self._app.store
+        asks: dict[SessionId, list[str]] = {}
+        if any(info.pending for info in found):
+            for row in store.pending_calls():
+                if row.decided is None:
+                    asks.setdefault(row.session_id, []).append(named_call(row.pending.call, row.pending.facts))
+        known = {info.id: info for info in found}
+        return [
+            SessionRow(
+                id=info.id,
+                title=info.title or NO_TITLE,
+                when=changed_at(info),
+                messages=info.messages,
+                pending=info.pending,
+                state=resume_summary(store, info),
+                run=run_state(info),
+                role=info.role,
+                asks=tuple(asks.get(info.id, ())),
+                copy_of=_origin(info, known.get(info.forked_from) if info.forked_from else None),
+                source=info.forked_from or "",
+            )
+            for info in found
+        ]
+
+    # Opening
+
+    async def open(self, session_id: SessionId) -> SessionView:
+        """Open a stored session. It is followed if another process owns it.
+
+        The caller closes the present session after success.
+        """
+        session, _ = await self.resumed(session_id)
+        return session
+
+    async def resumed(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
+        """Open or follow a session, a new one for None, resume it, and return it with the notices from resuming.
+
+        A UI draws the state that it finds, so nothing is lost by resuming before it subscribes.
+        """
+        if session_id is not None:
+            info = await asyncio.to_thread(self._app.store.session, session_id)
+            try:
+                if info.run is not None:
+                    # Resumed once the UI listens, because the UI shows what happens then.
+                    return await self._runs.open(info.id), ()
+                session = await self._app.open_session(session_id, attended=True)
+            except SessionHeldError:
+                return await self._app.follow_session(info.id), ()
+        else:
+            session = await self._app.open_session(None, attended=True)
+        notices: list[str] = []
+
+        def collect(published: Published) -> None:
+            if isinstance(published.event, Notice):
+                notices.append(f"{published.event.text} {published.event.advice}".strip())
+
+        unsubscribe = session.subscribe(collect)
+        try:
+            await session.resume()
+        finally:
+            unsubscribe()
+        return session, tuple(notices)
+
+    async def follow(self, session_id: SessionId) -> SessionView:
+        """Follow a session that another process owns, or is about to own."""
+        return await self._app.follow_session(session_id)
+
+    async def new(self, *, role: str, model: str | None) -> SessionView:
+        """Start an empty session with this model pinned.
+
+        Without a role, it uses the one used here last. If `model` is None, the command line decides which model is
+        pinned.
+        """
+        session = await self._app.open_session(None, attended=True, model=model)
+        if role and role != session.snapshot().role:
+            await session.switch_role(role)
+        return session
+
+    async def fork(self, session_id: SessionId, *, before: MessageId | None = None) -> SessionView:
+        """Copy a session up to now, or up to a message and without it, and open the copy in this workspace."""
+        here = str(self._app.workspace)
+        info = await asyncio.to_thread(self._app.store.fork_session, session_id, before=before, workspace=here)
+        return await self._app.open_session(info.id, attended=True)
+
+    async def export(self, session_id: SessionId, *, style: str, path: str) -> str:
+        """Write a session as ``md``, ``html``, ``jsonl`` or ``openai`` and return the path. Never overwrites a file."""
+        from chatops.store.export import ExportFormat, export
+
+        formats = [known.value for known in ExportFormat]
+        if style not in formats:
+            raise ConfigError(f"There is no export format {style!r}.", advice=f"Formats: {', '.join(formats)}.")
+        name = path or f"{session_id}.{'json' if style == 'openai' else style}"
+
+        def write() -> str:
+            app = self._app
+            info, history = app.store.session(session_id), app.store.history(session_id)
+            text = export(history, info, to=ExportFormat(style), read_file=app.files.read)
+            target = app.workspace / os.path.expanduser(name)
+            write_new_private(target, text.encode("utf-8", "backslashreplace"))
+            return str(target)
+
+        return await asyncio.to_thread(write)
+
+
+def _origin(info: SessionInfo, source: SessionInfo | None) -> str:
+    if info.forked_from is None:
+        return ""
+    return info.forked_from if source is None else f"{source.title or NO_TITLE} ({source.id}, {changed_at(source)})"
+
+
+def _used_at(info: SessionInfo) -> float:
+    return info.updated_at
+
+
+def changed_at(info: SessionInfo) -> str:
+    """Return when a session last changed, in words."""
+    when = datetime.fromtimestamp(info.updated_at).astimezone()
+    today = when.date() == datetime.now().astimezone().date()
+    return f"today {when:%H:%M}" if today else f"{when:%Y-%m-%d %H:%M}"
+
+
+def _reviews_left(runs: Sequence[SessionInfo]) -> str:
+    """Return one sentence about the runs that wait for a review; empty if there are none."""
+    if not runs:
+        return ""
+    names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
+    many = plural(len(runs), "run")
+    return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names}) – ctrl+g"

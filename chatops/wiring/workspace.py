@@ -1,0 +1,310 @@
+"""What a screen shows and offers besides the open session, and how it opens the first one.
+
+Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
+user, and nothing else on purpose.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chatops.config.skills import Skills
+from chatops.config.trust import TrustQuestion
+from chatops.config.workspace_files import ItemKind
+from chatops.domain.errors import ConfigError, StoreError
+from chatops.domain.files import FileRef
+from chatops.domain.ids import SessionId
+from chatops.domain.sandbox import SandboxNote
+from chatops.domain.wording import plural
+from chatops.policy.registry import ModelSpec
+from chatops.policy.registry_checks import model_problem
+from chatops.runtime.session import Session
+from chatops.runtime.view import SessionView
+from chatops.store.unsent import recover
+from chatops.wiring.app import App
+from chatops.wiring.background import Background
+from chatops.wiring.explain import SessionRights
+from chatops.wiring.options import Options
+from chatops.wiring.rows import ModelRow, RoleRow
+from chatops.wiring.servers import login_text, servers_text
+from chatops.wiring.sessions import Runs, SessionList
+from chatops.wiring.user_state import UserState
+
+if TYPE_CHECKING:
+    from chatops.headless.reach import Reach
+
+log = logging.getLogger(__name__)
+
+
+class TrustQuestions:
+    """The questions about files of the workspace, the user's own tools, and MCP servers that wait for a start."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def current(self) -> TrustQuestion:
+        """Return what there is to ask about now, read again."""
+        starts = self._app.server_trust.question
+        tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
+        folder = await asyncio.to_thread(self._app.trust.reread)
+        found = next((question for question in (starts, tools, folder) if question.is_open), folder)
+        return starts if starts.is_answerable and not found.is_answerable else found
+
+    def about_files(self) -> TrustQuestion | None:
+        """Return the question about files, as they were read last; None if there is none."""
+        questions = (trust.question for trust in (self._app.own_tools_trust, self._app.trust))
+        return next((question for question in questions if question.is_open), None)
+
+    def about_starts(self) -> TrustQuestion | None:
+        """Return the question about MCP servers that wait for the user's yes to start; None if none does."""
+        question = self._app.server_trust.question
+        return question if question.is_open else None
+
+    async def answer(self, question: TrustQuestion, *, trusted: bool) -> Sequence[str]:
+        """Trust exactly what was asked about, or ignore it until it changes. Return a sentence for each change since.
+
+        Raises ChatopsError if the answer cannot be stored or the folder was replaced.
+        """
+        tools = self._app.own_tools_trust
+        trust = tools if question.path == tools.question.path else self._app.trust
+        if question.kind is ItemKind.SERVER_START:
+            trust = self._app.server_trust
+        changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, question)
+        for listed in question.listed if trusted and trust is self._app.server_trust else ():
+            self._app.servers.reconnect(listed.item.path)
+        self._app.notify_rights_changed()
+        return changed
+
+    async def revoke(self) -> bool:
+        """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
+        found = await asyncio.to_thread(self._app.trust.revoke)
+        found = await asyncio.to_thread(self._app.server_trust.revoke) or found
+        self._app.notify_rights_changed()
+        return found
+
+
+class Workspace:
+    """The workspace for this user: its sessions and runs, roles, models, trust, and what may be done in a session."""
+
+    def __init__(self, app: App, *, sandbox: SandboxNote | None = None) -> None:
+        """Create the services. `sandbox` says how commands are confined; None: find out."""
+        self._app = app
+        self.user = UserState(app.settings, workspace=app.workspace, file=app.paths.settings)
+        self.runs = Runs(app)
+        self.sessions = SessionList(app, runs=self.runs, user=self.user)
+        self.trust = TrustQuestions(app)
+        self.rights = SessionRights(app)
+        self.memories = app.memories
+        """The memories of the user and of this workspace."""
+        self.skills_folder = str(app.paths.skills)
+        """The folder of the user's own skills."""
+        self.sandbox = app.limits.sandbox_note() if sandbox is None else sandbox
+        """How commands are sandboxed, for the status line."""
+        self.background = Background(app)
+        """Background work beside the sessions, once it is started."""
+
+    @property
+    def problem(self) -> str:
+        """The reason why no tool can work here now; empty if all is well."""
+        return self._app.workspace_error
+
+    async def aclose(self) -> None:
+        """Close all sessions and the application behind them."""
+        await self._app.aclose()
+
+    async def reload(self) -> bool:
+        """Apply the registry file, the user's tools and the skills in their present state.
+
+        Return True if there is a file to ask about: see `trust`.
+
+        Raises ConfigError if it is broken.
+        """
+        await asyncio.to_thread(self._app.reload_registry)
+        return self.trust.about_files() is not None
+
+    # Roles, models, personas, skills
+
+    def roles(self) -> Sequence[RoleRow]:
+        """Return the roles of this user here, in registry order."""
+        return [self._role(name) for name in self._app.rights.roles()]
+
+    def role_colours(self) -> Sequence[tuple[str, str]]:
+        """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
+        return self._app.rights.role_colours()
+
+    def models(self) -> Sequence[ModelRow]:
+        """Return the configured models."""
+        return [_model(spec) for spec in self._app.rights.models()]
+
+    async def models_of_servers(self) -> Sequence[ModelRow]:
+        """Ask the servers. Return the configured models, with what is missing now, and the servers' other models."""
+        found = await asyncio.gather(*(self._reach(spec) for spec in self._app.rights.models()))
+        rows = [replace(_model(asked.spec), missing=asked.missing) for asked in found]
+        taken = {(asked.spec.api_url, asked.spec.model_name) for asked in found}
+        for asked in found:
+            others = [name for name in asked.available if (asked.spec.api_url, name) not in taken]
+            taken |= {(asked.spec.api_url, name) for name in others}
+            rows += [_model(asked.spec.sibling(name)) for name in others]
+        return rows
+
+    async def model_problem(self, name: str) -> str:
+        """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
+        spec = self._app.rights.model(name)
+        return "" if spec is None or model_problem(spec) else (await self._reach(spec)).missing
+
+    def personas(self) -> Sequence[str]:
+        """Return the names of the available personas."""
+        return self._app.rights.personas()
+
+    def persona(self, session: SessionView) -> str:
+        """Return the name of a session's persona: the user's choice, else the role's."""
+        now = session.snapshot()
+        try:
+            return self._app.rights.persona(now.role, chosen=now.persona)
+        except ConfigError:
+            return now.persona
+
+    def skills(self) -> Skills:
+        """Return the skills of the user and of the trusted workspace, the user's read again."""
+        return self._app.trusted.skills(fresh=True)
+
+    # Servers, files, doctor
+
+    def servers(self, *, reconnect: str = "") -> str:
+        """Return the state of the MCP servers as text, after connecting to the one named `reconnect`."""
+        return servers_text(self._app.servers, reconnect=reconnect)
+
+    async def log_in(self, server: str) -> str:
+        """Start a login at an MCP server, and return the instructions."""
+        return await login_text(self._app.servers, server)
+
+    async def doctor(self) -> str:
+        """Return what is configured and what is missing, as text."""
+        from chatops.wiring.doctor import doctor_text
+
+        return await asyncio.to_thread(doctor_text, self._app)
+
+    async def open_file(self, file: FileRef) -> str:
+        """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
+        from chatops.wiring.opener import open_file  # seldom needed
+
+        return await asyncio.to_thread(open_file, self._app.files, file)
+
+    async def _reach(self, spec: ModelSpec) -> "Reach":
+        """Ask the server of a model, which takes a few seconds at most.
+
+        One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
+        """
+        from chatops.headless.reach import Reach, Reachability, reach
+
+        if why := model_problem(spec):
+            return Reach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")
+        if spec.key.command or spec.key.keyring:
+            return Reach(spec=spec, reachability=Reachability.THERE, text="")
+        return await reach(spec, require=self._app.limits.sandbox().require)
+
+    def _role(self, name: str) -> RoleRow:
+        try:
+            grant = self._app.grant_for(name)
+        except ConfigError as error:
+            return RoleRow(name=name, model="", tools=(), description=str(error))
+        model = grant.models[0]
+        return RoleRow(name=name, model=model.label or model.name, tools=tuple(tool.name for tool in grant.tools))
+
+    # The first session
+
+    async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> "FirstSession":
+        """Return the first session of this run, and the notices for the start."""
+        app = self._app
+        if last and session is None:
+            rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
+            session = rows[0].id if rows else None
+        chat, notices = await self.sessions.resumed(session)
+        if isinstance(chat, Session) and not app.store.unsaved:
+            chat.show_store_notice(" ".join(app.store.notices))
+        waiting = "" if session is not None or pick else await asyncio.to_thread(self.sessions.unfinished_line)
+        recovered = await asyncio.to_thread(self._recover_unsent, chat)
+        return FirstSession(
+            session=chat,
+            workspace=self,
+            notices=(*notices, *self._withheld(chat), *recovered),
+            pending_elsewhere=waiting,
+            trust=self.trust.about_files(),
+            choose_session=pick,
+        )
+
+    def _withheld(self, chat: SessionView) -> tuple[str, ...]:
+        app, own = self._app, self._app.own_tools_trust
+        # /tools lists what no role gets here, which is no news for each start. About the user's own tools the app asks.
+        known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ()), *app.servers.pending()]
+        try:
+            return app.rights.withheld(chat.snapshot().role, but=known)
+        except ConfigError:
+            return ()  # The role is gone from the registry, which has a notice of its own.
+
+    def _recover_unsent(self, chat: SessionView) -> tuple[str, ...]:
+        """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
+        app, store = self._app, self._app.store
+        key = self.user.draft_setting(chat.session_id, followed=not isinstance(chat, Session))
+
+        def keep(text: str) -> None:
+            drafts = (store.setting(key), text)
+            store.set_setting(key, "\n\n".join(draft for draft in drafts if draft))
+
+        try:
+            found = 0 if store.unsaved else recover(app.paths, app.workspace, store=keep)
+        except StoreError as error:
+            log.warning("unsent messages were not recovered: %s", error)
+            return ()
+        what = plural(found, "message is", "messages are")
+        return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSession:
+    """The result of opening the first session, once everything heavy is imported."""
+
+    session: SessionView
+    workspace: Workspace
+    notices: tuple[str, ...] = ()
+    """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
+    pending_elsewhere: str = ""
+    """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
+    trust: TrustQuestion | None = None
+    """Question about the files of the workspace, if there is one."""
+    choose_session: bool = False
+    """True to show the session picker first (``chatops -r`` without an id)."""
+
+
+Opener = Callable[[], Awaitable[FirstSession]]
+"""Called after the first paint, which does not wait for registry, store and models."""
+
+
+async def open_for_tui(options: Options, *, session: SessionId | None, last: bool, pick: bool) -> FirstSession:
+    """Open the session for the terminal app. Everything heavy runs in a thread, so that the UI stays responsive.
+
+    `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
+    """
+    workspace = await asyncio.to_thread(_prepared, options)
+    opened = await workspace.opened(session, last=last, pick=pick)
+    workspace.background.start(opened.session)
+    return opened
+
+
+def _prepared(options: Options) -> Workspace:
+    app = App(options)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # Mostly waits for a program.
+        sandbox = beside.submit(app.limits.sandbox_note)
+        app.prepare()
+        return Workspace(app, sandbox=sandbox.result())
+
+
+def _model(spec: ModelSpec) -> ModelRow:
+    missing = f"It {why}." if (why := model_problem(spec)) else ""
+    served = spec.model_name if spec.model_name != spec.name else ""
+    note = f"{spec.type.value} {served}".rstrip()
+    return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
