@@ -123,7 +123,6 @@ def _how(ending: Ending) -> str:
         case EndedBy.TIME_LIMIT:
             return f"[stopped after {ending.seconds:g} s: the time limit; above is the output so far]"
         case EndedBy.UNKNOWN:
-            # These words are stored: `store.older` reads them in results of versions without facts.
             return "[the command killed the process that watched over it, so its exit code is not known]"
         case _ if ending.pipeline:
             code = f"exit code {ending.exit_code}" + (f" ({ending.signal})" if ending.signal else "")

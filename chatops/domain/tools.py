@@ -162,52 +162,17 @@ def changed_lines(diff: str) -> tuple[int, int]:
 
 
 def definition_of(spec: ToolSpec) -> str:
-    """Return a digest of what an approval takes the tool for. Rights and limits are left out: they are judged again.
-
-    A built-in tool that was only reworded keeps the digest of its first wording, so that a call that waits in a store
-    of an earlier version is not reviewed again.
-    """
-    known = (spec.name, spec.description, spec.schema, spec.read_only, spec.idempotent, spec.source)
-    declared = (spec.output_schema,) if spec.output_schema else ()
-    # Built-in tools have those of `BUILT_IN_TOOLS`. Without any, a digest is that of versions without capabilities.
-    if spec.source != BUILT_IN and spec.capabilities != NO_CAPABILITIES:
-        return digest(*known, asdict(spec.capabilities), *declared)
-    found = digest(*known, *declared)
-    return _FIRST_WORDING[spec.name] if _REWORDED.get(spec.name) == found else found
-
-
-_REWORDED: Mapping[str, str] = MappingProxyType(
-    {
-        "file_read": "9496d67b8abba7302e9fe8d1e5c580366ac8b96682c4c5a31af194bfb0d1d6be",
-        "file_list": "b1354a7dcfe5b54856c09d3b203c7b1b5752a1281eac1e02af69a08846eeb5e6",
-        "file_search": "f98c5bbf9d5fc3ba59cddd3b1c2ad44fdeea44e047169bd238b0ef4eb97d099f",
-        "file_write": "4a1551f4fff2d8d66d539aa7eec72b4de8a9b18b4abeb246153924e24eb2b7b8",
-        "file_edit": "d2d79d3bac1c2710424cba5230aaabb41106d1e525260dba83a7bc5bdfdf8c1c",
-        "shell_exec": "9652edc63867833ce7b408b3bb5885402e926dde434e016b156f8b3e7aaa3f14",
-        "python_exec": "6cf84d7b027f6cce2571d4af962af9cb6eb3efa70218fc84e2dd86d32826cc85",
-        "web_fetch": "04d56afa97bd1eb952af56680f0adf4829c1aa3454b2e4c7663b925d79c273a1",
-        "scratch_write": "5cdab9c40cccbcffad56786b305b0f691f76ce861c17277f2804a4868127424e",
-        "scratch_read": "00d87eb218591a37f348312e35beb005f0ed5072dc5891b0c1ada78809de484f",
-        "web_search": "99901a2f9a801a53738027d021ba538776a9efd9ee0c166f2cc222ea6ac81a9e",
-    }
-)
-"""Digests of built-in tools as they are worded now. A tool that *does* something else gets no entry here."""
-_FIRST_WORDING: Mapping[str, str] = MappingProxyType(
-    {
-        "file_read": "6d26031e122ec479d816359ff7844c623783424dd1f64b5e6fa71ed3a6b6ae43",
-        "file_list": "d30b5af8517ecfeaf1b6dede3f3f1d0a90a170445afeaba4439e892e7169eadc",
-        "file_search": "c033ab61715e0947803bd742958132cfe74d0d942100ca842fdaa8842a962cab",
-        "file_write": "c99e2dcb78d8a9776621dc92502918d6903a4c1a89cba477db4e5638c0be0651",
-        "file_edit": "d81cd35f9015c330fd121a5dfcdbbfa783d033623cfbfc55ac778bfd1cd451de",
-        "shell_exec": "90aa5d8065d311e7f819de07e2022038c2723ac7be3ea99ba191ee70b94ee28f",
-        "python_exec": "45956523e0f3b58a2a70bc901cb32d14099fce578f626f1dac8ec2a76acd1f9a",
-        "web_fetch": "d7adf936a8a76caa655c3f4c2985e8a8f61fa13ce8cdd045e9f129725c47b729",
-        "scratch_write": "d11ac8b271b282bc06da45ac037cfbaad18545f0f66231a1eb7218fafa162da3",
-        "scratch_read": "fc7e0b6f465078fe46643e6ad785e31c11ddd2dfb0cdd317084ecf050047d43e",
-        "web_search": "fa77a5ceec18efc579d8f2179fd498d8186d18f4fb9c533e0ff5899d325f52a8",
-    }
-)
-"""Digests of the same tools as they were first worded."""
+    """Return a digest of what an approval takes the tool for. Rights and limits are left out: they are judged again."""
+    return digest(
+        spec.name,
+        spec.description,
+        spec.schema,
+        spec.output_schema,
+        spec.read_only,
+        spec.idempotent,
+        spec.source,
+        asdict(spec.capabilities),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The inputs of a turn: everything that can happen to it.
 
 An input that asks for something is named in the imperative (`DecideCall`). One that reports the outcome of an effect
-ends in `Input`. The stored `kind` of an input is older than its name.
+ends in `Input`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ModelReplyInput:
     round_id: RoundId
     reply: ModelReply
     duration_ms: int = 0
-    kind: Literal["model_replied"] = "model_replied"
+    kind: Literal["model_reply_input"] = "model_reply_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ModelFailureInput:
     round_id: RoundId
     failure: ModelFailure
     duration_ms: int = 0
-    kind: Literal["model_failed"] = "model_failed"
+    kind: Literal["model_failure_input"] = "model_failure_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class AnswerCheckInput:
 
     round_id: RoundId
     facts: AnswerFacts
-    kind: Literal["answer_checked"] = "answer_checked"
+    kind: Literal["answer_check_input"] = "answer_check_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class InspectionInput:
     call_id: CallId
     facts: CallFacts
     rules: tuple[RememberedRule, ...] = ()
-    kind: Literal["call_inspected"] = "call_inspected"
+    kind: Literal["inspection_input"] = "inspection_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class DecideCall:
     digest: str
     decision: Decision
     by: Principal
-    kind: Literal["call_decided"] = "call_decided"
+    kind: Literal["decide_call"] = "decide_call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ToolResultInput:
     call_id: CallId
     attempt: int
     result: ToolResult
-    kind: Literal["tool_returned"] = "tool_returned"
+    kind: Literal["tool_result_input"] = "tool_result_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class ReconcileInput:
     """True if the attempt certainly did not take effect, so that running it again is safe."""
     found: str = ""
     """Findings of the tool, for the user, if the outcome is unknown."""
-    kind: Literal["tool_reconciled"] = "tool_reconciled"
+    kind: Literal["reconcile_input"] = "reconcile_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class QuestionInput:
     call_id: CallId
     attempt: int
     question: ServerQuestion
-    kind: Literal["question_asked"] = "question_asked"
+    kind: Literal["question_input"] = "question_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class QuestionWithdrawnInput:
 
     call_id: CallId
     question_id: str
-    kind: Literal["question_withdrawn"] = "question_withdrawn"
+    kind: Literal["question_withdrawn_input"] = "question_withdrawn_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class AnswerQuestion:
     question_id: str
     answer: Answer
     by: Principal
-    kind: Literal["question_answered"] = "question_answered"
+    kind: Literal["answer_question"] = "answer_question"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class CancelTurn:
 
     partial_text: str = ""
     partial_reasoning: str = ""
-    kind: Literal["turn_cancelled"] = "turn_cancelled"
+    kind: Literal["cancel_turn"] = "cancel_turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class CorrectTurn:
     """Text that stays in the composer."""
     partial_text: str = ""
     partial_reasoning: str = ""
-    kind: Literal["turn_corrected"] = "turn_corrected"
+    kind: Literal["correct_turn"] = "correct_turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class RetryTurn:
     """The user resumed a failed turn, under the grant in force now."""
 
     grant: Grant
-    kind: Literal["turn_retried"] = "turn_retried"
+    kind: Literal["retry_turn"] = "retry_turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class SwitchRole:
 
     grant: Grant
     switch: RoleSwitchMessage
-    kind: Literal["role_switched"] = "role_switched"
+    kind: Literal["switch_role"] = "switch_role"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class NarrowGrant:
     """The scopes of remembered rules that may still answer."""
     may_contain: bool = True
     """False if turns may not be contained any more: calls in a copy ask again."""
-    kind: Literal["grant_narrowed"] = "grant_narrowed"
+    kind: Literal["narrow_grant"] = "narrow_grant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class ContainTurn:
     """The user contains the turn from now on, or ends its containment (`on` is False)."""
 
     on: bool = True
-    kind: Literal["turn_contained"] = "turn_contained"
+    kind: Literal["contain_turn"] = "contain_turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ class Recover:
     grant: Grant
     interrupted: tuple[Interruption, ...] = ()
     copied: bool = False
-    kind: Literal["recovered"] = "recovered"
+    kind: Literal["recover"] = "recover"
 
 
 Input = (

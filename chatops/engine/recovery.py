@@ -111,8 +111,8 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
 def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     """Return the attempts that `Recover` should report on.
 
-    These are the attempts that were running when the state was stored. In states of older versions they are also those
-    that wait for a decision without any stored knowledge of the interruption.
+    These are the attempts that were running when the state was stored, and those that wait for a decision without any
+    stored knowledge of the interruption.
     """
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     found: list[tuple[CallId, int]] = []

@@ -60,8 +60,7 @@ def send(draft: Draft) -> None:
 def _repair_history(draft: Draft) -> None:
     """Store a result for every call that has none.
 
-    Results may be missing after a crash of an older version, in a damaged file, or in a session forked in the middle of
-    a round.
+    Results may be missing in a damaged file, or in a session forked in the middle of a round.
     """
     lost = pairing.lost_calls((*draft.state.history, *draft.state.messages))
     for call in lost:

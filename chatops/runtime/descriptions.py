@@ -56,7 +56,7 @@ def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
     return f"{_REVIEWS[review.review.kind]} by {_who(review.by)}{'' if at is None else f' at {_when(at)}'}"
 
 
-_REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop": "stopped"}
+_REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop_run": "stopped"}
 
 
 def _who(by: Principal) -> str:

@@ -58,7 +58,7 @@ class SessionInfo:
     created_at: float
     updated_at: float
     messages: int
-    """The user's messages and the model's replies with text. Older versions counted results of tools too."""
+    """The user's messages and the model's replies with text."""
     active_turn: TurnId | None
     """The unfinished turn, if any."""
     last_turn: TurnId | None

@@ -1,9 +1,9 @@
 """Stored form of values: JSON text, validated when it is read back. No pickle, no source hashes.
 
 The form follows the dataclasses, and the members of a union are told apart by `kind`. Turns and workflow runs have
-versions. Each version so far has only added fields with defaults, so older ones load as they are. A change that they do
-not survive needs an upgrade here, over the parsed JSON. The golden files in ``tests/data/checkpoints`` and
-``tests/data/runs`` must load for ever.
+versions. A new field with a default needs no new version, because older values load as they are. A change that stored
+values do not survive needs a version, and an upgrade here over the parsed JSON. The golden files in
+``tests/data/checkpoints`` and ``tests/data/runs`` must load for ever.
 
 The standard library writes and parses the JSON, because pydantic's own parser refuses lone surrogates. Pydantic is
 needed to read only: building its adapters takes longer than a turn takes from Enter to its request.
@@ -31,43 +31,12 @@ from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
-from chatops.store.older import complete_message, complete_state, rename_facts
 
-STATE_VERSIONS: dict[int, str] = {
-    1: "The turn with grant, phase, counters, usage and remembered grants; messages as ids.",
-    2: "Mistakes among the counters; the interpreter of a call that runs code; repairs of a call before its edit.",
-    3: "Attempts at steps of workflows: their contract, the check of their answer, the command of a gate.",
-    4: "What is known of an attempt that was interrupted, for as long as its outcome is unknown.",
-    5: "The definition of a call's tool, and why only the user may permit the call.",
-    6: "That the store was copied since the calls of a round were proposed.",
-    7: "Rules that give the workspace read-only; what a command may read that no open-ended rule answers for; when each"
-    " validation of a step passes; input tokens from a prompt cache; whether the user was warned of a full context;"
-    " what tools do, facts about results, why a round got no reply; scopes of remembered rules, which are no longer"
-    " part of the turn; whether a call would be sandboxed, and in which folder; limits of commands, and what"
-    " the user can give or gave a single call beyond them;"
-    " whether a notice gives why the turn ended; the copy that a contained turn works on.",
-    8: "Files that calls returned, and types of attached files; the MCP server that runs a call; grants stored apart;"
-    " commands of the user, and the message that a turn goes on with after it was interrupted;"
-    " skills that calls put in use.",
-    9: "What the server of a running call asks the user.",
-}
-"""Contents of each version of a stored TurnState."""
+STATE_VERSION = 1
+"""Version of a stored TurnState."""
 
-STATE_VERSION = max(STATE_VERSIONS)
-
-RUN_VERSIONS: dict[int, str] = {
-    1: "The run with its workflow, request, phase, outputs, attempts and side effects.",
-    2: "That no model could be asked for a step.",
-    3: "Input tokens that came from the server's prompt cache, when each validation passes, and whether a notice gives"
-    " why an attempt ended.",
-}
-"""Contents of each version of a stored WorkflowState."""
-
-RUN_VERSION = max(RUN_VERSIONS)
-
-for _versions in (STATE_VERSIONS, RUN_VERSIONS):
-    if sorted(_versions) != list(range(1, max(_versions) + 1)) or not all(_versions.values()):
-        raise AssertionError("versions are numbered from 1 without gaps, each with a summary")
+RUN_VERSION = 1
+"""Version of a stored WorkflowState."""
 
 PRUNED = "result"
 """The only key of a checkpoint that was pruned to how its turn ended."""
@@ -141,7 +110,7 @@ _PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
 _REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
 
 encode_message = _MESSAGES.encode
-encode_pending = _PENDING.encode
+encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
 decode_decision = _DECISIONS.decode
 encode_recorded, decode_recorded = _RECORDED.encode, _RECORDED.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
@@ -239,7 +208,7 @@ def decode_state(
 
     `grant_of` returns the stored grant with a digest. One that does not have that digest counts as lost.
     """
-    if version not in STATE_VERSIONS:
+    if not 1 <= version <= STATE_VERSION:
         raise UnreadableError(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
             advice="Update chatops to resume it; the messages before it can be read.",
@@ -255,7 +224,6 @@ def decode_state(
         for name in ("grant", "under", "proposed_under"):
             if isinstance(digest := holder.get(name), str):
                 holder[name] = _stored_grant(digest, grant_of(digest))
-    complete_state(payload)
     state = _STATES.validated(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
@@ -268,7 +236,7 @@ def _stored_grant(digest: str, text: str | None) -> dict[str, Any]:
 
 def decode_run(text: object, *, version: int) -> WorkflowState:
     """Decode what `encode_run` of this or an older version wrote. Raises UnreadableError."""
-    if version not in RUN_VERSIONS:
+    if not 1 <= version <= RUN_VERSION:
         raise UnreadableError(
             f"This run was stored by a newer chatops (run version {version}, this one reads up to {RUN_VERSION}).",
             advice="Update chatops to resume it; its messages can be read.",
@@ -285,20 +253,10 @@ def _step_of(state: WorkflowState) -> int:
 
 def decode_message(text: object, *, message_id: MessageId) -> Message:
     """Decode a message's body. Raises UnreadableError, also for the body of another message."""
-    payload = _MESSAGES.parsed(text)
-    complete_message(payload)
-    message = _MESSAGES.validated(payload)
+    message = _MESSAGES.decode(text)
     if message.id != message_id:
         raise UnreadableError("A stored message is damaged: it has the id of another one.", advice=_DAMAGE_ADVICE)
     return message
-
-
-def decode_pending(text: object) -> PendingCall:
-    """Decode what `encode_pending` of this or an older version wrote. Raises UnreadableError."""
-    payload = _PENDING.parsed(text)
-    if isinstance(facts := payload.get("facts"), dict):
-        rename_facts(facts)
-    return _PENDING.validated(payload)
 
 
 def damaged_message(message_id: MessageId) -> NoticeMessage:

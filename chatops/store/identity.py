@@ -150,7 +150,7 @@ def _void_approvals(raw: sqlite3.Connection) -> None:
         "GROUP BY active_turn",
         (COPIED,),
     )
-    for table, column, lets_run in (("posted", "decision", _lets_run), ("words", "body", _lets_continue)):
+    for table, column, lets_run in (("posted", "decision", _lets_run), ("posted_reviews", "body", _lets_continue)):
         for seq, posted in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
             if lets_run(posted):
                 raw.execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))

@@ -47,7 +47,7 @@ _TABLES = {
     "rules": "id",
     "queued_texts": "seq",
     "runs": "",
-    "words": "seq",
+    "posted_reviews": "seq",
 }
 """Tables to which rows are added, parents first, each with its row number; without one, all of its rows are new."""
 _SETTINGS = ("title", "role", "model_pin", "persona")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from chatops.domain.ids import SessionId
 
-_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, wanted_by, heard"
+_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, acknowledged"
 
 
 def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
@@ -130,12 +130,12 @@ def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
 
 def request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
     """Ask the holder to hand the session over. This replaces an earlier request."""
-    rows.run("UPDATE leases SET wanted_by = ?, heard = 0 WHERE session_id = ?", _text(asker), session_id)
+    rows.run("UPDATE leases SET requested_by = ?, acknowledged = 0 WHERE session_id = ?", _text(asker), session_id)
 
 
 def withdraw_request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
     """Withdraw the request of `asker`. A later request of another process stays."""
-    sql = "UPDATE leases SET wanted_by = '', heard = 0 WHERE session_id = ? AND wanted_by = ?"
+    sql = "UPDATE leases SET requested_by = '', acknowledged = 0 WHERE session_id = ? AND requested_by = ?"
     rows.run(sql, session_id, _text(asker))
 
 
@@ -143,7 +143,7 @@ def acknowledge(rows: Connection, session_id: SessionId, holder: Holder) -> None
     """Confirm to the requester that the holder knows, and hands over when it can."""
     before = stored(rows, session_id)
     if before is not None and before.holder == holder:
-        rows.run("UPDATE leases SET heard = 1 WHERE session_id = ?", session_id)
+        rows.run("UPDATE leases SET acknowledged = 1 WHERE session_id = ?", session_id)
 
 
 def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> None:
@@ -164,8 +164,8 @@ def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at:
         pid_started=holder.pid_started,
         expires_at=expires_at,
         since=now,
-        wanted_by="",
-        heard=0,
+        requested_by="",
+        acknowledged=0,
     )
 
 

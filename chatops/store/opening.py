@@ -27,6 +27,7 @@ from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
     SCHEMA_VERSION,
+    UNRELEASED_ID,
     application_id,
     migrate,
     schema_faults,
@@ -136,6 +137,7 @@ def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
     # table.
     tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     owner = int(raw.execute("PRAGMA application_id").fetchone()[0])
+    _refuse_unreleased(path, owner)
     if tables and owner != APPLICATION_ID:
         raise UnreadableError(
             f"{path} is a database of another program; it was not opened.",
@@ -164,10 +166,10 @@ def sound(path: Path, *, vfs: str = "") -> bool:
 
 
 def refuse_newer(path: Path) -> None:
-    """Raise UnreadableError for a store of a newer version, having read only the first bytes of the file.
+    """Raise UnreadableError for a store of a newer version, or of before the first release.
 
-    Even opening it for reading would leave files beside it. Raises NotSavedError for a pipe, socket or device, which
-    opening could wait for without end.
+    Reads only the first bytes of the file, because opening it, even for reading, would leave files beside it. Raises
+    NotSavedError for a pipe, socket or device, which opening could wait for without end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise NotSavedError(
@@ -175,25 +177,28 @@ def refuse_newer(path: Path) -> None:
             advice="Move it away, or set CHATOPS_HOME to another folder.",
             reason=f"{path.name} is not a file",
         )
-    version = version_in_header(path)
-    if version is not None:
-        _refuse_newer(path, version)
-
-
-def version_in_header(path: Path) -> int | None:
-    """Return the version in the file's first bytes; None if they are not a store's, or cannot be read.
-
-    A store whose first bytes are damaged may still name it. A file that is open in this process is not read: closing it
-    here would drop the locks that SQLite holds on it.
-    """
+    # A file that is open in this process is not read: closing it here would drop the locks that SQLite holds on it.
     if OPEN_HERE[inode_of(path)] > 0:
-        return None
+        return
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_LENGTH)
     except OSError:
-        return None
-    return user_version(header) if application_id(header) == APPLICATION_ID else None
+        return
+    # A store whose first bytes are damaged may still name its version here.
+    owner = application_id(header)
+    _refuse_unreleased(path, owner)
+    if owner == APPLICATION_ID:
+        _refuse_newer(path, user_version(header))
+
+
+def _refuse_unreleased(path: Path, owner: int) -> None:
+    if owner == UNRELEASED_ID:
+        raise UnreadableError(
+            f"The session store {path} was made by a chatops from before 0.1.0, which this one cannot read; it was not "
+            "opened.",
+            advice="Move it away to start a new one, or set CHATOPS_HOME to another folder.",
+        )
 
 
 def _refuse_newer(path: Path, version: int) -> None:

@@ -85,12 +85,7 @@ def may_take(
 
 
 def since(lease: LeaseRow, *, now: float) -> str:
-    """Return the local time at which a session was opened, with the date unless it is today.
-
-    An older chatops did not store that time: then it is unknown.
-    """
-    if not lease.since:
-        return "an unknown time"
+    """Return the local time at which a session was opened, with the date unless it is today."""
     then, today = time.localtime(lease.since), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 

@@ -105,26 +105,26 @@ def post(rows: Connection, session_id: SessionId, review: ReviewStep | CancelRun
         return False
     if any(type(earlier) is type(review) for earlier in posted(rows, session_id)):
         return False
-    rows.insert("words", session_id=session_id, body=encode_review(review))
+    rows.insert("posted_reviews", session_id=session_id, body=encode_review(review))
     return True
 
 
 def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
     """Return the inputs not consumed yet, oldest first. A damaged one is void."""
-    words: list[ReviewStep | CancelRun] = []
-    for (body,) in rows.all("SELECT body FROM words WHERE session_id = ? ORDER BY seq", session_id):
+    found: list[ReviewStep | CancelRun] = []
+    for (body,) in rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id):
         try:
-            words.append(decode_review(body))
+            found.append(decode_review(body))
         except UnreadableError as error:
             log.warning("a posted review of run %s is left out: %s", session_id, error)
-    return words
+    return found
 
 
 def _consume(rows: Connection, state: WorkflowState) -> None:
-    for seq, body in rows.all("SELECT seq, body FROM words WHERE session_id = ?", state.session_id):
+    for seq, body in rows.all("SELECT seq, body FROM posted_reviews WHERE session_id = ?", state.session_id):
         try:
             still = applies(decode_review(body), state)
         except UnreadableError:
             still = False
         if not still:
-            rows.run("DELETE FROM words WHERE seq = ?", seq)
+            rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)

@@ -254,7 +254,7 @@ def _end_lost_turns(target: sqlite3.Connection) -> int:
         target.execute(f"DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)")
     for table in ("journal", "pending", "posted"):
         target.execute(f"DELETE FROM {table} WHERE turn_id NOT IN (SELECT turn_id FROM turns)")
-    target.execute("DELETE FROM words WHERE session_id NOT IN (SELECT session_id FROM runs)")
+    target.execute("DELETE FROM posted_reviews WHERE session_id NOT IN (SELECT session_id FROM runs)")
     return turns
 
 

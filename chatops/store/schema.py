@@ -17,8 +17,10 @@ from chatops.store.connection import connect, transaction
 if TYPE_CHECKING:
     from collections.abc import Set
 
-APPLICATION_ID = 0x63686F70
-"""``chop``, the application id in the file's header."""
+APPLICATION_ID = 0x63687073
+"""``chps``, the application id in the file's header."""
+UNRELEASED_ID = 0x63686F70
+"""``chop``, the application id of stores that were made before the first release, and which nothing reads."""
 
 MAGIC = b"SQLite format 3\0"
 """First bytes of a database file."""
@@ -74,6 +76,7 @@ _FIRST = (
         version INTEGER NOT NULL,
         phase TEXT NOT NULL,
         state TEXT NOT NULL,
+        usage TEXT NOT NULL DEFAULT '',
         writer TEXT NOT NULL,
         fingerprint TEXT NOT NULL,
         updated_at REAL NOT NULL
@@ -135,17 +138,6 @@ _FIRST = (
         decided_at REAL NOT NULL
     )""",
     "CREATE INDEX decisions_by_session ON decisions(session_id)",
-    """CREATE TABLE grants (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
-        role TEXT NOT NULL,
-        tool TEXT NOT NULL,
-        pattern TEXT NOT NULL,
-        source_call TEXT NOT NULL,
-        granted_at REAL NOT NULL,
-        revoked_at REAL
-    )""",
-    "CREATE INDEX grants_by_session ON grants(session_id)",
     """CREATE TABLE queued_texts (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -158,12 +150,12 @@ _FIRST = (
         pid INTEGER NOT NULL,
         boot_id TEXT NOT NULL,
         pid_started TEXT NOT NULL,
-        expires_at REAL NOT NULL
+        since REAL NOT NULL,
+        expires_at REAL NOT NULL,
+        requested_by TEXT NOT NULL DEFAULT '',
+        acknowledged INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID""",
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-)
-
-_RUNS = (
     """CREATE TABLE runs (
         session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         seq INTEGER NOT NULL,
@@ -176,21 +168,12 @@ _RUNS = (
         state TEXT NOT NULL,
         writer TEXT NOT NULL
     ) WITHOUT ROWID""",
-    """CREATE TABLE words (
+    """CREATE TABLE posted_reviews (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         session_id TEXT NOT NULL REFERENCES runs(session_id) ON DELETE CASCADE,
         body TEXT NOT NULL
     )""",
-    "CREATE INDEX words_by_session ON words(session_id)",
-)
-
-_HANDING_OVER = (
-    "ALTER TABLE leases ADD COLUMN since REAL NOT NULL DEFAULT 0",
-    "ALTER TABLE leases ADD COLUMN wanted_by TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE leases ADD COLUMN heard INTEGER NOT NULL DEFAULT 0",
-)
-
-_RULES = (
+    "CREATE INDEX posted_reviews_by_session ON posted_reviews(session_id)",
     """CREATE TABLE rules (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         session_id TEXT REFERENCES sessions(id) ON DELETE CASCADE,
@@ -207,14 +190,7 @@ _RULES = (
         used_at REAL,
         revoked_at REAL
     )""",
-    "INSERT INTO rules (id, session_id, scope, role, tool, pattern, source_call, made_at, revoked_at) "
-    "SELECT seq, session_id, 'session', role, tool, pattern, source_call, granted_at, revoked_at FROM grants",
     "CREATE INDEX rules_by_session ON rules(session_id)",
-    "DROP TABLE grants",
-    "ALTER TABLE turns ADD COLUMN usage TEXT NOT NULL DEFAULT ''",
-)
-
-_TURN_GRANTS = (
     """CREATE TABLE turn_grants (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -224,23 +200,7 @@ _TURN_GRANTS = (
     )""",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (
-    Migration(
-        version=1,
-        summary="Sessions, message tree, checkpoints, journal, queue, decisions, grants, leases, settings.",
-        statements=_FIRST,
-    ),
-    Migration(version=2, summary="Workflow runs, and the reviews posted for them.", statements=_RUNS),
-    Migration(
-        version=3, summary="When a session was acquired, and which process requests it.", statements=_HANDING_OVER
-    ),
-    Migration(
-        version=4,
-        summary="Remembered rules, with scope, maker and uses, in place of grants; the usage of a turn.",
-        statements=_RULES,
-    ),
-    Migration(version=5, summary="The grants of turns, each once for each session.", statements=_TURN_GRANTS),
-)
+MIGRATIONS: tuple[Migration, ...] = (Migration(version=1, summary="All tables.", statements=_FIRST),)
 
 SCHEMA_VERSION = MIGRATIONS[-1].version
 
@@ -266,11 +226,11 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
     if not rows or (version := int(rows[0][0])) > SCHEMA_VERSION:
         return []
     found = {(str(table), str(column)) for _, table, column in rows}
-    wanted = _columns(version)
+    wanted = columns_of(version)
     missing = [f"{_named(one, found)} is missing" for one in sorted(wanted - found)]
     early = [
         f"{_named(one, wanted)} belongs to a later version than {version}"
-        for one in sorted((_columns(SCHEMA_VERSION) - wanted) & found)
+        for one in sorted((columns_of(SCHEMA_VERSION) - wanted) & found)
     ]
     return list(dict.fromkeys(missing + early))
 
@@ -282,17 +242,18 @@ def _named(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
 
 
 @cache
-def _columns(version: int) -> Set[tuple[str, str]]:
+def columns_of(version: int) -> Set[tuple[str, str]]:
     """Return the tables with their columns in a file of that version."""
     with closing(connect(":memory:")) as raw:
         migrate(raw, to=version)
         return frozenset((str(table), str(column)) for _, table, column in raw.execute(_COLUMNS))
 
 
-def migrate(raw: sqlite3.Connection, *, to: int = SCHEMA_VERSION) -> None:
-    """Migrate a file to a version, one transaction per step. A second process finds the work done.
+def migrate(raw: sqlite3.Connection, *, to: int | None = None) -> None:
+    """Migrate a file to a version, by default the last one. A second process finds the work done.
 
-    `raw` is in autocommit mode. A file of a newer version must not get here: see `opening.examine`.
+    Each step is one transaction. `raw` is in autocommit mode. A file of a newer version must not get here: see
+    `opening.examine`.
     """
     for migration in MIGRATIONS[:to]:
         if _version(raw) >= migration.version:

@@ -57,10 +57,7 @@ def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said:
     from a message is shortened, so that a list shows something of both.
     """
     if is_copy:
-        # The titles of copies used to begin with what they add.
-        earlier = source.startswith(_BEFORE) and _JOIN + _BEFORE not in source
-        source = source.partition(_JOIN)[2] if earlier else f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0]
-        source = source.removeprefix(_JOIN)
+        source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
     if len(source) > _SOURCE and source == title_from(said):
         source = _cut(source, _SOURCE)
     left = title_from(left_out)

@@ -202,9 +202,6 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
             rows.insert("turn_grants", session_id=session_id, digest=digest, body=body)
 
 
-_USAGE = """CASE WHEN usage <> '' THEN usage
-    WHEN typeof(state) = 'text' AND json_valid(state) THEN json_extract(state, '$.usage') END"""
-"""The usage of a turn as JSON, or NULL. Earlier versions stored it in the checkpoint only."""
 _COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 
 
@@ -217,11 +214,10 @@ def unfinished(rows: Connection) -> list[TurnId]:
 def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
     """Return the usage of a session's turns. See `Store.usage`."""
     # SQLite adds them up, because there may be thousands.
-    sums = ", ".join(f"total(json_extract(spent, '$.{name}'))" for name in _COUNTS)
+    sums = ", ".join(f"total(json_extract(usage, '$.{name}'))" for name in _COUNTS)
     found = rows.one(
-        f"SELECT count(*), sum(json_extract(spent, '$.cost')), {sums} FROM "
-        f"(SELECT {_USAGE} AS spent FROM turns WHERE session_id = ? AND turn_id IS NOT ?) "
-        "WHERE CASE WHEN json_valid(spent) THEN json_type(spent) END = 'object'",
+        f"SELECT count(*), sum(json_extract(usage, '$.cost')), {sums} FROM turns WHERE session_id = ? "
+        "AND turn_id IS NOT ? AND CASE WHEN json_valid(usage) THEN json_type(usage) END = 'object'",
         session_id,
         besides,
     )
@@ -234,8 +230,7 @@ def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) ->
 def _prune(rows: Connection, turn_id: str | None) -> None:
     """Keep only the result and the usage of a finished turn of a chat."""
     rows.run(
-        f"UPDATE turns SET usage = coalesce({_USAGE}, ''), "
-        f"state = json_object('{PRUNED}', json_extract(state, '$.phase.result')) "
+        f"UPDATE turns SET state = json_object('{PRUNED}', json_extract(state, '$.phase.result')) "
         "WHERE turn_id = ? AND phase = 'finished' AND CASE WHEN typeof(state) = 'text' AND json_valid(state) "
         "THEN json_extract(state, '$.messages') IS NOT NULL AND json_extract(state, '$.contract') IS NULL "
         "AND json_extract(state, '$.gate') IS NULL END",

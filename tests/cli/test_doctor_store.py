@@ -1,6 +1,5 @@
 """`chatops doctor` reports on the store and never changes it."""
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -134,18 +133,6 @@ def test_doctor_fails_for_a_newer_store_and_leaves_it(path: Path) -> None:
     before = contents(path.parent)
     assert f"version {SCHEMA_VERSION + 1}, this one reads up to {SCHEMA_VERSION}" in graded(store_lines(path), "fail")
     assert contents(path.parent) == before
-
-
-def test_doctor_shows_an_older_store_and_does_not_migrate_it(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True)
-    shutil.copy(Path(__file__).parents[1] / "data" / "stores" / "v1.db", path)
-    path.chmod(0o600)
-    before = path.read_bytes()
-    lines = store_lines(path)
-    assert {line["grade"] for line in lines} == {"ok"}
-    assert f"version 1 of {SCHEMA_VERSION}, upgraded when chatops opens it" in graded(lines, "ok")
-    assert "2 calls pending" in graded(lines, "ok")
-    assert path.read_bytes() == before
 
 
 def test_doctor_reports_permissions_quarantined_files_and_the_log(path: Path) -> None:

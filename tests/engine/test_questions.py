@@ -10,7 +10,7 @@ from chatops.engine.effects import DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, CancelTurn, QuestionInput, QuestionWithdrawnInput
 from chatops.engine.state import Started
 from chatops.engine.view import open_questions, pending_calls
-from chatops.store.codec import decode_state, encode_state
+from chatops.store.codec import STATE_VERSION, decode_state, encode_state
 from tests.engine.world import ANA, World, raw, reply
 
 KEY = ServerQuestion(server="h", message="Who?", schema='{"type":"object"}', secrets=("api_key",), id="q1")
@@ -40,7 +40,7 @@ def test_an_answer_is_delivered_once_and_what_looks_secret_is_stored_nowhere() -
     world = asking()
     (asked,) = open_questions(world.state)
     assert asked.question == KEY
-    assert decode_state(encode_state(world.state), version=8).state.phase == world.state.phase
+    assert decode_state(encode_state(world.state), version=STATE_VERSION).state.phase == world.state.phase
     answer = AnswerQuestion(call_id=asked.call_id, question_id="q1", answer=ANSWER, by=ANA)
     step = world.feed(answer)
     assert step.effects == (DeliverAnswer(call_id=asked.call_id, question_id="q1", answer=ANSWER),)

@@ -38,7 +38,7 @@ STORAGE = {
     "E05": "Damaged pages: the readable rows are copied into a new store. Lost messages come from the backup, else "
     "they are shown as damaged. The damaged file is quarantined.",
     "E06": "A newer store: it is refused and not changed.",
-    "E07": "An older store: it is migrated. A pending call is approved and runs once.",
+    "E07": "An older store: it is migrated. One from before the first release is refused and stays as it is.",
     "E08": "Damaged rows: each costs only itself, and lets nothing run.",
     "E09": "Two windows on one session: one owns it, the other follows it.",
     "E10": "Two chats in one store: both are stored.",

@@ -11,7 +11,6 @@ from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.process import this_process
-from chatops.store.rules import since
 from tests.store.memory_store import MemoryStore
 from tests.support.waiting import until
 
@@ -20,11 +19,6 @@ OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_star
 
 def unreadable(session: SessionId) -> LeaseRow | None:
     raise StoreError("It cannot be read.")
-
-
-def test_the_start_of_a_lease_of_an_older_version_is_unknown() -> None:
-    lease = LeaseRow(holder=OTHER, expires_at=30.0, since=0.0, requested_by=None, acknowledged=False)
-    assert since(lease, now=1.8e9) == "an unknown time"
 
 
 async def test_a_lost_lease_is_noticed_after_a_failed_look(

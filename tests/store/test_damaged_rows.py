@@ -138,7 +138,7 @@ def test_a_damaged_review_is_ignored(path: Path) -> None:
         step = run.begun(session_id)
         store.commit_run(step)
         assert store.post_review(session_id, run.CANCELLED)
-        sql(path, "UPDATE words SET body = '{}'")
+        sql(path, "UPDATE posted_reviews SET body = '{}'")
         assert store.posted_reviews(session_id) == []
         assert store.post_review(session_id, run.CANCELLED)
 

@@ -4,19 +4,21 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from chatops.domain.errors import ConflictError, StoreError, UnreadableError
-from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.ids import MessageId
 from chatops.domain.messages import UserMessage
 from chatops.engine.state import CallState
+from chatops.store import health, opening, schema
 from chatops.store.file import StoreFile
-from chatops.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from chatops.store.reading import look_at
+from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, UNRELEASED_ID
 from chatops.store.sqlite import SqliteStore
-from tests.store import runkit as run
 from tests.store import storekit as kit
 from tests.store.filekit import a_session, sql
 
@@ -120,22 +122,64 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
     assert path.read_bytes() == before
 
 
-def test_a_file_of_the_first_version_becomes_one_that_takes_runs(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    with closing(sqlite3.connect(path)) as raw:
-        for statement in MIGRATIONS[0].statements:
-            raw.execute(statement)
-        raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        raw.execute("PRAGMA user_version = 1")
-        raw.execute(
-            "INSERT INTO sessions (id, workspace, title, role, persona, activity, created_at, updated_at) "
-            "VALUES ('old', '/w', 'T', 'coder', 'default', 1, 0, 0)"
-        )
-        raw.commit()
+@pytest.mark.fault("E07")
+@pytest.mark.parametrize("first_byte", [b"S", b"?"], ids=["sound", "damaged"])
+def test_a_store_from_before_the_first_release_is_refused_in_words_and_not_touched(
+    path: Path, first_byte: bytes
+) -> None:
     with closing(SqliteStore(path)) as store:
-        assert store.session(SessionId("old")).run is None
-        store.commit_run(run.begun(SessionId("old")))
-        assert [info.id for info in store.runs()] == ["old"]
+        a_session(store)
+    sql(path, f"PRAGMA application_id = {UNRELEASED_ID}")
+    path.write_bytes(first_byte + path.read_bytes()[1:])
+    before, when = path.read_bytes(), path.stat().st_mtime_ns
+    for opened in (lambda: SqliteStore(path), lambda: look_at(path, unsaved="a copy")):
+        with pytest.raises(UnreadableError, match="made by a chatops from before") as caught:
+            opened()
+        assert "Move it away to start a new one" in caught.value.advice
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
+    assert [name.name for name in path.parent.iterdir()] == [path.name]
+
+
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Pretend that there is a second version of the schema, with one more column."""
+    added = "ALTER TABLE sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'"
+    following = schema.Migration(version=SCHEMA_VERSION + 1, summary="Colours.", statements=(added,))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, following))
+    for module in (schema, opening, health):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", following.version)
+    yield following.version
+    schema.columns_of.cache_clear()
+
+
+@pytest.mark.fault("E07")
+def test_a_file_of_an_older_version_becomes_a_newer_one_and_loses_nothing(
+    path: Path, request: pytest.FixtureRequest
+) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+    version = request.getfixturevalue("next_version")
+    before = path.read_bytes()
+    (line, *_) = health.findings(path)
+    assert f"version {SCHEMA_VERSION} of {version}, upgraded when chatops opens it" in line.text
+    assert path.read_bytes() == before
+    with closing(SqliteStore(path)) as store:
+        assert store.session(session_id).id == session_id
+    assert sql(path, "SELECT colour FROM sessions") == [("blue",)]
+    assert sql(path, "PRAGMA user_version") == [(version,)]
+
+
+def test_a_column_of_a_later_version_is_damage(path: Path, next_version: int) -> None:
+    with closing(SqliteStore(path)) as store:
+        session_id = a_session(store)
+    sql(path, f"PRAGMA user_version = {next_version - 1}")
+    with closing(sqlite3.connect(path)) as raw:
+        assert schema.schema_faults(raw) == [
+            f"column sessions.colour belongs to a later version than {next_version - 1}"
+        ]
+    with closing(SqliteStore(path)) as store:
+        assert "was damaged; it was moved to" in store.notices[0]
+        assert store.session(session_id).id == session_id
 
 
 def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:

@@ -74,8 +74,6 @@ def test_hostile_text_costs_little(text: str) -> None:
     [
         ("first try", False, "first try · before: test it"),
         ("first try · before: ship it", True, "first try · before: test it"),
-        # From a copy of an earlier version.
-        ("before: ship it · first try", True, "first try · before: test it"),
         ("before: ship it", True, "before: test it"),
         ("before: lunch", False, "before: lunch · before: test it"),
         ("Notes · before: the release", False, "Notes · before: the release · before: test it"),

@@ -18,24 +18,6 @@ from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.scratch import scratch_tools
 from tests.tools.toolkit import context_for, done, inspected
 
-DEFINITIONS = {
-    "file_read": "6d26031e",
-    "file_list": "d30b5af8",
-    "file_search": "c033ab61",
-    "file_write": "c99e2dcb",
-    "file_edit": "d81cd35f",
-    "shell_exec": "90aa5d80",
-    "python_exec": "45956523",
-    "web_fetch": "d7adf936",
-    "scratch_write": "d11ac8b2",
-    "scratch_read": "fc7e0b6f",
-    "web_search": "fa77a5ce",
-    "wolfram_alpha": "9324db78",
-    "memory_read": "52d001c6",
-    "memory_write": "33ada765",
-}
-"""The start of the definition that the first version with it stored with a call of each built-in tool."""
-
 
 def everything(base: Path) -> CatalogSettings:
     memories = Memories(base / "memory", workspace=base)
@@ -143,12 +125,9 @@ def test_the_catalog_imports_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_reworded_built_in_tool_keeps_the_definition_that_stores_hold(tmp_path: Path) -> None:
-    """A call that waits for approval would be reviewed again otherwise; see `definition_of`."""
+def test_a_tool_with_another_description_or_source_has_another_definition(tmp_path: Path) -> None:
     catalog = builtin_catalog(everything(tmp_path))
     for spec in catalog.specs:
         stored = definition_of(spec)
         assert definition_of(replace(spec, description="Runs.")) != stored
         assert definition_of(replace(spec, source="elsewhere")) != stored
-    found = {spec.name: definition_of(spec)[:8] for spec in catalog.specs}
-    assert found == DEFINITIONS

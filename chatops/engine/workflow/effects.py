@@ -45,7 +45,7 @@ class StopTurn:
     """Stop the turn in progress. The run does not wait for its end."""
 
     turn_id: TurnId
-    kind: Literal["cancel_turn"] = "cancel_turn"
+    kind: Literal["stop_turn"] = "stop_turn"
 
 
 WorkflowEffect = StartAttempt | StartGate | StopTurn

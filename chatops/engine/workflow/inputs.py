@@ -31,7 +31,7 @@ class TurnEndInput:
     """Outcome of the command, for the turn of a gate."""
     unanswered: FailureKind | None = None
     """Reason why no model replied in the end, if it does not concern the step."""
-    kind: Literal["turn_ended"] = "turn_ended"
+    kind: Literal["turn_end_input"] = "turn_end_input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Skip:
 class StopRun:
     """End the run as failed."""
 
-    kind: Literal["stop"] = "stop"
+    kind: Literal["stop_run"] = "stop_run"
 
 
 Review = Accept | TryAgain | Skip | StopRun
@@ -77,7 +77,7 @@ class ReviewStep:
     attempt: int
     review: Review
     by: Principal
-    kind: Literal["reviewed"] = "reviewed"
+    kind: Literal["review_step"] = "review_step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class CancelRun:
     """The user ended the run."""
 
     by: Principal
-    kind: Literal["run_cancelled"] = "run_cancelled"
+    kind: Literal["cancel_run"] = "cancel_run"
 
 
 WorkflowInput = TurnEndInput | ReviewStep | CancelRun

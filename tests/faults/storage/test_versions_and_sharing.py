@@ -1,23 +1,19 @@
 """A store of another version, of two chats at once, that is deleted or replaced in use; clocks that jump."""
 
 import re
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from chatops.domain.ids import TurnId
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.sqlite import SqliteStore
 from tests.e2e.installation import EFFECT, Installation
-from tests.faults.entry_points import Pipe, Provider, flat, patient_registry
+from tests.faults.entry_points import Pipe, Provider, flat
 from tests.faults.storage.chats import contents, goes_well, ready, said
 from tests.store import storekit as kit
 from tests.support.fake_openai import call, calls
-
-STORES = Path(__file__).parents[2] / "data" / "stores"
 
 
 @pytest.mark.more
@@ -41,45 +37,6 @@ def test_a_store_of_a_newer_version(installation: Installation, provider: Provid
     assert (contents(path.parent), path.stat().st_mtime_ns, path.stat().st_mode & 0o777) == (before, when, 0o640)
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    pipe.assert_well()
-
-
-@pytest.mark.some(1)
-@pytest.mark.fault("E07")
-@pytest.mark.parametrize(
-    ("store", "checkpoint"), [*((file.stem, 0) for file in sorted(STORES.glob("v*.db"))), ("v1", 2)]
-)
-def test_a_store_of_an_older_version(
-    store: str, checkpoint: int, installation: Installation, provider: Provider, pipe: Pipe, path: Path
-) -> None:
-    path.parent.mkdir(mode=0o700, parents=True)
-    shutil.copy(STORES / f"{store}.db", path)
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE sessions SET workspace = ?", (str(installation.workspace),))
-        ((session,),) = raw.execute("SELECT id FROM sessions WHERE title = 'Notes, kept'").fetchall()
-        if checkpoint:
-            # No program of that time was ever given to anybody; its form holds all that the one before does.
-            raw.execute("UPDATE turns SET version = ?", (checkpoint,))
-    registry = patient_registry(provider.server.url)
-    registry["roles"]["coder"]["tools"] = ["file_read", "scratch_write", "scratch_read", "web_fetch"]
-    installation.use({**registry, "tools": {"scratch_write": {"verdict": "ask"}}})
-    assert "Please keep a note." in pipe.run("sessions", "show", session).out
-    for verb, call_id in (("approve", f"{session}.2.1.1"), ("deny", f"{session}.2.1.2")):
-        assert "to be" in pipe.run("approvals", "show", call_id).out
-        assert pipe.run("approvals", verb, call_id).code == 0
-    resumed = pipe.run("resume", session, "--output-format", "json")
-    if resumed.code == 3:
-        # The tool's schema has changed since then: what was approved is shown again as it is now.
-        (again,) = resumed.json["pending"]
-        assert again["id"] == f"{session}.2.1.1"
-        assert pipe.run("approvals", "approve", again["id"]).code == 0
-        resumed = pipe.run("resume", session, "--output-format", "json")
-    assert resumed.code == 0, resumed.err
-    outcomes = {one["id"]: (one["outcome"], one["decided_by"]) for one in resumed.json["calls"]}
-    assert outcomes[f"{session}.2.1.1"][0] == "success"
-    assert outcomes[f"{session}.2.1.2"][0] == "denied"
-    with installation.store() as opened:
-        assert [row.outcome for row in opened.journal(TurnId(f"{session}.2"))] == ["success"]
     pipe.assert_well()
 
 
