@@ -187,14 +187,14 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self.key_order.release()
 
     async def _open(self) -> None:
-        await self._chat.opening.prepare(at_once=self.is_headless)
+        await self._chat.switcher.prepare(at_once=self.is_headless)
         try:
             opened = await self._opener()
         except ChatopsError as error:
             self.failure = error
             if self._chat.sending.unsaved_text or self.is_headless:
                 # Keep the screen, because what was typed would be lost with it.
-                self._chat.opening.fail(error)
+                self._chat.sending.fail(error)
             else:
                 self.exit()
             return

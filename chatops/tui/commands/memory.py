@@ -24,7 +24,7 @@ async def memory(context: Context, argument: str) -> Replies:
         return (Notify(_USAGE),)
     match verb:
         case "":
-            return (ShowText("Memory", await asyncio.to_thread(_shown, context)),)
+            return (ShowText("Memory", await asyncio.to_thread(_memories_text, context)),)
         case "edit":
             return await _edit(context, scope)
         case "clear":
@@ -33,7 +33,7 @@ async def memory(context: Context, argument: str) -> Replies:
             return (Notify(_USAGE),)
 
 
-def _shown(context: Context) -> str:
+def _memories_text(context: Context) -> str:
     memories = context.workspace.memories
     lines = ["Notes for later sessions, which are part of the prompt as data.", ""]
     for scope in (MemoryScope.WORKSPACE, MemoryScope.USER):

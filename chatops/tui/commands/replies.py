@@ -173,8 +173,8 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-Shows = ShowText | ShowChanges | ShowSession | FindText | ShowStep
-Reply = Notify | Shows | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
+ShowReply = ShowText | ShowChanges | ShowSession | FindText | ShowStep
+Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""

@@ -56,8 +56,8 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    shown, deleted = _before(context, message)
-    return (shown, Write(message.text), Notify(_EDITED), deleted)
+    opened, deleted = _before(context, message)
+    return (opened, Write(message.text), Notify(_EDITED), deleted)
 
 
 async def retry(context: Context, argument: str) -> Replies:
@@ -86,8 +86,8 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(asked.text),)
 
-    shown, deleted = _before(context, asked)
-    return (shown, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
+    opened, deleted = _before(context, asked)
+    return (opened, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
 
 
 async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
@@ -123,11 +123,11 @@ async def undo(context: Context, argument: str) -> Replies:
     last = next((one for one in turns if one.by is not Speaker.COMMAND), turns[0])
     message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
-    shown, deleted = _instead(context, lambda: sessions.open(done.session_id))
+    opened, deleted = _instead(context, lambda: sessions.open(done.session_id))
     # With a question about files, its dialog names them.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
-    return (shown, write, *map(Notify, texts), Notify(_UNDONE), deleted)
+    return (opened, write, *map(Notify, texts), Notify(_UNDONE), deleted)
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:
@@ -155,8 +155,8 @@ def openers(context: Context) -> list[UserMessage]:
 
 def _asked(context: Context) -> list[UserMessage]:
     """Return the user's messages of the session, newest first."""
-    shown = context.session.snapshot().messages
-    return [message for message in reversed(shown) if isinstance(message, UserMessage)]
+    messages = context.session.snapshot().messages
+    return [message for message in reversed(messages) if isinstance(message, UserMessage)]
 
 
 def _before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:

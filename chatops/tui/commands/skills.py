@@ -9,10 +9,10 @@ from chatops.tui.commands.replies import Context, Replies, ShowText
 
 async def skills(context: Context, argument: str) -> Replies:
     """Show each skill with its source, the tools that it permits, and what is wrong with others."""
-    return (ShowText("Skills", await asyncio.to_thread(_shown, context)),)
+    return (ShowText("Skills", await asyncio.to_thread(_skills_text, context)),)
 
 
-def _shown(context: Context) -> str:
+def _skills_text(context: Context) -> str:
     known, grant = context.workspace.skills(), context.session.grant()
     lines = []
     for skill in known.found:

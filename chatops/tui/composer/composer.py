@@ -103,7 +103,14 @@ class Composer(TextField):
             super().__init__()
             self.key = key
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        may_send: Callable[[str], bool] = lambda text: True,
+        id: str | None = None,
+    ) -> None:
+        """Create the field. `may_send` returns False for a text that stays in it on Enter."""
         super().__init__(
             id=id,
             compact=True,
@@ -117,8 +124,7 @@ class Composer(TextField):
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
         self.keys_while_running = ""
         """The keys that send a text while a turn runs, such as ``Enter queues``; empty while none runs."""
-        self.may_send: Callable[[str], bool] = lambda text: True
-        """Returns False for a text that stays in the field on Enter."""
+        self._may_send = may_send
         self._model = ""
         self.retry_offered = False
         """True if R typed alone retries the turn."""
@@ -207,14 +213,19 @@ class Composer(TextField):
         if character == "/" and self.text and self.text == self._offered_text:
             self._withdrawn_text = self.take_text()
 
+    def note_typing(self) -> float:
+        """Take note that the user is typing, here or in a bar beside it. Return the time."""
+        self.typed_at = self.clock()
+        return self.typed_at
+
     def insert_paste(self, text: str) -> None:
         """Insert a paste, folded if it is long."""
-        self.typed_at = self.clock()
+        self.note_typing()
         self.replace_selection(self._folds.fold(plain(text)))
 
     def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
-        self.typed_at = self.clock()
+        self.note_typing()
         self._withdraw_offer(character)
         self.insert(character, self.document.end)
         self.move_cursor(self.document.end)
@@ -262,7 +273,7 @@ class Composer(TextField):
             event.stop()
             event.prevent_default()
         elif event.is_printable or types_invisible(event) or event.key in ("backspace", "delete"):
-            self.typed_at = self.clock()
+            self.note_typing()
             self._withdraw_offer(event.character or "")
 
     def _meant_by(self, key: str) -> Message | None:
@@ -343,7 +354,7 @@ class Composer(TextField):
         """Post what is typed and clear it. With nothing typed, send the queue."""
         if not self.text:
             self.post_message(self.QueueKey("enter"))
-        elif self.text.strip() and self.may_send(self.full_text):
+        elif self.text.strip() and self._may_send(self.full_text):
             in_view = self.full_text == self.text and self.wrapped_document.height <= self.content_size.height
             text = self.take_text()
             self.sent_in_view = text if in_view else ""

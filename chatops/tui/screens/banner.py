@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chatops.policy.workflow import WorkflowSpec
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import Snapshot
-    from chatops.tui.screens.shown import Shown
+    from chatops.tui.screens.open_session import OpenSession
     from chatops.tui.status.banner import BannerTone
 
 BannerText = tuple[str, "BannerTone"]
@@ -107,19 +107,19 @@ def greeting(snapshot: "Snapshot", *, first_screen: bool) -> BannerText:
 
 
 def most_urgent(
-    snapshot: "Snapshot", shown: "Shown", *, dialog: bool, failed: bool, elsewhere: str, first_screen: bool
+    snapshot: "Snapshot", current: "OpenSession", *, dialog: bool, failed: bool, elsewhere: str, first_screen: bool
 ) -> BannerText:
     """Return the text for the most urgent thing that needs the user.
 
     `dialog` is True while a dialog is open, `failed` if the last turn can be retried; its error in the transcript says
     how. `elsewhere` says what is pending in other sessions. `first_screen` is True while that is shown.
     """
-    own, pending = shown.own_run, () if dialog else snapshot.pending
-    if shown.follower is not None:
-        return followed(shown.follower.reader, pending=pending)
+    own, pending = current.own_run, () if dialog else snapshot.pending
+    if current.follower is not None:
+        return followed(current.follower.reader, pending=pending)
     if own is not None and (blocked := own.blocked()):
         return blocked, "error" if own.run.blocked_by else "quiet"
-    if problem := shown.workspace.problem:
+    if problem := current.workspace.problem:
         return sanitize(problem, newlines=False), "error"
     if snapshot.questions and not dialog:
         return questions_pending(snapshot.questions)

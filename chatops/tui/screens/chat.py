@@ -21,6 +21,7 @@ from chatops.tui.composer.completions import Completions
 from chatops.tui.composer.composer import Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
+from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.commands import CommandPresenter
 from chatops.tui.screens.completing import CompletionPresenter
@@ -28,9 +29,8 @@ from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
 from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
-from chatops.tui.screens.opening import OpeningPresenter
+from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.screens.shown import Shown
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.banner import Banner, Notices, QueuedMessages
@@ -72,7 +72,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     ) -> None:
         super().__init__()
         self._themes = themes
-        self.composer = Composer(clock=clock, id="composer")
+        self.composer = Composer(clock=clock, may_send=lambda text: self.sending.may_send(text), id="composer")
         """The message field."""
         self._background = BackgroundWork(self)
         self._drawing = TranscriptPresenter(self)
@@ -85,9 +85,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         )
         self._dialogs = DecisionDialogs(self, self.composer)
         self._finding = FindPresenter(self, self.composer, self._drawing)
-        self._switcher = SessionSwitcher(
+        self.switcher = SessionSwitcher(
             self,
             self.composer,
+            themes=themes,
             drawing=self._drawing,
             sending=self.sending,
             dialogs=self._dialogs,
@@ -98,8 +99,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             self,
             themes=themes,
             sending=self.sending,
-            context=lambda: self.context,
-            shown=lambda: self._shown,
+            switcher=self.switcher,
             background=self._background,
             show_session=self.change_session,
             find=self._finding.open,
@@ -112,18 +112,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
                 ScreenAction.QUIT: self._quit,
             },
         )
-        self.opening = OpeningPresenter(
-            self,
-            self.composer,
-            themes=themes,
-            drawing=self._drawing,
-            sending=self.sending,
-            dialogs=self._dialogs,
-            switcher=self._switcher,
-            status=self._status,
-            background=self._background,
-        )
-        self._completing = CompletionPresenter(self, self.composer, lambda: self.context)
+        self._completing = CompletionPresenter(self, self.composer, self.switcher.context)
         self._update_due = False
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
@@ -147,12 +136,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
         self.query_one(StatusLine).say("opening the session")
-        self._status.fit(self._shown)
+        self._status.fit(self._current)
         self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh_soon())
 
     def on_resize(self) -> None:
         """Frame the message field, and show the first screen, only where there is room."""
-        self._status.fit(self._shown)
+        self._status.fit(self._current)
         self.refresh_soon()
 
     def on_screen_resume(self) -> None:
@@ -162,46 +151,49 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     # Values
 
     @property
-    def _shown(self) -> Shown | None:
-        return self._switcher.shown
+    def _current(self) -> OpenSession | None:
+        return self.switcher.current
 
     @property
     def opened(self) -> bool:
         """True once a session is open."""
-        return self._shown is not None
+        return self._current is not None
 
     @property
     def session(self) -> "SessionView":
         """The open session. Raises ChatopsError if it is still being opened.
 
-        Also available after the app has ended, unlike `context`.
+        Also available after the app has ended.
         """
-        shown = self._shown
-        return Context(opened=(shown.session, shown.workspace) if shown is not None else None).session
-
-    @property
-    def context(self) -> Context:
-        """The session and the workspace for a command."""
-        return self._switcher.context(self._themes)
+        current = self._current
+        return Context(opened=(current.session, current.workspace) if current is not None else None).session
 
     # Opening the first session
 
     def show_first(self, opened: "FirstSession") -> None:
         """Show the first session. Text typed so far stays, and messages sent so far are submitted."""
-        self.opening.show(opened)
+        self._status.note_pending(opened.pending_elsewhere)
+        self.switcher.show_first(opened)
         self.update_now()
-        self.opening.submit_sent(opened)
-        if not opened.choose_session:
-            self._show_pending_if_asked()
+        messages = opened.session.snapshot().messages
+        for notice in (*opened.notices, *opened.session.snapshot().notices):
+            show_notice(self.app, notice)
+        self.switcher.submit_sent()
+        if opened.choose_session:
+            return
+        if not messages:
+            find = partial(self._status.find_open_sessions, opened.workspace)
+            self._background.start(find, group="first screen", holds_keys=False)
+        self._show_pending_if_asked()
 
     # Switching sessions
 
     async def change_session(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
-        self._status.pending_elsewhere = ""
+        self._status.note_pending("")
         self._finding.close()
         try:
-            await self._switcher.change(opening)
+            await self.switcher.change(opening)
         finally:
             self._show_pending_if_asked()
 
@@ -209,19 +201,19 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         """Store the draft and close the session."""
         self.has_draft = self.opened and bool(self.composer.text)
         self.unsent_text = "" if self.opened else self.sending.unsaved_text
-        await self._switcher.close()
+        await self.switcher.close()
 
     # Taking over a followed session
 
     def action_take_over(self) -> None:
         """Take over a session that is open elsewhere (F2). A second time, seize it."""
         if self.opened:
-            self._background.start(self._switcher.take_over, group="take over", exclusive=True, holds_keys=False)
+            self._background.start(self.switcher.take_over, group="take over", exclusive=True, holds_keys=False)
 
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        self._switcher.followed_changed(message.reader)
+        self.switcher.followed_changed(message.reader)
         self.refresh_soon()
 
     # Events to drawing
@@ -229,16 +221,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     @on(Batch)
     def draw_batch(self, message: Batch) -> None:
         """Draw a batch of events. A batch of a session that is no longer shown is dropped."""
-        if self._shown is None or message.session is not self._shown.session:
+        if self._current is None or message.session is not self._current.session:
             return
         events = self._drawing.draw(message)
         self.query_one(StatusLine).follow(message.published)
         if not events:
             return
         self._dialogs.feed(events)
-        self._status.feed(events, self._shown.workspace)
-        if self._shown.own_run is not None:
-            self._shown.own_run.feed(events)
+        self._status.feed(events, self._current.workspace)
+        if self._current.own_run is not None:
+            self._current.own_run.feed(events)
         self.refresh_soon()
 
     @on(Changed)
@@ -251,17 +243,17 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def update_now(self) -> None:
         """Update status line, banner and dialog from the session's current state."""
         self._update_due = False
-        shown = self._shown
-        if shown is None or not self.is_attached or not self.children:
+        current = self._current
+        if current is None or not self.is_attached or not self.children:
             return
-        if self._switcher.replace_lost():
+        if self.switcher.replace_lost():
             return
-        snapshot = shown.session.snapshot()
-        retry = self._status.update(shown, dialog=self._dialogs.any_open)
+        snapshot = current.session.snapshot()
+        retry = self._status.update(current, dialog=self._dialogs.any_open)
         self.sending.list_sent()
         self._drawing.draw_state(snapshot, retry=retry)
-        if shown.any_run is not None:
-            shown.any_run.update()
+        if current.any_run is not None:
+            current.any_run.update()
         self._dialogs.offer(snapshot)
 
     @on(FirstScreen.TipChosen)
@@ -331,7 +323,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def action_fold_panel(self) -> None:
         """Fold the run's panel to one line, or open it (ctrl+t)."""
-        if self._shown is not None and (run := self._shown.any_run) is not None:
+        if self._current is not None and (run := self._current.any_run) is not None:
             run.toggle()
 
     def action_steps(self) -> None:
@@ -341,7 +333,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def action_pending(self) -> None:
         """Open what needs a decision (ctrl+g): in this session, else in another one of the workspace."""
-        if not self.opened or self._switcher.changing:
+        if not self.opened or self.switcher.changing:
             self._pending_asked = True
         else:
             here = self._dialogs.has_pending
@@ -368,7 +360,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         self.sending.unmark()
         if self._finding.close() or self._dialogs.warn_of_stop():
             return
-        if self._shown is not None and not await self._shown.session.cancel():
+        if self._current is not None and not await self._current.session.cancel():
             self.update_now()
 
     @on(Composer.Quit)

@@ -24,7 +24,7 @@ from chatops.tui.commands.replies import (
     ScreenAction,
     Send,
     ShowChanges,
-    Shows,
+    ShowReply,
     ShowSession,
     ShowStep,
     ShowText,
@@ -35,7 +35,7 @@ from chatops.tui.commands.replies import (
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.screens.shown import Shown
+from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.textual_internals import remove_notices
 from chatops.tui.themes import Themes
 
@@ -53,8 +53,7 @@ class CommandPresenter:
         *,
         themes: Themes,
         sending: SendingPresenter,
-        context: Callable[[], Context],
-        shown: Callable[[], Shown | None],
+        switcher: SessionSwitcher,
         background: BackgroundWork,
         show_session: "Callable[[Awaitable[SessionView]], Awaitable[None]]",
         find: Callable[[str, str], Awaitable[None]],
@@ -68,8 +67,7 @@ class CommandPresenter:
         self._screen = screen
         self._themes = themes
         self._sending = sending
-        self._context = context
-        self._shown = shown
+        self._switcher = switcher
         self._background = background
         self._show_session = show_session
         self._find = find
@@ -83,7 +81,7 @@ class CommandPresenter:
         """Run a command. Its text goes back into the message field if nothing was done."""
         await self.opened()
         self._started = self._sending.clock()
-        if not await self.perform(await run_command(self._context(), text)):
+        if not await self.perform(await run_command(self._switcher.context(), text)):
             # A name that is wrong is corrected.
             self._sending.give_back(text, refused=is_known(text))
 
@@ -101,13 +99,13 @@ class CommandPresenter:
         from chatops.tui.commands.handlers import next_role
 
         await self.opened()
-        await self.perform(await next_role(self._context()))
+        await self.perform(await next_role(self._switcher.context()))
 
     async def decide_next(self, *, here: bool) -> None:
         """Go to the session with something to decide next; see `decide_next` of the commands."""
         from chatops.tui.commands.handlers import decide_next
 
-        await self.perform(await decide_next(self._context(), here=here))
+        await self.perform(await decide_next(self._switcher.context(), here=here))
 
     def choose_step(self) -> None:
         """Let the user choose a step of the session's run, and show its output."""
@@ -115,9 +113,9 @@ class CommandPresenter:
         async def chosen(context: Context, key: str) -> Replies:
             return (ShowStep(int(key)),)
 
-        shown = self._shown()
-        if shown is not None and shown.any_run is not None:
-            self.choose(Choose(shown.any_run.step_picker(), chosen))
+        current = self._switcher.current
+        if current is not None and current.any_run is not None:
+            self.choose(Choose(current.any_run.step_picker(), chosen))
 
     async def perform(self, replies: Replies) -> bool:
         """Carry out the replies of a command. Return False if nothing was done, or could be done."""
@@ -148,7 +146,7 @@ class CommandPresenter:
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
-                await self._context().workspace.user.save_theme(reply.name)
+                await self._switcher.context().workspace.user.save_theme(reply.name)
             case Copy():
                 copy(self._screen.app, reply.text, reply.what)
             case Write():
@@ -157,7 +155,7 @@ class CommandPresenter:
                 await self._sending.work(reply.text)()
             case Then():
                 # Not `perform`, which removes the notices of an earlier command.
-                for further in await reply.handler(self._context(), reply.argument):
+                for further in await reply.handler(self._switcher.context(), reply.argument):
                     await self._perform_one(further)
             case Choose() | EditText():
                 await self._ask(reply)
@@ -166,7 +164,7 @@ class CommandPresenter:
             case _:
                 assert_never(reply)
 
-    async def _show(self, reply: Shows) -> None:
+    async def _show(self, reply: ShowReply) -> None:
         match reply:
             case ShowText():
                 self.show_text(reply.title, reply.text)
@@ -187,7 +185,7 @@ class CommandPresenter:
         """Let the user choose, then carry out what the choice replies."""
 
         async def chosen(key: str) -> None:
-            await self.perform(await reply.chosen(self._context(), key))
+            await self.perform(await reply.chosen(self._switcher.context(), key))
 
         def closed(key: str | None) -> None:
             if key is not None and key != reply.current:
@@ -208,7 +206,7 @@ class CommandPresenter:
             return
         if edited.text != reply.text:
             try:
-                replies = await reply.done(self._context(), edited.text)
+                replies = await reply.done(self._switcher.context(), edited.text)
             except ChatopsError as error:
                 raise ChatopsError(str(error), advice=f"Your text is in {edited.path}.") from error
             await self.perform(replies)
@@ -219,7 +217,7 @@ class CommandPresenter:
 
         async def opened() -> None:
             for file in files:
-                self._notify(await self._context().workspace.open_file(file))
+                self._notify(await self._switcher.context().workspace.open_file(file))
 
         self._background.start(opened, group="picked", holds_keys=False)
 
@@ -246,9 +244,9 @@ class CommandPresenter:
 
     def show_step(self, index: int) -> None:
         """Show the output of a step of the session's run."""
-        shown = self._shown()
-        if shown is not None and shown.any_run is not None:
-            self.show_text(*shown.any_run.step_text(index))
+        current = self._switcher.current
+        if current is not None and current.any_run is not None:
+            self.show_text(*current.any_run.step_text(index))
 
     def _notify(self, text: str) -> None:
         self._notices.append(show_notice(self._screen.app, text))

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
-from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
-from chatops.tui.screens.shown import Shown
+from chatops.tui.screens.open_session import OpenSession
 
 if TYPE_CHECKING:
     from chatops.config.trust import TrustQuestion
@@ -37,14 +36,14 @@ class DecisionDialogs:
         """Create it for the chat screen and its message field."""
         self._screen = screen
         self._composer = composer
-        self._shown: Shown | None = None
+        self._current: OpenSession | None = None
         self._approval: ApprovalScreen | ContainedScreen | None = None
         self._seen: LastSeenCall | None = None
         """What the user has seen of this session's calls."""
         self._review: ReviewScreen | None = None
         self._question: ServerQuestionScreen | None = None
         self._trust: TrustScreen | None = None
-        self.trust_question: TrustQuestion | None = None
+        self._trust_question: TrustQuestion | None = None
         """Question about the folder, to be asked once no other is open; None once it was asked."""
         self._asked_starts: set[str] = set()
         """Digests of the questions about MCP servers that were asked."""
@@ -59,9 +58,9 @@ class DecisionDialogs:
         self._settling = False
         self._announced: dict[str, str] = {}
 
-    def show(self, shown: Shown) -> None:
+    def show(self, current: OpenSession) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
-        self._shown = shown
+        self._current = current
         self._seen = None
         self._postponed.clear()
         self._postponed_review = None
@@ -93,19 +92,19 @@ class DecisionDialogs:
     @property
     def has_pending(self) -> bool:
         """True if something in the session needs the user's decision."""
-        shown = self._shown
-        pending = shown is not None and bool(shown.session.snapshot().pending)
+        current = self._current
+        pending = current is not None and bool(current.session.snapshot().pending)
         return pending or self._wanted is not None or bool(self._asked)
 
     @property
     def _asked(self) -> "Sequence[OpenQuestion]":
         """Questions of servers whose calls run here."""
-        shown = self._shown
-        return shown.session.snapshot().questions if shown is not None and not shown.follows else ()
+        current = self._current
+        return current.session.snapshot().questions if current is not None and not current.follows else ()
 
     @property
     def _run(self) -> "OwnRunPresenter | None":
-        return self._shown.own_run if self._shown is not None else None
+        return self._current.own_run if self._current is not None else None
 
     @property
     def _wanted(self) -> "AwaitingReview | None":
@@ -113,26 +112,26 @@ class DecisionDialogs:
 
     def offer(self, snapshot: "Snapshot") -> None:
         """Open the dialog for new requests, unless the user is writing or has another screen open."""
-        if self._shown is None or self._shown.follows:
+        if self._current is None or self._current.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         self._announce(snapshot)
-        starts = self._shown.workspace.trust.about_starts()
+        starts = self._current.workspace.trust.about_starts()
         if starts is not None and starts.digest not in self._asked_starts:
             self._asked_starts.add(starts.digest)
-            self.trust_question = self.trust_question or starts
+            self._trust_question = self._trust_question or starts
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
         fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
         fresh = fresh or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
         if (
-            not (fresh or self.trust_question)
+            not (fresh or self._trust_question)
             or not self._screen.is_active
             or (self._run is not None and self._run.blocked())
         ):
             return
         if self._composer.idle and fresh:
             self.open()
-        elif self._composer.idle and self.trust_question is not None:
-            self.ask_trust(self.trust_question)
+        elif self._composer.idle and self._trust_question is not None:
+            self._ask_trust(self._trust_question)
         elif not self._composer.text and not self._settling:
             self._settling = True
             self._screen.set_timer(SETTLE_S, self._settled)
@@ -158,39 +157,39 @@ class DecisionDialogs:
 
     def open(self) -> None:
         """Open the dialog for what is pending, if anything is. A notice tells why that is not possible."""
-        if self._shown is None or not self._screen.is_active or not self.has_pending:
+        if self._current is None or not self._screen.is_active or not self.has_pending:
             return
         if self._run is not None and (blocked := self._run.blocked()):
             show_notice(self._screen.app, blocked)
             return
-        if self._asked and not (self._shown.session.snapshot().pending and self._put_off()):
-            self._open_question(self._shown, self._asked[0])
+        if self._asked and not (self._current.session.snapshot().pending and self._put_off()):
+            self._open_question(self._current, self._asked[0])
         elif self._run is not None and self._wanted is not None:
             self._open_review(self._run, self._wanted)
         else:
-            self._open_approval(self._shown)
+            self._open_approval(self._current)
         self._screen.post_message(Changed())
 
     def _put_off(self) -> bool:
         """Return True if the user has put off all questions of servers."""
         return self._postponed_questions.issuperset(asked.question.id for asked in self._asked)
 
-    def _open_approval(self, shown: Shown) -> None:
+    def _open_approval(self, current: OpenSession) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
         from chatops.tui.dialogs.approval_list import LastSeenCall
         from chatops.tui.dialogs.contained import ContainedScreen, asks_about_changes
 
         def closed(_: None) -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
-            if shown is self._shown:
-                self._postponed = {pending.digest for pending in shown.session.snapshot().pending}
+            if current is self._current:
+                self._postponed = {pending.digest for pending in current.session.snapshot().pending}
             self._screen.post_message(Changed())
 
-        if asks_about_changes(shown.session.snapshot().pending):
-            self._approval = ContainedScreen(shown.session, self._composer)
+        if asks_about_changes(current.session.snapshot().pending):
+            self._approval = ContainedScreen(current.session, self._composer)
         else:
             self._seen = self._seen or LastSeenCall()
-            self._approval = ApprovalScreen(shown.session, self._composer, seen=self._seen)
+            self._approval = ApprovalScreen(current.session, self._composer, seen=self._seen)
         self._screen.app.push_screen(self._approval, closed)
 
     def warn_of_stop(self) -> bool:
@@ -202,7 +201,7 @@ class DecisionDialogs:
         show_notice(self._screen.app, "A call waits for your answer: ctrl+g answers, Esc again stops it.")
         return True
 
-    def _open_question(self, shown: Shown, asked: "OpenQuestion") -> None:
+    def _open_question(self, current: OpenSession, asked: "OpenQuestion") -> None:
         from chatops.tui.dialogs.server_question import ServerQuestionScreen
 
         def closed(_: None) -> None:
@@ -210,7 +209,7 @@ class DecisionDialogs:
             self._screen.post_message(Changed())
 
         self._warned_questions.discard(asked.question.id)
-        session = owned(shown.session, "The question was not answered")
+        session = current.owned("The question was not answered")
         kept = self._typed.setdefault(asked.question.id, {})
         self._question = ServerQuestionScreen(session, asked, self._composer, kept=kept)
         self._screen.app.push_screen(self._question, closed)
@@ -226,7 +225,7 @@ class DecisionDialogs:
         self._review = ReviewScreen(run.run, wanted, self._composer)
         self._screen.app.push_screen(self._review, closed)
 
-    def ask_trust(self, question: "TrustQuestion") -> None:
+    def _ask_trust(self, question: "TrustQuestion") -> None:
         """Ask about what the folder brings. Esc leaves it ignored, and it is not asked again in this process."""
         from chatops.tui.dialogs.trust import TrustScreen
 
@@ -235,21 +234,25 @@ class DecisionDialogs:
                 show_notice(self._screen.app, "Not decided: what you do not trust is ignored. /trust asks.")
             self._screen.post_message(Changed())
 
-        self.trust_question = None
-        if self._shown is None or not self._screen.is_active:
+        self._trust_question = None
+        if self._current is None or not self._screen.is_active:
             return
-        workspace = self._shown.workspace
+        workspace = self._current.workspace
         dialog = self._trust = TrustScreen(
             question, lambda trusted: workspace.trust.answer(question, trusted=trusted), self._composer
         )
         self._screen.app.push_screen(dialog, closed)
 
+    def ask_later(self, question: "TrustQuestion | None") -> None:
+        """Ask about what the folder brings once no other dialog is open, and the user does not type."""
+        self._trust_question = question
+
     async def ask_trust_again(self) -> None:
         """Ask about what the folder brings now."""
-        assert self._shown is not None
-        question = await self._shown.workspace.trust.current()
+        assert self._current is not None
+        question = await self._current.workspace.trust.current()
         if question.listed:
-            self.ask_trust(question)
+            self._ask_trust(question)
         else:
             show_notice(self._screen.app, "This folder brings nothing that needs your trust.")
 

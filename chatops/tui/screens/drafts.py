@@ -135,9 +135,9 @@ class Drafts:
         self._due = False
         if self._open is None or self.taking_back:
             return
-        user, shown = self._open
-        text = self._text(shown)
-        session_id, followed = shown.session_id, self._followed
+        user, session = self._open
+        text = self._text(session)
+        session_id, followed = session.session_id, self._followed
         before, now = self._stored_under, (session_id, followed)
         # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
         # new owner.

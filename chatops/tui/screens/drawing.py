@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.tui.screens.messages import Batch
-from chatops.tui.screens.shown import Shown
+from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.textual_internals import report_error
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class TranscriptPresenter:
         self._screen = screen
         self._transcript: Transcript | None = None
         self._projector: Projector | None = None
-        self._shown: Shown | None = None
+        self._current: OpenSession | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._buffer: FrameBuffer | None = None
 
@@ -88,27 +88,27 @@ class TranscriptPresenter:
     def _forward(self, session: "SessionView", batch: "list[Any]") -> None:
         self._screen.post_message(Batch(session, batch))
 
-    def show(self, shown: Shown) -> None:
+    def show(self, current: OpenSession) -> None:
         """Draw the session's current state. Later events are added to it."""
         from chatops.tui.transcript.projector import Projector
 
-        self._shown = shown
+        self._current = current
         projector = self._projector = Projector()
-        turns = shown.own_run.run_turns if shown.own_run is not None else None
-        blocks = projector.load(shown.session.snapshot(), turns)
+        turns = current.own_run.run_turns if current.own_run is not None else None
+        blocks = projector.load(current.session.snapshot(), turns)
         if self._transcript is not None:
-            self._transcript.set_blocks(blocks if shown.follower is None else shown.follower.blocks())
+            self._transcript.set_blocks(blocks if current.follower is None else current.follower.blocks())
 
     def draw(self, batch: Batch) -> "list[Event]":
         """Draw a batch of events. Return those that do more than continue a text."""
         from chatops.tui.transcript.frame_buffer import is_delta
 
-        if self._transcript is not None and self._projector is not None and self._shown is not None:
+        if self._transcript is not None and self._projector is not None and self._current is not None:
             try:
                 self._transcript.apply(self._projector.feed_all(batch.published))
             except Exception as error:
                 # The events are also stored, so a bug in drawing must not leave a gap on the screen.
-                self.show(self._shown)
+                self.show(self._current)
                 report_error(self._screen.app, error)
         return [published.event for published in batch.published if not is_delta(published.event)]
 

@@ -70,13 +70,13 @@ class FindPresenter:
     def _changed(self, text: str) -> None:
         """Find another text."""
         # What is typed here is not meant for a dialog that opens in the same moment.
-        self._composer.typed_at = self._composer.clock()
+        self._composer.note_typing()
         if self._search is None or text != self._search.wanted:
             self._screen.run_worker(partial(self._find, text), group="find", exclusive=True)  # type: ignore[arg-type]
 
     def _pressed(self, key: str, character: str) -> None:
         """Handle a key of the bar. A letter without a meaning starts a message, with an `n` or `N` right before it."""
-        now = self._composer.typed_at = self._composer.clock()
+        now = self._composer.note_typing()
         begun = self._letter if now - self._letter_at < ALONE_S else ""
         self._letter, self._letter_at = character if key else "", now
         match key:

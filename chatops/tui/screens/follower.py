@@ -28,7 +28,7 @@ class FollowerPresenter:
         """Create the presenter. It posts `FollowedChanged` to `screen`."""
         self.reader = reader
         """The followed session."""
-        self._shown: dict[str, Block] = {}
+        self._blocks: dict[str, Block] = {}
         self._claimed = False
         self.run = RunPresenter(screen, user, self._run_state, clock=clock) if reader.run is not None else None
         """The presenter of the session's workflow run, or None."""
@@ -39,12 +39,12 @@ class FollowerPresenter:
         """Return the session's blocks, for a transcript that shows nothing of it yet."""
         run = self.reader.run
         found = Projector().load(self.reader.snapshot(), run_turns_of(run) if run is not None else None)
-        self._shown = {block.id: block for block in found}
+        self._blocks = {block.id: block for block in found}
         return found
 
     def changes(self) -> "list[Op]":
         """Return what has changed since the blocks were shown last."""
-        before = self._shown
+        before = self._blocks
         return changes(before, self.blocks())
 
     def _run_state(self) -> RunState:

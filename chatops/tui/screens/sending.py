@@ -11,15 +11,15 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import ASSUMED_WINDOW
-from chatops.runtime.session import owned
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.outbox import Outbox
-from chatops.tui.screens.shown import Shown
-from chatops.tui.status.banner import QueuedMessages
+from chatops.tui.status.banner import Banner, QueuedMessages
+from chatops.tui.status.status_line import StatusLine
 
 if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft
@@ -55,28 +55,26 @@ class SendingPresenter:
         self._composer = composer
         self._drawing = drawing
         self._run_command = run_command
-        self._shown: Shown | None = None
+        self._current: OpenSession | None = None
         self._marked = -1
         """The queued message that Delete removes, by the number of newer ones; -1: none."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
-        self.failed = False
-        """True if no session could be opened."""
+        self._failed = False
         self.ready = asyncio.Event()
         """Set once a session is open, or could not be opened."""
         self.outbox = Outbox(keep_unsent)
         """The messages sent before a session was open."""
         self._announced = ""
         """The text whose size was announced. It is sent if Enter is pressed again."""
-        composer.may_send = self._may_send
         self.drafts = Drafts(composer)
         """The text typed and not sent yet."""
 
-    def show(self, shown: Shown) -> None:
+    def show(self, current: OpenSession) -> None:
         """Send to this session from now on."""
-        self._shown = shown
+        self._current = current
         self.ready.set()
-        self.drafts.show(shown.workspace.user, shown.session, followed=shown.follows)
+        self.drafts.show(current.workspace.user, current.session, followed=current.follows)
 
     @property
     def unsaved_text(self) -> str:
@@ -97,27 +95,27 @@ class SendingPresenter:
 
         `correcting`: interrupt the turn, which goes on with the message.
         """
-        if self.failed:
+        if self._failed:
             show_notice(self._screen.app, "No session is open, so nothing was sent. ctrl+q quits.")
             self.give_back(text)
             return None
-        if self._shown is not None and not self.outbox.submitting:
+        if self._current is not None and not self.outbox.submitting:
             return self.work(text, correcting=correcting)
         self.outbox.add(text)
         self._screen.set_timer(SHOWN_S, self.list_sent)
         return None
 
-    def _may_send(self, text: str) -> bool:
+    def may_send(self, text: str) -> bool:
         """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
         announced, self._announced = self._announced, ""
         attaches = "@" in text
-        if (len(text) < _SHORT and not attaches) or self._shown is None or text == announced:
+        if (len(text) < _SHORT and not attaches) or self._current is None or text == announced:
             return True
         if text.startswith("!") or is_command(text):
             return True
         from chatops.engine.transcript import tokens
 
-        now, length = self._shown.session.snapshot(), len(text)
+        now, length = self._current.session.snapshot(), len(text)
         if attaches:
             from chatops.tools.attach import estimated_size
 
@@ -143,11 +141,11 @@ class SendingPresenter:
 
     def work(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]]:
         """Add a text to the history and return what sends it or runs it."""
-        assert self._shown is not None
+        assert self._current is not None
         self._composer.add_history(text)
         if not is_command(text):
             return partial(self._send_between_frames, text, correcting=correcting)
-        self._shown.workspace.user.remember(text)
+        self._current.workspace.user.remember(text)
         return partial(self._run_command, text)
 
     async def _send_between_frames(self, text: str, *, correcting: bool) -> None:
@@ -175,8 +173,8 @@ class SendingPresenter:
             frames.close()
             # A user who sends a message wants to see the reply.
             self._drawing.follow_end()
-            if self._shown is not None:
-                self._shown.workspace.user.remember(text)
+            if self._current is not None:
+                self._current.workspace.user.remember(text)
 
     async def _send(self, text: str, *, correcting: bool) -> None:
         """Send a message, or run a command of the user (``!``, or ``!!`` so that no model gets it).
@@ -186,27 +184,32 @@ class SendingPresenter:
         Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
         session if another one is shown now.
         """
-        sending, self._marked = self._shown, -1
+        sending, self._marked = self._current, -1
         assert sending is not None
         try:
             with self.drafts.until_stored(text) as take_draft:
-                session = owned(sending.session, "The message was not sent")
+                session = sending.owned("The message was not sent")
                 if text.startswith("!"):
-                    await _run_command(session, text[1:], shown=text == self._composer.sent_in_view, draft=take_draft)
+                    await _run_command(session, text[1:], seen=text == self._composer.sent_in_view, draft=take_draft)
                 elif not (correcting and await session.actions.correct(text.strip(), draft=take_draft)):
                     await session.submit(text.strip(), draft=take_draft)
         except ChatopsError:
-            if sending is self._shown:
+            if sending is self._current:
                 self.give_back(text, refused=text.startswith("!"))
             else:
                 append_to_draft(text, sending.workspace.user, sending.session)
             raise
 
-    def return_all(self) -> None:
-        """Put unsent messages back into the message field, before newer text."""
+    def fail(self, error: ChatopsError) -> None:
+        """Show why no session could be opened. Messages sent so far go back into the field, before newer text."""
+        self._failed = True
+        self.ready.set()
+        self._screen.query_one(Banner).show(error.full, tone="error")
+        self._screen.query_one(StatusLine).say("no session, ctrl+q quits")
         if self.outbox.texts:
             self._composer.set_text(self.unsaved_text)
             self.outbox.texts.clear()
+        self.list_sent()
 
     def give_back(self, text: str, *, refused: bool = False) -> None:
         """Put text that could not be sent back into the message field, unless the user has typed on.
@@ -231,8 +234,8 @@ class SendingPresenter:
         text = self.cleared_text = self._composer.take_text() if self._composer.text else ""
         if text:
             self._composer.add_history(text)
-            if self._shown is not None:
-                self._shown.workspace.user.remember(text)
+            if self._current is not None:
+                self._current.workspace.user.remember(text)
         return bool(text)
 
     def restore(self) -> None:
@@ -245,7 +248,7 @@ class SendingPresenter:
         from chatops.domain.events import TurnStatus
 
         self.cleared_text = ""
-        session = self._shown.session if self._shown is not None else None
+        session = self._current.session if self._current is not None else None
         if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
             return "Stopped."
         return "The text is in the history (Up)." if self.set_aside() else ""
@@ -264,7 +267,7 @@ class SendingPresenter:
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the message field. With none, recall the last message sent."""
-        taken = self._shown
+        taken = self._current
         if taken is None or self.drafts.taking_back:
             return
         self.drafts.taking_back = True
@@ -272,7 +275,7 @@ class SendingPresenter:
             text = await taken.workspace.user.take_queued(taken.session)
         finally:
             self.drafts.taking_back = False
-        if taken is not self._shown:
+        if taken is not self._current:
             append_to_draft(text, taken.workspace.user, taken.session)
         elif text:
             self.drafts.put_before(text)
@@ -281,7 +284,7 @@ class SendingPresenter:
 
     def _mark(self, by: int) -> None:
         """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
-        queued = self._shown.session.snapshot().queued if self._shown is not None else ()
+        queued = self._current.session.snapshot().queued if self._current is not None else ()
         self._marked = max(-1, min(len(queued) - 1, self._marked + by))
         self.list_sent()
 
@@ -291,39 +294,39 @@ class SendingPresenter:
 
     async def _remove_marked(self) -> None:
         """Remove the marked message from the queue, not from the history. Mark the newest if none is marked."""
-        shown = self._shown
-        queued = shown.session.snapshot().queued if shown is not None else ()
-        if shown is None or not queued:
+        current = self._current
+        queued = current.session.snapshot().queued if current is not None else ()
+        if current is None or not queued:
             return
         if not 0 <= self._marked < len(queued):
             self._mark(1)
             return
         text, later = queued[-1 - self._marked], self._marked
-        session = owned(shown.session, "The queue was not changed")
+        session = current.owned("The queue was not changed")
         self._composer.add_history(text)
-        shown.workspace.user.remember(text)
+        current.workspace.user.remember(text)
         if await session.queue.remove(text, later=later):
             self._marked = min(later, len(queued) - 2)
 
     async def _resume_queue(self) -> None:
         """Send a queue that is on hold."""
-        shown = self._shown
-        if shown is not None and shown.session.snapshot().queued and not shown.follows:
-            await owned(shown.session, "The queue was not sent").queue.resume()
+        current = self._current
+        if current is not None and current.session.snapshot().queued and not current.follows:
+            await current.owned("The queue was not sent").queue.resume()
 
     def list_sent(self) -> None:
         """Show the messages that are not in the transcript yet."""
         if not self._screen.is_attached:
             return
         queued: tuple[str, ...] = ()
-        heading, shown = self.outbox.heading, self._shown
-        if shown is not None:
-            snapshot = shown.session.snapshot()
-            queued, running = snapshot.queued, shown.run is not None and not shown.run.over
+        heading, current = self.outbox.heading, self._current
+        if current is not None:
+            snapshot = current.session.snapshot()
+            queued, running = snapshot.queued, current.run is not None and not current.run.over
             typed = bool(self._composer.text)
-            heading = queue_heading(snapshot, running=running, followed=shown.follows, typed=typed)
-        self._composer.queue_offered = bool(queued) and shown is not None and not shown.follows
-        if shown is not None and (correction := shown.session.snapshot().correction):
+            heading = queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
+        self._composer.queue_offered = bool(queued) and current is not None and not current.follows
+        if current is not None and (correction := current.session.snapshot().correction):
             queued, heading = (correction, *queued), _CORRECTING
         if not self._composer.queue_offered or self._composer.text:
             self._marked = -1
@@ -334,13 +337,13 @@ class SendingPresenter:
 
 
 async def _run_command(
-    session: "Session", text: str, *, shown: bool, draft: "Callable[[], ComposerDraft | None]"
+    session: "Session", text: str, *, seen: bool, draft: "Callable[[], ComposerDraft | None]"
 ) -> None:
     private = text.startswith("!")
     command = text.removeprefix("!").strip()
     if not command:
         raise ChatopsError("Write a command after the !: !git status")
-    await session.actions.run_command(command, private=private, shown=shown, draft=draft)
+    await session.actions.run_command(command, private=private, shown=seen, draft=draft)
 
 
 def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool, typed: bool = False) -> str:

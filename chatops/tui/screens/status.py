@@ -9,8 +9,8 @@ from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.banner import CompactOffer, most_urgent
+from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.screens.shown import Shown
 from chatops.tui.status.banner import Banner
 from chatops.tui.status.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
 from chatops.tui.status.status_line import StatusLine
@@ -37,35 +37,38 @@ class StatusPresenter:
         self._composer = composer
         self._themes = themes
         self._sending = sending
-        self.pending_elsewhere = ""
-        """Notice about pending calls of other sessions, as found at the start."""
+        self._pending_elsewhere = ""
         self._offer = CompactOffer()
         self._first_facts: FirstFacts | None = None
         self._open_sessions: Sequence[SessionRow] = ()
 
-    def update(self, shown: Shown, *, dialog: bool) -> bool:
+    def note_pending(self, text: str) -> None:
+        """Show what is pending in other sessions, as found at the start, until the user goes on; empty: no more."""
+        self._pending_elsewhere = text
+
+    def update(self, current: OpenSession, *, dialog: bool) -> bool:
         """Show the session's current state. Return True if R retries its last turn. `dialog`: a dialog is open."""
         from chatops.domain.events import TurnStatus
 
-        snapshot, own, query_one = shown.session.snapshot(), shown.own_run, self._screen.query_one
-        running = snapshot.status is TurnStatus.RUNNING and not shown.follows
+        snapshot, own, query_one = current.session.snapshot(), current.own_run, self._screen.query_one
+        running = snapshot.status is TurnStatus.RUNNING and not current.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
-        query_one(StatusLine).show(snapshot, sandbox=shown.workspace.sandbox, running=running, colour=colour)
+        query_one(StatusLine).show(snapshot, sandbox=current.workspace.sandbox, running=running, colour=colour)
         self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""
-        self.fit(shown)
-        failed = snapshot.status is TurnStatus.FAILED and not shown.follows
+        self.fit(current)
+        failed = snapshot.status is TurnStatus.FAILED and not current.follows
         failed = failed and not (own is not None and own.owns_last_turn)
-        blocked = shown.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
+        blocked = current.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self._composer.retry_offered = failed or blocked
         text, tone = most_urgent(
             snapshot,
-            shown,
+            current,
             dialog=dialog,
             failed=failed,
-            elsewhere=self.pending_elsewhere,
+            elsewhere=self._pending_elsewhere,
             first_screen=bool(query_one(FirstScreen).display),
         )
-        idle = not running and not dialog and not shown.follows and shown.any_run is None
+        idle = not running and not dialog and not current.follows and current.any_run is None
         offer = self._offer.text(snapshot, idle=idle)
         text = text or offer
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
@@ -82,36 +85,36 @@ class StatusPresenter:
 
                 show_notice(self._screen.app, turn_cost(event.usage))
 
-    def fit(self, shown: Shown | None) -> None:
+    def fit(self, current: OpenSession | None) -> None:
         """Frame the message field, and show the first screen, only where there is room."""
-        self._frame_composer(shown)
-        self._show_first_screen(shown)
+        self._frame_composer(current)
+        self._show_first_screen(current)
 
-    def _frame_composer(self, shown: Shown | None) -> None:
+    def _frame_composer(self, current: OpenSession | None) -> None:
         height = self._screen.size.height
         # Without colours, no background tells the field from the transcript above it.
         self._composer.set_class(_FRAMED_FROM > height >= _LINED_FROM and not self._themes.colours, "-lined")
         framed = height >= _FRAMED_FROM
-        if shown is None:
+        if current is None:
             self._composer.frame("", "", colour="", framed=framed)
             return
-        now = shown.session.snapshot()
+        now = current.session.snapshot()
         model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
         colour = self._themes.role_colours.get(now.role, "")
         self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
 
-    def _show_first_screen(self, shown: Shown | None) -> None:
+    def _show_first_screen(self, current: OpenSession | None) -> None:
         """Show what can be done here until the first message is there."""
         first = self._screen.query_one(FirstScreen)
-        now = shown.session.snapshot() if shown is not None else None
+        now = current.session.snapshot() if current is not None else None
         begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
-        if begun or now is None or shown is None or shown.any_run is not None or shown.follows:
+        if begun or now is None or current is None or current.any_run is not None or current.follows:
             first.hide()
             self._first_facts = None
             return
         if self._first_facts is None or self._first_facts.role != now.role:
             branch = branch_of(now.workspace)
-            self._first_facts = first_facts(shown.workspace, now.role, self._open_sessions, branch=branch)
+            self._first_facts = first_facts(current.workspace, now.role, self._open_sessions, branch=branch)
         colours, size = self._themes.role_colours, self._screen.size
         self._screen.set_class(any(one.virtual_size.height for one in self._screen.query("Transcript")), "-noticed")
         first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)

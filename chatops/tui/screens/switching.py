@@ -1,5 +1,6 @@
-"""Shows one session instead of another: drafts, presenters and subscriptions change with it."""
+"""Shows the first session, and one instead of another: drafts, presenters and subscriptions change with it."""
 
+import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
@@ -16,25 +17,31 @@ from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.screens.shown import Shown
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tui.screens.follower import FollowerPresenter
-    from chatops.wiring.workspace import Workspace
+    from chatops.wiring.workspace import FirstSession, Workspace
+
+FIRST_KEYS_S = 0.05
+"""Seconds after the first paint before anything else is imported, so that first keys show at once."""
+WARM_UP_S = 0.5
+"""Seconds from opening the session until the Markdown renderer is imported, if a message is sent meanwhile."""
 
 
 class SessionSwitcher:
-    """Holds the shown session. Methods that open another one raise ChatopsError if that fails."""
+    """Holds the open session. Methods that open another one raise ChatopsError if that fails."""
 
     def __init__(
         self,
         screen: Screen[Any],
         composer: Composer,
         *,
+        themes: Themes,
         drawing: TranscriptPresenter,
         sending: SendingPresenter,
         dialogs: DecisionDialogs,
@@ -42,23 +49,24 @@ class SessionSwitcher:
     ) -> None:
         self._screen = screen
         self._composer = composer
+        self._themes = themes
         self._drawing = drawing
         self._sending = sending
         self._dialogs = dialogs
         self._background = background
-        self.shown: Shown | None = None
-        """The shown session; None while the first one is being opened."""
+        self.current: OpenSession | None = None
+        """The open session; None while the first one is being opened."""
         self.changing = False
         """True while another session is being opened."""
         self._replacing_lost = False
 
-    def context(self, themes: Themes) -> Context:
+    def context(self) -> Context:
         """Return the session and the workspace for a command."""
-        shown = self.shown
-        own, run = (shown.own_run, shown.any_run) if shown is not None else (None, None)
+        current, themes = self.current, self._themes
+        own, run = (current.own_run, current.any_run) if current is not None else (None, None)
         return Context(
-            opened=(shown.session, shown.workspace) if shown is not None else None,
-            run=shown.run if shown is not None else None,
+            opened=(current.session, current.workspace) if current is not None else None,
+            run=current.run if current is not None else None,
             steps=run.step_names if run is not None else None,
             settings_locked=own.settings_locked() if own is not None else "",
             themes=themes.names,
@@ -66,36 +74,61 @@ class SessionSwitcher:
             preview_theme=themes.preview,
         )
 
+    async def prepare(self, *, at_once: bool) -> None:
+        """Mount the transcript. Wait `FIRST_KEYS_S` before that, unless `at_once` or a message is sent."""
+        if not at_once:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._sending.outbox.used.wait(), FIRST_KEYS_S)
+        await self._drawing.mount()
+
+    def show_first(self, opened: "FirstSession") -> None:
+        """Show the first session. Text typed so far stays."""
+        self._composer.set_history(opened.workspace.user.history())
+        self._themes.name_roles(opened.workspace.role_colours())
+        self._drawing.restyle()
+        self.show(opened.session, opened.workspace)
+        self._sending.drafts.recall()
+        self._dialogs.ask_later(opened.trust)
+
+    def submit_sent(self) -> None:
+        """Submit the messages sent before the first session was open."""
+        if self._sending.outbox.texts:
+            submit = partial(self._sending.outbox.submit_all, self._sending.work)
+            self._background.start(submit, group="submit", holds_keys=False)
+            # The request of a message that waits comes first.
+            self._screen.set_timer(WARM_UP_S, self._drawing.warm_up)
+        else:
+            self._drawing.warm_up()
+
     def show(self, session: "SessionView", workspace: "Workspace") -> None:
         """Show the messages of a session, then its events as they happen."""
         self._drawing.subscribe(session)
-        shown = self.shown = self._with_presenters(session, workspace)
-        self._sending.show(shown)
-        self._dialogs.show(shown)
-        self._drawing.show(shown)
+        current = self.current = self._with_presenters(session, workspace)
+        self._sending.show(current)
+        self._dialogs.show(current)
+        self._drawing.show(current)
         # Now, and not once a stored draft is back in the composer: it is not being typed.
         self._dialogs.offer(session.snapshot())
         self._screen.post_message(Changed())
-        if (presenter := shown.own_run or shown.follower) is not None:
+        if (presenter := current.own_run or current.follower) is not None:
             # Start only now, when its events have a subscriber.
             self._background.start(presenter.show, group="run", holds_keys=False)
 
-    def _with_presenters(self, session: "SessionView", workspace: "Workspace") -> Shown:
+    def _with_presenters(self, session: "SessionView", workspace: "Workspace") -> OpenSession:
         screen, clock, user = self._screen, self._composer.clock, workspace.user
         if (run := workspace.runs.run_of(session)) is not None:
             from chatops.tui.screens.run import OwnRunPresenter
 
-            return Shown(
-                session=session, workspace=workspace, own_run=OwnRunPresenter(screen, workspace.user, run, clock=clock)
-            )
+            own_run = OwnRunPresenter(screen, user, run, clock=clock)
+            return OpenSession(session=session, workspace=workspace, own_run=own_run)
         from chatops.runtime.follower import SessionFollower
 
         if isinstance(session, SessionFollower):
             from chatops.tui.screens.follower import FollowerPresenter
 
             follower = FollowerPresenter(screen, user, session, clock=clock)
-            return Shown(session=session, workspace=workspace, follower=follower)
-        return Shown(session=session, workspace=workspace)
+            return OpenSession(session=session, workspace=workspace, follower=follower)
+        return OpenSession(session=session, workspace=workspace)
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
@@ -104,7 +137,7 @@ class SessionSwitcher:
             following = await opening
             self._sending.drafts.keep()
             self._composer.take_text()
-            left = self.shown
+            left = self.current
             await self._show_instead(following)
             self._sending.drafts.recall()
         finally:
@@ -128,10 +161,10 @@ class SessionSwitcher:
 
     @property
     def _follows(self) -> bool:
-        return self.shown is not None and self.shown.follows
+        return self.current is not None and self.current.follows
 
     async def _show_instead(self, following: "SessionView") -> None:
-        before = self.shown
+        before = self.current
         assert before is not None
         self.show(following, before.workspace)
         await before.leave()
@@ -140,22 +173,22 @@ class SessionSwitcher:
 
     def replace_lost(self) -> bool:
         """Follow the session if another process has taken its lease. Return False if none has."""
-        shown = self.shown
-        if shown is None or (lost := shown.session.taken_over) is None:
+        current = self.current
+        if current is None or (lost := current.session.taken_over) is None:
             self._replacing_lost = False
             return False
         if not self._replacing_lost:
             self._replacing_lost = True
             show_notice(self._screen.app, lost.full)
-            self._background.start(partial(self._follow_again, shown), group="run", holds_keys=False)
+            self._background.start(partial(self._follow_again, current), group="run", holds_keys=False)
         return True
 
-    async def _follow_again(self, shown: Shown) -> None:
-        await self.reopen(shown.workspace.sessions.follow(shown.session.session_id))
+    async def _follow_again(self, current: OpenSession) -> None:
+        await self.reopen(current.workspace.sessions.follow(current.session.session_id))
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        follower = self.shown.follower if self.shown is not None else None
+        follower = self.current.follower if self.current is not None else None
         if follower is None or follower.reader is not reader:
             return
         self._drawing.apply(follower.changes())
@@ -165,16 +198,16 @@ class SessionSwitcher:
 
     async def take_over(self) -> None:
         """Take over a session that is open elsewhere. A second time, seize it."""
-        follower = self.shown.follower if self.shown is not None else None
+        follower = self.current.follower if self.current is not None else None
         if follower is not None:
             await follower.take_over()
         else:
             show_notice(self._screen.app, "This session is already open here.")
 
     async def _open_here(self, follower: "FollowerPresenter") -> None:
-        assert self.shown is not None
+        assert self.current is not None
         try:
-            await self.reopen(self.shown.workspace.sessions.open(follower.reader.session_id))
+            await self.reopen(self.current.workspace.sessions.open(follower.reader.session_id))
         except ChatopsError:
             follower.opening_failed()
             raise
@@ -185,12 +218,12 @@ class SessionSwitcher:
         """Store the draft and close the session."""
         self._sending.drafts.keep()
         self._drawing.unsubscribe()
-        if self.shown is not None:
-            await self.shown.leave()
-            await _delete_copy_looked_at(self.shown)
+        if self.current is not None:
+            await self.current.leave()
+            await _delete_copy_looked_at(self.current)
 
 
-async def _delete_copy_looked_at(left: Shown | None) -> None:
+async def _delete_copy_looked_at(left: OpenSession | None) -> None:
     # Where that fails, there is a session more.
     with suppress(ChatopsError):
         if left is not None and left.session.session_id:

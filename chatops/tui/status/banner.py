@@ -34,11 +34,11 @@ class Banner(_Lines):
 
     def show(self, text: str, *, tone: BannerTone, problem: str = "") -> None:
         """Show `text` below a lasting `problem`. Hides the banner if both are empty."""
-        shown = "\n".join(part for part in (problem, text) if part)
-        self.display = bool(shown)
+        whole = "\n".join(part for part in (problem, text) if part)
+        self.display = bool(whole)
         for name in ("waiting", "error", "quiet"):
             self.set_class(name == ("error" if problem else tone), f"-{name}")
-        self.update(Content(with_user_keys(sanitize(shown))))
+        self.update(Content(with_user_keys(sanitize(whole))))
 
 
 class Notices(_Lines):

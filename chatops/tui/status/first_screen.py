@@ -104,7 +104,7 @@ class FirstScreen(ErrorBoundary, Static):
         self, snapshot: "Snapshot", facts: FirstFacts, *, colours: Mapping[str, str], width: int, height: int
     ) -> None:
         """Show the lines that fit into a window of this size."""
-        self._display(True)
+        self._set_display(True)
         room, roomy = min(width - 4, _WIDEST), height >= _ROOMY_HEIGHT
         lines, self._tips = first_lines(snapshot, facts, colour=colours.get(facts.role, ""), width=room, roomy=roomy)
         if height < _LEAST_HEIGHT:
@@ -113,11 +113,11 @@ class FirstScreen(ErrorBoundary, Static):
 
     def hide(self) -> None:
         """Leave the room to the transcript."""
-        self._display(False)
+        self._set_display(False)
 
-    def _display(self, shown: bool) -> None:
-        self.display = shown
-        self.screen.set_class(shown, "-first")
+    def _set_display(self, visible: bool) -> None:
+        self.display = visible
+        self.screen.set_class(visible, "-first")
 
     def tip_after(self, text: str) -> str:
         """Return the tip after the one that `text` is, or the first for an empty text; empty for any other text."""

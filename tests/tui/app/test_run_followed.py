@@ -160,5 +160,5 @@ async def test_text_changed_just_before_a_takeover_is_kept_once() -> None:
         async def taken() -> SessionView:
             return running.session
 
-        await chat._switcher.reopen(taken())
+        await chat.switcher.reopen(taken())
         assert chat.composer.text == "not here"

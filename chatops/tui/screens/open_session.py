@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chatops.runtime.session import Session
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.screens.follower import FollowerPresenter
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class OpenSession:
     """The open session with its workspace, and the presenters that only some sessions have."""
 
     session: "SessionView"
@@ -36,6 +37,12 @@ class Shown:
     def any_run(self) -> "RunPresenter | None":
         """The presenter of the session's workflow run, executed here or elsewhere."""
         return self.follower.run if self.follower is not None else self.own_run
+
+    def owned(self, refused: str) -> "Session":
+        """Return the session if this process owns it. Raises SessionHeldError, which begins with `refused`."""
+        from chatops.runtime.session import owned  # the first paint does without it
+
+        return owned(self.session, refused)
 
     async def leave(self) -> None:
         """Close the session and its presenters."""
