@@ -16,7 +16,7 @@ _NOT_KEPT = frozenset({"tool_choice"})
 
 
 class TextStore(Protocol):
-    """Texts by key, kept for as long as the caller wants: see `wiring.settings.Settings`."""
+    """Texts by key, kept for as long as the caller wants: see `wiring.stored.Settings`."""
 
     def get(self, key: str) -> str | None:
         """Return the text; None if there is none."""

@@ -6,16 +6,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from chatops.config.memory import Memories
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
-from chatops.config.persona import Personas, load_personas
-from chatops.config.registry import Loaded, load_registry
+from chatops.config.registry import Loaded
 from chatops.config.server_trust import ServerTrust
-from chatops.config.trust import WorkspaceTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
-from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
@@ -33,14 +29,13 @@ from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
 from chatops.toolkit.base import Tool
 from chatops.wiring.call_limits import CallLimits
+from chatops.wiring.configuration import ConfigurationFiles
 from chatops.wiring.logs import start_logging
 from chatops.wiring.open_sessions import OpenSessions
 from chatops.wiring.options import Options, principal_of, workspace_of
-from chatops.wiring.registry_watch import RegistryWatch
-from chatops.wiring.rights import Limits, RegistryRights, current_user
+from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import Settings, make_store
-from chatops.wiring.trusted import TrustedContent
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
@@ -48,11 +43,7 @@ if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
-    from chatops.wiring.toolbox import RegistryTools, Toolbox
-
-
-DEFAULT_MODEL_KEY = "default_model"
-"""Setting for the model that ``default`` means in a role."""
+    from chatops.wiring.toolbox import Toolbox
 
 
 class App:
@@ -82,40 +73,34 @@ class App:
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
         self.user = current_user()
-        in_chat = options.via == "tui"
-        loaded = load_registry(path=options.registry, paths=self.paths, env=os.environ, by_name=in_chat)
-        self._registry = RegistryWatch(loaded, roles=roles, access=options.access)
-        self.trust = WorkspaceTrust(self.workspace, folder=self.paths.trust, loaded=self.loaded)
-        """Trust in the files of the workspace."""
+        self.open_sessions = OpenSessions()
+        self.configuration = ConfigurationFiles(
+            self.paths,
+            workspace=self.workspace,
+            registry=options.registry,
+            environ=os.environ,
+            by_name=options.via == "tui",
+            roles=roles,
+            access=options.access,
+            changed=self.open_sessions.registry_changed,
+        )
+        self.trust, self.own_tools_trust = self.configuration.trust, self.configuration.own_tools
         self.memories = Memories(self.paths.memory, workspace=self.workspace)
-        self.own_tools_trust = OwnToolsTrust(self.paths.tools, folder=self.paths.trust)
-        """Trust in the user's own tools."""
-        self.trusted = TrustedContent(self.trust, self.own_tools_trust, paths=self.paths, workspace=self.workspace)
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self.open_sessions = OpenSessions()
         self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._swept = False
         """True once the copies left by earlier contained turns were checked."""
         self.rights = RegistryRights(
-            registries=self._registries,
-            coming=lambda: self._registry.coming_registries,
-            broken=lambda: self._registry.broken_note,
+            self.configuration.now,
             user=self.user,
-            specs=lambda workflow: self.catalog.specs_for(workflow),
-            unavailable=lambda: self.catalog.unavailable,
-            personas=lambda: self.personas,
-            default_model=lambda: self.settings.get(DEFAULT_MODEL_KEY),
-            context_window=self._context_window,
-            choose_model=lambda name: self.settings.set(DEFAULT_MODEL_KEY, name),
-            notices=self.notices,
             workspace=self.workspace,
-            trusted=lambda: self.trust.in_force,
-            memories=lambda: self.memories.texts(),
-            skills=self.trusted.skills,
-            access_cap=lambda: self._registry.access_cap,
+            memories=self.memories,
+            tools=lambda: self.catalog,
+            settings=lambda: self.settings,
+            notices=self.notices,
             limits=Limits(
                 max_rounds=options.max_rounds,
                 approvals=options.approvals,
@@ -127,18 +112,7 @@ class App:
     @property
     def loaded(self) -> Loaded:
         """The registries in force."""
-        return self._registry.loaded
-
-    def look_at_registry(self) -> None:
-        """Reread registry files that have changed, and notify every open session."""
-        news = self._registry.look()
-        try:
-            if self.trust.reread_record() and news is None:
-                news = RegistryNews(notices=())
-        except ConfigError as error:
-            news = RegistryNews(notices=(*(news.notices if news is not None else ()), error.full))
-        if news is not None:
-            self.open_sessions.registry_changed(news)
+        return self.configuration.loaded
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
@@ -152,15 +126,8 @@ class App:
 
         Raises ConfigError if it is broken.
         """
-        # Not look_at_registry: it would tell of a change that is in force a moment later.
-        news = self._registry.look() or RegistryNews(notices=())
-        try:
-            self._registry.put_in_force()
-            self.trusted.reread()
-            # connect may have written it in another process, together with the registry.
-            self.settings.fresh(DEFAULT_MODEL_KEY)
-        finally:
-            self.open_sessions.registry_changed(news)
+        # connect may have written it in another process, together with the registry.
+        self.configuration.reload(also=lambda: self.settings.fresh(DEFAULT_MODEL_KEY))
 
     def notify_rights_changed(self) -> None:
         """Notify every open session that rights have changed without a change of the registry."""
@@ -185,10 +152,9 @@ class App:
     def limits(self) -> CallLimits:
         """The limits of calls."""
         return CallLimits(
+            self.configuration.now,
             workspace=self.workspace,
             paths=self.paths,
-            loaded=lambda: self.loaded,
-            registries=lambda: (self._registries(), self._registry.coming_registries),
             command_line=self.options.sandbox,
             rights=self.rights,
             outputs=self.outputs,
@@ -216,22 +182,21 @@ class App:
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
         return Toolbox(
-            self.registry_tools,
-            data=self.paths.data,
+            self.configuration.now,
+            paths=self.paths,
             environ=os.environ,
             memories=self.memories,
-            further=lambda: (*self._tools, *self.trusted.own_tools().tools),
-            not_loaded=self.own_tools_trust.not_loaded,
-            servers=self.servers.tools,
+            trust=self.configuration.own_tools,
+            servers=self.servers,
+            program=self._tools,
         )
 
     @cached_property
     def servers(self) -> McpServers:
         """The MCP servers that the registries in force name."""
         return McpServers(
-            lambda: (self._registries(), self._registry.coming_registries),
+            self.configuration.now,
             workspace=self.workspace,
-            protected=lambda: self.limits.protected_paths(),
             data=self.paths.data,
             offers=self.rights.offers,
             permits=lambda start: self.server_trust.permits(start),
@@ -246,11 +211,6 @@ class App:
         return ServerTrust(self.workspace, folder=self.paths.trust / "servers")
 
     @cached_property
-    def personas(self) -> Personas:
-        """The personas that exist here."""
-        return load_personas(self.paths)
-
-    @cached_property
     def models(self) -> "RegistryClient":
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
@@ -259,13 +219,6 @@ class App:
         return RegistryClient(
             self.rights.model, remembered=self.settings, demo=demo_model, read_file=self.files.read, cli=self._cli
         )
-
-    def _context_window(self, spec: "ModelSpec") -> int | None:
-        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown."""
-        from chatops.models.memory import memory_of
-
-        memory = memory_of(spec, self.settings)
-        return spec.context_window if memory is None else memory.context_window(spec.context_window)
 
     def _cli(self, spec: "ModelSpec") -> "OpenAIChat":
         from chatops.models.cli import cli_chat  # slow to import
@@ -280,13 +233,14 @@ class App:
 
     def notices(self, grant: Grant | None = None) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""
-        trust = self.trusted.notices(asks=self.options.via == "tui")
+        trust = (*self.configuration.trust_notices(asks=self.options.via == "tui"), *self.catalog.notices)
         configured = warnings_in_use((*self.loaded.notices, *trust, *self.concerns()), grant=grant)
         return (*self.paths.notices, *configured, *self.store.notices)
 
     def concerns(self) -> tuple[str, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
-        registries, specs = self._registries(), self.catalog.specs
+        now, specs = self.configuration.now(), self.catalog.specs
+        registries = now.registries
         if self._registry_warnings is None or self._registry_warnings[:2] != (registries, specs):
             found = registry_warnings(
                 registries,
@@ -298,8 +252,8 @@ class App:
         return (
             *self._registry_warnings[2],
             *self.rights.default_concern(),
-            *self.personas.warnings,
-            *self.trusted.skills().warnings,
+            *now.personas.warnings,
+            *now.skills.warnings,
         )
 
     def workflows(self) -> Workflows:
@@ -386,15 +340,8 @@ class App:
 
     def prepare(self) -> None:
         """Create what every session needs, so that nothing is left to load at the first message."""
-        _ = (self.catalog, self.personas)
+        _ = (self.catalog, self.configuration.now())
         self.settings.get(DEFAULT_MODEL_KEY)
-
-    def registry_tools(self) -> "RegistryTools":
-        """Return the tool settings of the registry in force, narrowed by those of a changed one."""
-        from chatops.wiring.toolbox import RegistryTools
-
-        now, coming = RegistryTools.of(self._registries(), self.trusted.skills()), self._registry.coming_registries
-        return now if coming is None else now.intersection(RegistryTools.of(coming))
 
     async def aclose(self) -> None:
         """Close all sessions, the connections to models, and the store."""
@@ -439,7 +386,3 @@ class App:
             servers=self.servers,
             attended=attended,
         )
-
-    def _registries(self) -> Registries:
-        self.look_at_registry()
-        return self._registry.registries

@@ -114,7 +114,7 @@ class Background:
         logged: set[str] = set()
         while True:
             await asyncio.sleep(FILES_S)
-            for look in (self._app.look_at_registry, self._app.look_at_workspace):
+            for look in (self._app.configuration.look, self._app.look_at_workspace):
                 try:
                     await asyncio.to_thread(look)
                 except Exception as error:

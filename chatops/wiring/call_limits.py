@@ -1,20 +1,19 @@
 """Limits of calls: the sandbox in force, protected paths, and the context of each call."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.config.paths import SITE_REGISTRY, Paths
-from chatops.config.registry import Loaded
+from chatops.config.paths import Paths
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxNote, SandboxSpec
-from chatops.policy.registry import Registries
 from chatops.policy.resolve import sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
 from chatops.toolkit.base import Tool, ToolContext
+from chatops.wiring.configuration import Configuration
 from chatops.wiring.rights import RegistryRights
 
 if TYPE_CHECKING:
@@ -26,21 +25,18 @@ class CallLimits:
 
     def __init__(
         self,
+        configuration: Callable[[], Configuration],
         *,
         workspace: Path,
         paths: Paths,
-        loaded: Callable[[], Loaded],
-        registries: Callable[[], tuple[Registries, Registries | None]],
         command_line: SandboxSpec,
         rights: RegistryRights,
         outputs: Outputs,
         files: SessionFiles,
     ) -> None:
-        """Create them. `registries` returns those in force and the changed ones, if any."""
+        self._configuration = configuration
         self._workspace = workspace
         self._paths = paths
-        self._loaded = loaded
-        self._registries = registries
         self._command_line = command_line
         self._rights = rights
         self._outputs = outputs
@@ -48,11 +44,11 @@ class CallLimits:
 
     def sandbox(self) -> SandboxSpec:
         """Return the limits of commands without any role."""
-        now, coming = self._registries()
-        return self._sandbox(now) if coming is None else stricter(self._sandbox(now), self._sandbox(coming))
-
-    def _sandbox(self, registries: Registries) -> SandboxSpec:
-        return resolve(sandbox_layers(registries, command_line=self._command_line))
+        given = (
+            resolve(sandbox_layers(registries, command_line=self._command_line))
+            for registries in self._configuration().both
+        )
+        return reduce(stricter, given)
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
@@ -66,22 +62,8 @@ class CallLimits:
         )
 
     def protected_paths(self) -> tuple[Path, ...]:
-        """Return the paths that no tool may touch, resolved.
-
-        They are the application's own folders, both registries, the workflow files, and every key file that a model
-        names.
-        """
-        now, coming = self._registries()
-        keys = (
-            Path(model.key.file).expanduser().resolve()
-            for registry in (*now, *(coming or ()))
-            if registry is not None
-            for model in registry.models
-            if model.key.file
-        )
-        loaded = self._loaded()
-        own = (loaded.path.resolve(), loaded.workflow_folder.resolve())
-        return tuple(dict.fromkeys((*self._paths.protected, *own, SITE_REGISTRY, *keys)))
+        """Return the paths that no tool may touch, resolved."""
+        return self._configuration().protected_paths()
 
     def context(
         self,

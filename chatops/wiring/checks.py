@@ -11,6 +11,7 @@ from chatops.config.paths import Paths
 from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
 from chatops.config.skills import load_skills
+from chatops.config.trust import TrustedWorkspace
 from chatops.config.workflow_files import FOLDER, find_workflows
 from chatops.config.workflow_problems import Checked, check
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
@@ -24,10 +25,10 @@ from chatops.policy.workflow import Definition, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.app import App
-from chatops.wiring.own_tools import load_own_tools
+from chatops.wiring.configuration import Configuration
 from chatops.wiring.rights import current_user
 from chatops.wiring.servers import McpServers
-from chatops.wiring.toolbox import RegistryTools, Toolbox
+from chatops.wiring.toolbox import Toolbox
 
 CANNOT_RUN = "This workflow cannot run as it is."
 
@@ -40,23 +41,26 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     """
     registries: Registries = (None, with_built_in_models(registry, env=environ))
     trust = OwnToolsTrust(paths.tools, folder=paths.trust)
-    skills = load_skills(paths.skills)
-    own = load_own_tools(trust.in_force.own_tools, folder=paths.tools)
+    now = Configuration(
+        registries=registries,
+        trusted=TrustedWorkspace(),
+        skills=load_skills(paths.skills),
+        personas=load_personas(paths),
+    )
     catalog = Toolbox(
-        lambda: RegistryTools.of(registries, skills),
-        data=paths.data,
+        lambda: now,
+        paths=paths,
         environ=environ,
         memories=Memories(paths.memory, workspace=Path()),
-        further=lambda: own.tools,
-        not_loaded=trust.not_loaded,
-        servers=_servers(registries, data=paths.data).tools,
+        trust=trust,
+        servers=_servers(now, data=paths.data),
     )
-    personas = [persona.name for persona in load_personas(paths).found]
+    personas = [persona.name for persona in now.personas.found]
     return (
         *registry_warnings(
             registries, specs=catalog.specs, absent=(*catalog.unavailable, *WORKFLOW_TOOLS), personas=personas
         ),
-        *own.notices,
+        *catalog.notices,
         *_of_unused_models(registry),
         *_of_programs(registry),
         *_withheld(registries, catalog=catalog),
@@ -64,12 +68,11 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     )
 
 
-def _servers(registries: Registries, *, data: Path) -> McpServers:
+def _servers(now: Configuration, *, data: Path) -> McpServers:
     """Return the servers with the tools that they listed when they were connected last. None is started."""
     return McpServers(
-        lambda: (registries, None),
+        lambda: now,
         workspace=Path(),
-        protected=tuple,
         data=data,
         offers=lambda settings, further: (),
         permits=lambda start: False,

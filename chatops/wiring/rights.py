@@ -4,16 +4,16 @@ import grp
 import os
 import platform
 import pwd
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from chatops.config.memory import Memories
 from chatops.config.persona import Persona, Personas
-from chatops.config.skills import Skills
-from chatops.config.trust import TrustedWorkspace
 from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
@@ -46,6 +46,11 @@ from chatops.policy.skills import SKILL_TOOL
 from chatops.policy.verdicts import Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
+from chatops.wiring.configuration import Configuration
+from chatops.wiring.stored import Settings
+
+if TYPE_CHECKING:
+    from chatops.wiring.toolbox import Toolbox
 
 BASE = (
     "You are the assistant in chatops, a chat app in a terminal. Answer in Markdown that reads well in a narrow "
@@ -57,6 +62,8 @@ SUMMARY = (
 )
 
 DEFAULT_PERSONA = "default"
+DEFAULT_MODEL_KEY = "default_model"
+"""Setting for the model that ``default`` means in a role."""
 FALLBACK_MODEL = "demo"
 """Model that `default` means until the user has chosen one."""
 
@@ -80,42 +87,25 @@ class RegistryRights:
 
     def __init__(
         self,
+        configuration: Callable[[], Configuration],
         *,
-        registries: Callable[[], Registries],
-        coming: Callable[[], Registries | None],
-        broken: Callable[[], str],
         user: User,
-        specs: Callable[[str], Sequence[ToolSpec]],
-        unavailable: Callable[[], Mapping[str, str]],
-        personas: Callable[[], Personas],
-        default_model: Callable[[], str | None],
-        context_window: Callable[[ModelSpec], int | None],
-        choose_model: Callable[[str], None],
-        notices: Callable[[Grant], tuple[str, ...]],
         workspace: Path,
-        trusted: Callable[[], TrustedWorkspace],
-        memories: Callable[[], Sequence[tuple[str, str]]],
-        skills: Callable[[], Skills],
-        access_cap: Callable[[], AccessLevel | None],
         limits: Limits,
+        memories: Memories,
+        tools: "Callable[[], Toolbox]",
+        settings: Callable[[], Settings],
+        notices: Callable[[Grant], tuple[str, ...]],
     ) -> None:
-        self._registries = registries
-        self._coming = coming
-        self._broken = broken
+        """Resolve nothing yet. `tools` and `settings` are costly to create, so they are asked for at the first use."""
+        self._configuration = configuration
         self._user = user
-        self._specs = specs
-        self._unavailable = unavailable
-        self._personas = personas
-        self._default_model = default_model
-        self._context_window = context_window
-        self._choose_model = choose_model
-        self._notices = notices
         self._workspace = workspace
-        self._trusted = trusted
-        self._memories = memories
-        self._skills = skills
-        self._access_cap = access_cap
         self._limits = limits
+        self._memories = memories
+        self._tools = tools
+        self._settings = settings
+        self._notices = notices
         self._resolved: tuple[partial[Grant], Grant] | None = None
         """The arguments of the last resolved grant, and that grant without its prompt."""
         self._returned: Grant | None = None
@@ -124,9 +114,9 @@ class RegistryRights:
     @property
     def level(self) -> AccessLevel:
         """The user's access level here."""
+        now = self._configuration()
         return min(
-            access_level(registries=registries, user=self._user, access_cap=self._access_cap())
-            for registries in self._all()
+            access_level(registries=registries, user=self._user, access_cap=now.access_cap) for registries in now.both
         )
 
     def roles(self, workflow: str = "") -> tuple[str, ...]:
@@ -134,11 +124,11 @@ class RegistryRights:
 
         The role that the packaged `workflow` brings is included.
         """
-        return role_names(with_workflow_role(self._registries(), workflow))
+        return role_names(with_workflow_role(self._configuration().registries, workflow))
 
     def role_colours(self) -> list[tuple[str, str]]:
         """Return the names of all roles with their colours; the user's registry comes first."""
-        known = [one for one in reversed(self._registries()) if one is not None]
+        known = self._configuration().known
         return [
             (name, next((role.color for one in known if (role := one.role(name)) and role.color), ""))
             for name in self.roles()
@@ -146,14 +136,15 @@ class RegistryRights:
 
     def personas(self) -> tuple[str, ...]:
         """Return the names of all personas."""
-        return tuple(persona.name for persona in self._personas().found)
+        return tuple(persona.name for persona in self._configuration().personas.found)
 
     def persona(self, role: str, *, chosen: str) -> str:
         """Return the name of the persona in `role`: the `chosen` one, the role's, or the default.
 
         Raises ConfigError for an unknown role or choice.
         """
-        speaker = self._persona(chosen, find_role(role, registries=self._registries()))
+        now = self._configuration()
+        speaker = _persona(now.personas, chosen, find_role(role, registries=now.registries))
         return speaker.name if speaker is not None else ""
 
     def notices(self, grant: Grant) -> tuple[str, ...]:
@@ -162,14 +153,14 @@ class RegistryRights:
 
     def model(self, name: str) -> ModelSpec | None:
         """Return a model by name. The site's definition comes before the user's, so that it cannot be redirected."""
-        return model_named(name, registries=self._registries())
+        return model_named(name, registries=self._configuration().registries)
 
     def models(self) -> tuple[ModelSpec, ...]:
         """Return all models of the registries and other models of their servers that are in use, each name once."""
-        known = [one for one in reversed(self._registries()) if one is not None]
+        known = self._configuration().known
         names = [model.name for one in known for model in one.models]
         names += [name for one in known for role in one.roles for name in role.models]
-        specs = (self.model(name) for name in dict.fromkeys((*names, self._default_model() or "")))
+        specs = (self.model(name) for name in dict.fromkeys((*names, self._settings().get(DEFAULT_MODEL_KEY) or "")))
         return tuple(spec for spec in specs if spec is not None)
 
     def is_demo(self, model: str) -> bool:
@@ -179,12 +170,12 @@ class RegistryRights:
 
     def default_model(self) -> str:
         """Return the user's stored choice, else the demo."""
-        spec = self.model(self._default_model() or FALLBACK_MODEL)
+        spec = self.model(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL)
         return FALLBACK_MODEL if spec is None else spec.name
 
     def default_concern(self) -> tuple[str, ...]:
         """Return why the user's stored choice cannot be used, if so: a sentence with the next step."""
-        stored = self._default_model()
+        stored = self._settings().get(DEFAULT_MODEL_KEY)
         if not stored:
             return ()
         spec = self.model(stored)
@@ -201,7 +192,7 @@ class RegistryRights:
 
     def choose_model(self, name: str) -> None:
         """Make this model the user's `default` from now on."""
-        self._choose_model(name)
+        self._settings().set(DEFAULT_MODEL_KEY, name)
 
     def grant(self, settings: SessionSettings) -> Grant:
         """Return what a role may do now, in a chat or at a step.
@@ -210,43 +201,43 @@ class RegistryRights:
 
         Raises ConfigError for an unknown role, model or persona.
         """
-        grant = self._under(self._registries(), settings)
-        coming = self._coming()
-        if coming is None:
+        now = self._configuration()
+        grant = self._under(now, now.registries, settings)
+        if now.changed is None:
             return grant
         # A pinned model that the changed file lacks can be used until that file is in force.
-        later = self._under(coming, replace(settings, model_pin="", persona=""))
+        later = self._under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the grants under the registry in force and under the last one read; None if they are the same."""
-        both = [self._under(registries, settings) for registries in self._all()]
+        now = self._configuration()
+        both = [self._under(now, registries, settings) for registries in now.both]
         return (both[0], both[1]) if len(both) > 1 else None
 
     def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
         """Return what the registries, the command line, the role and the session say about the limits of commands."""
         return sandbox_layers(
-            self._registries(), role=settings.role, command_line=self._limits.sandbox, session=settings.sandbox
+            self._configuration().registries,
+            role=settings.role,
+            command_line=self._limits.sandbox,
+            session=settings.sandbox,
         )
 
     def broken(self) -> str:
         """Return why the registry file cannot be used, and what is in force instead; empty if it can."""
-        return self._broken()
-
-    def _all(self) -> tuple[Registries, ...]:
-        # In this order: asking for those in force also checks if a file has changed.
-        now, coming = self._registries(), self._coming()
-        return (now,) if coming is None else (now, coming)
+        return self._configuration().broken
 
     def offers(self, settings: SessionSettings, further: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return the tools that these settings would offer if the tools `further` existed too. Raises ConfigError."""
-        grants = [self._resolver(registries, settings, further)(approvals=()) for registries in self._all()]
+        now = self._configuration()
+        grants = [self._resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
         names = {spec.name for spec in grants[-1].tools}
         offered = grants[0].narrowed(revoked(settings.revoked)).tools
         return tuple(spec for spec in offered if spec.name in names)
 
     def _resolver(
-        self, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
+        self, now: Configuration, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
     ) -> partial[Grant]:
         role, step = settings.role, settings.step
         workflow = "" if step is None else step.workflow.name
@@ -257,9 +248,9 @@ class RegistryRights:
             registries=registries,
             role=role,
             user=self._user,
-            access_cap=self._access_cap(),
-            specs=(*self._specs(workflow), *further),
-            models=self._targets(spec, settings.model_pin),
+            access_cap=now.access_cap,
+            specs=(*self._tools().specs_for(workflow), *further),
+            models=self._targets(spec, settings.model_pin, now.registries),
             prompt="",
             approvals=self._approvals(workflow),
             extra_layers=_step_layers(step),
@@ -269,20 +260,20 @@ class RegistryRights:
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
 
-    def _under(self, registries: Registries, settings: SessionSettings) -> Grant:
+    def _under(self, now: Configuration, registries: Registries, settings: SessionSettings) -> Grant:
         role, step = settings.role, settings.step
         spec = find_role(role, registries=with_workflow_role(registries, "" if step is None else step.workflow.name))
-        resolve = self._resolver(registries, settings)
+        resolve = self._resolver(now, registries, settings)
         # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
         before = self._resolved
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
         self._resolved = (resolve, grant)
-        layers = self._layers(spec, settings, tools=grant.tools)
+        layers = self._layers(now, spec, settings, tools=grant.tools)
         found = replace(
             grant,
             prompt=compose(layers),
             max_rounds=self._rounds(grant.max_rounds, step),
-            responder=None if step is not None else self._responder(spec),
+            responder=None if step is not None else self._responder(spec, now.registries),
         )
         if found != self._returned:
             self._returned = found
@@ -291,15 +282,16 @@ class RegistryRights:
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
         workflow = "" if settings.step is None else settings.step.workflow.name
-        spec = find_role(settings.role, registries=with_workflow_role(self._registries(), workflow))
-        return self._layers(spec, settings, tools=self.grant(settings).tools)
+        now = self._configuration()
+        spec = find_role(settings.role, registries=with_workflow_role(now.registries, workflow))
+        return self._layers(now, spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
         """Return the tools that `role` lists but does not get here, each with the reason; `but`: without these.
 
         Raises ConfigError for an unknown role.
         """
-        registries = self._registries()
+        registries, tools = self._configuration().registries, self._tools()
         found = find_role(role, registries=registries)
         if found.tools is not None:
             found = replace(found, tools=tuple(one for one in found.tools if not {one, server_of(one)} & {*but}))
@@ -307,15 +299,15 @@ class RegistryRights:
             found,
             grant=self.grant(SessionSettings(role)),
             registries=registries,
-            specs=self._specs(""),
-            absent=self._unavailable(),
+            specs=tools.specs,
+            absent=tools.unavailable,
         )
 
     def timeout_of(self, tool: ToolSpec) -> float:
         """Return the time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
         limits = [
             setting.timeout_s
-            for registries in self._all()
+            for registries in self._configuration().both
             for registry in registries
             if registry is not None
             for name, setting in registry.tools
@@ -327,7 +319,7 @@ class RegistryRights:
         """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
         if not self._limits.approvals:
             return ()
-        known = {spec.name: spec.capabilities for spec in self._specs(workflow)}
+        known = {spec.name: spec.capabilities for spec in self._tools().specs_for(workflow)}
         given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
         return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
 
@@ -335,23 +327,19 @@ class RegistryRights:
         limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)
         return min(limit for limit in limits if limit)
 
-    def _responder(self, role: RoleSpec) -> ModelTarget | None:
-        if (
-            not role.responder
-            or self._limits.summary
-            or named_model_problem(role.responder, registries=self._registries())
-        ):
+    def _responder(self, role: RoleSpec, registries: Registries) -> ModelTarget | None:
+        named = "" if self._limits.summary else role.responder
+        if not named or named_model_problem(named, registries=registries):
             return None
-        return self._target(role.responder)
+        return self._target(named)
 
-    def _targets(self, role: RoleSpec, pin: str) -> tuple[ModelTarget, ...]:
+    def _targets(self, role: RoleSpec, pin: str, registries: Registries) -> tuple[ModelTarget, ...]:
         if pin and self.model(pin) is None:
             names = [model.name for model in self.models()]
             near = get_close_matches(pin, names, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
             raise ConfigError(f"There is no model {pin!r}.", advice=hint)
         # Those that cannot answer are left out; `registry_warnings` names them.
-        registries = self._registries()
         able = [name for name in role.models if not named_model_problem(name, registries=registries)]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
@@ -362,26 +350,33 @@ class RegistryRights:
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
-        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._context_window(spec))
+        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._window(spec))
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
+    def _window(self, spec: ModelSpec) -> int | None:
+        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown."""
+        from chatops.models.memory import memory_of
+
+        memory = memory_of(spec, self._settings())
+        return spec.context_window if memory is None else memory.context_window(spec.context_window)
+
     def _layers(
-        self, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
+        self, now: Configuration, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
     ) -> tuple[PromptLayer, ...]:
         step = settings.step
         # No persona for a run whose result is a summary, or for a step, whose answer is an object.
         voiceless = self._limits.summary or step is not None
-        speaker = self._persona(settings.persona, role)
-        skills = self._skills().found if any(spec.name == SKILL_TOOL for spec in tools) else ()
+        speaker = _persona(now.personas, settings.persona, role)
+        skills = now.skills.found if any(spec.name == SKILL_TOOL for spec in tools) else ()
         return layers_for(
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
-            notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in self._trusted().notes]),
+            notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in now.trusted.notes]),
             environment=_environment(self._workspace),
-            memory=memory_notes(self._memories()),
+            memory=memory_notes(self._memories.texts()),
             skills=skill_notes([(one.name, one.description) for one in skills]),
             role=role.name,
             system_append=role.system_append,
@@ -390,13 +385,13 @@ class RegistryRights:
             step_source="" if step is None else f"{step.place} in {step.workflow.source}",
         )
 
-    def _persona(self, chosen: str, role: RoleSpec) -> Persona | None:
-        personas = self._personas()
-        found = personas.get(chosen or role.persona or DEFAULT_PERSONA)
-        if found is None and chosen:
-            names = ", ".join(self.personas()) or "none"
-            raise ConfigError(f"There is no persona {chosen!r}.", advice=f"Personas here: {names}.")
-        return found or personas.get(DEFAULT_PERSONA)
+
+def _persona(personas: Personas, chosen: str, role: RoleSpec) -> Persona | None:
+    found = personas.get(chosen or role.persona or DEFAULT_PERSONA)
+    if found is None and chosen:
+        names = ", ".join(persona.name for persona in personas.found) or "none"
+        raise ConfigError(f"There is no persona {chosen!r}.", advice=f"Personas here: {names}.")
+    return found or personas.get(DEFAULT_PERSONA)
 
 
 def _step_layers(step: StepRights | None) -> tuple[Layer, ...]:

@@ -15,6 +15,7 @@ from chatops.policy.registry import Registries, mcp_source
 from chatops.policy.sandbox import SandboxLayers, resolve
 from chatops.runtime.settings import SessionSettings
 from chatops.toolkit.base import Tool
+from chatops.wiring.configuration import Configuration
 from chatops.wiring.words import unknown
 
 if TYPE_CHECKING:
@@ -33,21 +34,13 @@ Offers = Callable[[SessionSettings, Sequence[ToolSpec]], Sequence[ToolSpec]]
 """Returns the tools that settings would offer if further tools existed too. Raises ConfigError."""
 
 
-def names_servers(registries: Registries) -> bool:
-    """Return True if a registry names an MCP server."""
-    return any(registry.servers for registry in registries if registry is not None)
-
-
-def configured(registries: Registries, coming: Registries | None) -> "tuple[Configured, ...]":
+def configured(now: Configuration) -> "tuple[Configured, ...]":
     """Return the servers in force, each name once: the site's before the user's.
 
     A server that a changed file lacks, or names otherwise, is gone at once; one that it adds is not there yet.
     """
-    now = _servers(registries)
-    if coming is None:
-        return now
-    kept = _servers(coming)
-    return tuple(one for one in now if one in kept)
+    found = [_servers(registries) for registries in now.both]
+    return tuple(server for server in found[0] if server in found[-1])
 
 
 def _servers(registries: Registries) -> "tuple[Configured, ...]":
@@ -87,10 +80,9 @@ class McpServers:
 
     def __init__(
         self,
-        registries: Callable[[], tuple[Registries, Registries | None]],
+        configuration: Callable[[], Configuration],
         *,
         workspace: Path,
-        protected: Callable[[], tuple[Path, ...]],
         data: Path,
         offers: Offers,
         permits: Callable[[Item], bool],
@@ -100,15 +92,14 @@ class McpServers:
     ) -> None:
         """Start nothing. `changed` is called when there are other tools; `notify` gets each new failure.
 
-        `protected` returns the paths that no server may see, `permits` whether the user has said yes to a start.
+        `permits` returns whether the user has said yes to a start.
         `attended`: a user is at the screen, so no turn waits for a server whose tools are known from the last time.
         """
         self._offers = offers
         self._permits = permits
         self._attended = attended
-        self._registries = registries
+        self._configuration = configuration
         self._workspace = workspace
-        self._protected = protected
         self._data = data
         self._tools_changed = changed
         self._notify = notify
@@ -118,14 +109,16 @@ class McpServers:
         self._logins: dict[str, asyncio.Task[None]] = {}
 
     def _servers(self) -> "Servers | None":
-        if self._made is None and names_servers(self._registries()[0]):
+        if self._made is None and any(registry.servers for registry in self._configuration().known):
             from chatops.mcp.process import ServerLimits
             from chatops.mcp.servers import Servers
 
             self._made = Servers(
-                lambda: configured(*self._registries()),
+                lambda: configured(self._configuration()),
                 limits=lambda: ServerLimits(
-                    workspace=self._workspace, protected=self._protected(), permits=self._permits
+                    workspace=self._workspace,
+                    protected=self._configuration().protected_paths(),
+                    permits=self._permits,
                 ),
                 records=self._data / "mcp",
                 changed=self._news,
@@ -166,7 +159,7 @@ class McpServers:
         servers = self._servers()
         if servers is None:
             return frozenset()
-        roles = [role for registry in self._registries()[0] if registry is not None for role in registry.roles]
+        roles = [role for registry in self._configuration().known for role in registry.roles]
         lists = [role.tools or () for role in roles]
         if settings.step is not None:
             lists.append(settings.step.step.tools or ())
@@ -236,13 +229,14 @@ class McpServers:
         """Return what installs packages of servers below `folder`. Raises ConfigError if the site forbids that."""
         from chatops.mcp.packages import Installer, limits_of_installing
 
-        sandbox = _sandbox(limits_of_installing(), self._registries()[0], own=True)
+        now = self._configuration()
+        sandbox = _sandbox(limits_of_installing(), now.registries, own=True)
         if not sandbox.network:
             raise ConfigError(
                 "Nothing can be fetched: the site's registry gives servers no network.",
                 advice="Install the package yourself, then add its program by its name.",
             )
-        return Installer(folder=folder, sandbox=sandbox, protected=self._protected())
+        return Installer(folder=folder, sandbox=sandbox, protected=now.protected_paths())
 
     def forget_login(self, name: str) -> None:
         """Remove the stored login at a server."""

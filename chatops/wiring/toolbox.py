@@ -2,19 +2,25 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.config.memory import Memories
+from chatops.config.own_tools import OwnToolsTrust
+from chatops.config.paths import Paths
 from chatops.config.skills import NONE, Skills
+from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
-from chatops.policy.registry import KnowledgeSource, Registries, server_of
+from chatops.policy.registry import KnowledgeSource, server_of
 from chatops.policy.resolve import knowledge_sources, web_ports
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.toolkit.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
 from chatops.tools.web import WEB_PORTS, WebSettings
+from chatops.wiring.configuration import Configuration
+from chatops.wiring.own_tools import OwnTools, load_own_tools
+from chatops.wiring.servers import McpServers
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +35,13 @@ class RegistryTools:
     skills: Skills = NONE
 
     @classmethod
-    def of(cls, registries: Registries, skills: Skills = NONE) -> "RegistryTools":
-        """Read `registries`."""
-        return cls(ports=web_ports(registries), knowledge=knowledge_sources(registries), skills=skills)
-
-    def intersection(self, other: "RegistryTools") -> "RegistryTools":
-        """Return what both say."""
-        return replace(
-            self,
-            ports=self.ports & other.ports,
-            knowledge=tuple(one for one in self.knowledge if one in other.knowledge),
+    def of(cls, now: Configuration) -> "RegistryTools":
+        """Return what the registries in force and the changed ones both say."""
+        sources = [knowledge_sources(registries) for registries in now.both]
+        return cls(
+            ports=frozenset.intersection(*(web_ports(registries) for registries in now.both)),
+            knowledge=tuple(source for source in sources[0] if source in sources[-1]),
+            skills=now.skills,
         )
 
 
@@ -66,37 +69,35 @@ class Toolbox:
 
     def __init__(
         self,
-        wanted: Callable[[], RegistryTools],
+        configuration: Callable[[], Configuration],
         *,
-        data: Path,
+        paths: Paths,
         environ: Mapping[str, str],
-        memories: Memories | None = None,
-        further: Callable[[], tuple[Tool, ...]] = tuple,
-        not_loaded: Callable[[], Mapping[str, str]] = dict,
-        servers: Callable[[], Sequence[Tool]] = tuple,
+        memories: Memories,
+        trust: OwnToolsTrust,
+        servers: McpServers,
+        program: Sequence[Tool] = (),
     ) -> None:
-        """Build the catalog.
-
-        `further` returns the tools beside the built-in ones, `servers` those of MCP servers, `not_loaded` the names of
-        tools that await the user's trust, each with what to do; all are asked at each lookup.
+        """Build the catalog. `trust` is that in the user's own tools, `program` are those of a Python program.
 
         Raises ConfigError if one of a Python program has the name of another.
         """
-        self._further = further
-        self._not_loaded = not_loaded
+        self._configuration = configuration
+        self._trust = trust
         self._servers = servers
-        self._wanted = wanted
-        self._data = data
+        self._program = tuple(program)
+        self._paths = paths
         self._environ = environ
         self._memories = memories
-        self._built_for = (wanted(), further())
+        self._own: tuple[tuple[Item, ...], OwnTools] | None = None
+        self._built_for = self._made_of()
         self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
         found = self._catalog().get(name)
         if found is None and server_of(name):
-            return next((tool for tool in self._servers() if tool.spec.name == name), None)
+            return next((tool for tool in self._servers.tools() if tool.spec.name == name), None)
         return found
 
     @property
@@ -108,7 +109,7 @@ class Toolbox:
         """Return the specs of all tools, including those packaged with `workflow` (empty in a chat)."""
         own = self._catalog().specs_for(workflow)
         names = {spec.name for spec in own}
-        return (*own, *(tool.spec for tool in self._servers() if tool.spec.name not in names))
+        return (*own, *(tool.spec for tool in self._servers.tools() if tool.spec.name not in names))
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -120,17 +121,31 @@ class Toolbox:
         """The `absent` tools, and the tools that await the user's trust."""
         catalog = self._catalog()
         known = {spec.name for spec in catalog.specs}
-        waiting = {name: why for name, why in self._not_loaded().items() if name not in known}
+        waiting = {name: why for name, why in self._trust.not_loaded().items() if name not in known}
         return {**waiting, **catalog.absent}
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """A sentence for each of the user's own tools that cannot be loaded."""
+        return self._own_tools().notices
+
+    def _own_tools(self) -> OwnTools:
+        items = self._trust.in_force.own_tools
+        if self._own is None or self._own[0] != items:
+            self._own = (items, load_own_tools(items, folder=self._paths.tools))
+        return self._own[1]
+
+    def _made_of(self) -> tuple[RegistryTools, tuple[Tool, ...]]:
+        return RegistryTools.of(self._configuration()), (*self._program, *self._own_tools().tools)
+
     def _catalog(self) -> Catalog:
-        made_of = (self._wanted(), self._further())
+        made_of = self._made_of()
         if made_of != self._built_for:
             self._built_for, self._built = made_of, self._build(*made_of)
         return self._built
 
     def _build(self, wanted: RegistryTools, further: tuple[Tool, ...]) -> Catalog:
-        settings = catalog_settings(data=self._data, environ=self._environ, tools=wanted, memories=self._memories)
+        settings = catalog_settings(data=self._paths.data, environ=self._environ, tools=wanted, memories=self._memories)
         built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         added = []

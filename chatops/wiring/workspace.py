@@ -169,7 +169,7 @@ class Workspace:
 
     def skills(self) -> Skills:
         """Return the skills of the user and of the trusted workspace, the user's read again."""
-        return self._app.trusted.skills(fresh=True)
+        return self._app.configuration.skills(fresh=True)
 
     # Servers, files, doctor
 

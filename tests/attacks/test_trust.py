@@ -25,6 +25,7 @@ from chatops.policy.prompt import MAX_NOTES, ROLE_CONTEXT, with_section
 from chatops.runtime.settings import SessionSettings
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
+from chatops.wiring.toolbox import RegistryTools
 from tests.support.command_line import CommandLine, Ran
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.workflows import answer
@@ -130,8 +131,8 @@ def assert_not_wider(now: App, before: App) -> None:
     assert now.rights.models() == before.rights.models()
     assert now.default_role() == before.default_role()
     assert now.limits.sandbox() == before.limits.sandbox()
-    assert now.registry_tools().ports == before.registry_tools().ports
-    assert now.registry_tools().knowledge == before.registry_tools().knowledge
+    tools, earlier = (RegistryTools.of(app.configuration.now()) for app in (now, before))
+    assert (tools.ports, tools.knowledge) == (earlier.ports, earlier.knowledge)
     assert now.limits.protected_paths() == before.limits.protected_paths()
 
 
@@ -466,7 +467,7 @@ def test_a_record_that_cannot_be_read_is_an_error_and_changes_nothing(damage: st
     ran = clone.run("-p", "hello")
     assert ran.code == 2 and str(record) in ran.err and "chatops trust --revoke" in ran.err
     # In a window that is open already everything stays as it was.
-    window.look_at_registry()
+    window.configuration.look()
     assert rights(window) == rights(before)
 
 
@@ -510,7 +511,7 @@ def test_a_revoked_trust_ends_in_the_other_window_too(clone: Clone) -> None:
     window = clone.trust()
     assert "| Run make test." in clone.prompt(window)
     assert clone.run("trust", "--revoke").code == 0
-    window.look_at_registry()
+    window.configuration.look()
     assert "Run make test" not in clone.prompt(window)
 
 

@@ -232,7 +232,7 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
             loop.call_soon_threadsafe(looked.set)
 
     monkeypatch.setattr(background, "FILES_S", 0)
-    monkeypatch.setattr(commands.app, "look_at_registry", look)
+    monkeypatch.setattr(commands.app.configuration, "look", look)
     monkeypatch.setattr(commands.app, "look_at_workspace", other)
     Background(commands.app).watch_files()
     async with asyncio.timeout(PATIENCE):

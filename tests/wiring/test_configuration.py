@@ -53,7 +53,7 @@ def test_a_reload_finds_new_skills_and_asks_about_new_tools(bench: Bench) -> Non
     tool.write_text("raise SystemExit('nobody trusted this')")
     app.reload_registry()
     assert offered(app) == ["file_read", "skill_read"]
-    assert [one.name for one in app.trusted.skills().found] == ["invoice"]
+    assert [one.name for one in app.configuration.skills().found] == ["invoice"]
     assert app.own_tools_trust.question.is_open
 
 
@@ -64,7 +64,7 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     notices: list[str] = []
     session.subscribe(lambda said: notices.append(said.event.text) if isinstance(said.event, Notice) else None)
     write(bench, "file_read")
-    app.look_at_registry()
+    app.configuration.look()
     await until(lambda: bool(notices))
     assert notices.pop().startswith(
         "The registry has changed (for role coder: − shell_exec). Removed rights no longer apply"
@@ -73,12 +73,12 @@ async def test_what_was_taken_away_before_is_named_when_the_rest_is_put_in_force
     await until(lambda: bool(notices))
     assert notices.pop() == "Rights have changed (for role coder: − shell_exec)."
     write(bench)
-    app.look_at_registry()
+    app.configuration.look()
     await until(lambda: bool(notices))
     notices.clear()
     await session.revoke_tool("scratch_write")
     write(bench, "file_read")
-    app.look_at_registry()
+    app.configuration.look()
     await until(lambda: bool(notices))
     assert notices.pop() == "Rights have changed (for role coder: + file_read)."
 

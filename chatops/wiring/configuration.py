@@ -1,0 +1,233 @@
+"""The configuration in force while the program runs and its files change.
+
+Theory of operation
+
+The registry is read at the start and by ``/reload``. In between its files are only watched: what a changed file takes
+away counts from the next verdict on, what it adds waits for the user. So rights never grow just because a file was
+written, and a broken file changes nothing.
+
+A `Configuration` is an immutable value of one moment with both: the registries in force and those of a changed file. A
+right exists if both give it. `ConfigurationFiles.now` looks at the files and returns the value. Ask for it again after
+each wait, because a denial may have come in the meantime.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from chatops.config.own_tools import OwnToolsTrust
+from chatops.config.paths import SITE_REGISTRY, Paths
+from chatops.config.persona import Personas, load_personas
+from chatops.config.registry import Loaded, load_registry
+from chatops.config.skills import Skills, joined, load_skills, skills_of
+from chatops.config.trust import TrustedWorkspace, WorkspaceTrust
+from chatops.config.workspace_files import Item
+from chatops.domain.errors import ConfigError
+from chatops.domain.rights import AccessLevel
+from chatops.policy.registry import Registries, Registry, RoleSpec
+from chatops.runtime.settings import RegistryNews
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What is configured at one moment. Not to be kept over a wait."""
+
+    registries: Registries
+    """The registries in force: of site and user."""
+    changed: Registries | None = None
+    """Those of files that have changed since. They take rights away already but do not grant any yet."""
+    broken: str = ""
+    """Why a changed file cannot be used, and what is in force instead; empty if it can."""
+    access_cap: AccessLevel | None = None
+    """The highest level that command line and site permit; None: any."""
+    own_folders: tuple[Path, ...] = ()
+    """The application's own folders, which no tool may touch."""
+    registry_files: tuple[Path, ...] = ()
+    """The user's registry and the folder of workflow files beside it. The same is true of them."""
+    trusted: TrustedWorkspace
+    """What the workspace brings, as far as the user trusts it."""
+    skills: Skills
+    personas: Personas
+
+    @property
+    def both(self) -> tuple[Registries, ...]:
+        """The registries in force, and the changed ones if there are any: a right needs all of them."""
+        return (self.registries,) if self.changed is None else (self.registries, self.changed)
+
+    @property
+    def known(self) -> tuple[Registry, ...]:
+        """The registries in force that exist, the user's first."""
+        return tuple(one for one in reversed(self.registries) if one is not None)
+
+    def protected_paths(self) -> tuple[Path, ...]:
+        """Return the paths that no tool may touch, resolved.
+
+        They are the application's own folders, both registries, the workflow files, and every key file that a model
+        names.
+        """
+        keys = (
+            Path(model.key.file).expanduser().resolve()
+            for registries in self.both
+            for registry in registries
+            if registry is not None
+            for model in registry.models
+            if model.key.file
+        )
+        own = (path.resolve() for path in self.registry_files)
+        return tuple(dict.fromkeys((*self.own_folders, *own, SITE_REGISTRY, *keys)))
+
+
+class ConfigurationFiles:
+    """The files that the configuration is read from. May be used from any thread."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        workspace: Path,
+        registry: Path | None,
+        environ: Mapping[str, str],
+        by_name: bool,
+        roles: Sequence[RoleSpec] = (),
+        access: AccessLevel | None = None,
+        changed: Callable[[RegistryNews], None],
+    ) -> None:
+        """Read registries and trust. `registry`, `environ` and `by_name` as in `load_registry`.
+
+        `roles` exist where the user's registry has none of their name, with the models of the default role. `access`
+        is the command line's level. `changed` is called when a look finds a changed file.
+
+        Raises ConfigError.
+        """
+        self._paths = paths
+        self._workspace = workspace
+        self._roles = tuple(roles)
+        self._access = access
+        self._changed = changed
+        self.loaded = load_registry(path=registry, paths=paths, env=environ, by_name=by_name)
+        """The registries in force, as they were read."""
+        self._newest = self.loaded
+        """The registries as last read."""
+        self._looking = threading.Lock()
+        self.trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=self.loaded)
+        """Trust in the files of the workspace."""
+        self.own_tools = OwnToolsTrust(paths.tools, folder=paths.trust)
+        """Trust in the user's own tools."""
+        self._skills: tuple[tuple[Item, ...], Skills] | None = None
+        self._make = self._with_registries(self.loaded, broken=self.loaded.broken_note)
+        """Makes a configuration with the registries as last read. Replaced as a whole, as other threads read it."""
+
+    @cached_property
+    def _personas(self) -> Personas:
+        return load_personas(self._paths)
+
+    def now(self) -> Configuration:
+        """Return the configuration of this moment, after a look at the files."""
+        self.look()
+        return self._make(trusted=self.trust.in_force, skills=self.skills(), personas=self._personas)
+
+    def look(self) -> None:
+        """Reread files that have changed. Does nothing while another thread is doing this."""
+        news = self._look()
+        try:
+            if self.trust.reread_record() and news is None:
+                news = RegistryNews(notices=())
+        except ConfigError as error:
+            news = RegistryNews(notices=(*(news.notices if news is not None else ()), error.full))
+        if news is not None:
+            self._changed(news)
+
+    def reload(self, *, also: Callable[[], object]) -> None:
+        """Put the registry as it is now in force, including what it adds. Read skills and trusted files again.
+
+        `also` is called before the sessions are notified. Raises ConfigError if the registry is broken.
+        """
+        # Not `look`: it would tell of a change that is in force a moment later.
+        news = self._look() or RegistryNews(notices=())
+        try:
+            with self._looking:
+                if self._newest.broken is not None:
+                    raise self._newest.broken
+                self.loaded = self._newest
+                self._make = self._with_registries(self.loaded)
+            self.own_tools.reread()
+            self.trust.reread()
+            self._skills = None
+            also()
+        finally:
+            self._changed(news)
+
+    def skills(self, *, fresh: bool = False) -> Skills:
+        """Return the skills of the user and of the trusted workspace. `fresh`: read the user's again."""
+        items, known = self.trust.in_force.skills, self._skills
+        if not fresh and known is not None and known[0] is items:
+            return known[1]
+        workspace = skills_of(items, source=str(self._workspace / ".chatops" / "skills"))
+        found = joined(load_skills(self._paths.skills), workspace)
+        self._skills = (items, found)
+        return found
+
+    def trust_notices(self, *, asks: bool) -> tuple[str, ...]:
+        """Return what is not trusted. `asks`: a chat asks about what is not trusted yet, which says more."""
+        kinds = (self.own_tools, self.trust)
+        asked = asks and any(one.question.is_open for one in kinds)
+        return () if asked else tuple(notice for one in kinds for notice in one.notices())
+
+    def _look(self) -> RegistryNews | None:
+        """Reread changed registries. Returns None if they say nothing new, or if another thread is doing this."""
+        if not self._looking.acquire(blocking=False):
+            return None
+        try:
+            read = self._newest.reload_if_changed()
+            return None if read is None else self._take(read)
+        finally:
+            self._looking.release()
+
+    def _take(self, read: Loaded) -> RegistryNews:
+        was_broken, self._newest = self._newest.broken is not None, read
+        if read.broken is not None:
+            note = f"{read.broken} The previous version stays in force."
+            self._make = partial(self._make, broken=note)
+            return RegistryNews(notices=(note,))
+        cured = ("The registry can be read again.",) if was_broken else ()
+        if _says_the_same(read, self.loaded):
+            self.loaded = read
+            self._make = self._with_registries(read)
+            return RegistryNews(notices=cured)
+        self._make = self._with_registries(self.loaded, changed=read)
+        return RegistryNews(notices=(*cured, *(one for one in read.notices if one not in self.loaded.notices)))
+
+    def _with_registries(
+        self, loaded: Loaded, *, changed: Loaded | None = None, broken: str = ""
+    ) -> partial[Configuration]:
+        return partial(
+            Configuration,
+            registries=self._with_roles(loaded),
+            changed=None if changed is None else self._with_roles(changed),
+            broken=broken,
+            access_cap=min((cap for cap in (self._access, loaded.access_cap) if cap is not None), default=None),
+            own_folders=self._paths.protected,
+            registry_files=(loaded.path, loaded.workflow_folder),
+        )
+
+    def _with_roles(self, loaded: Loaded) -> Registries:
+        site, own = loaded.registries
+        default = own.role(own.default_role)
+        further = tuple(
+            role if default is None else replace(role, models=default.models)
+            for role in self._roles
+            if own.role(role.name) is None
+        )
+        return (site, replace(own, roles=(*own.roles, *further)) if further else own)
+
+
+def _says_the_same(one: Loaded, other: Loaded) -> bool:
+    same = [_meaning(new) == _meaning(old) for new, old in zip(one.registries, other.registries, strict=True)]
+    return all(same) and one.access_cap == other.access_cap
+
+
+def _meaning(registry: Registry | None) -> Registry | None:
+    """Return a registry without what depends only on its location or spelling."""
+    return None if registry is None else replace(registry, source="", digest="", warnings=())
