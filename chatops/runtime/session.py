@@ -5,7 +5,7 @@ Live, resumed and headless use are the same: every change goes through `Runner` 
 Changed settings apply to the current turn from its next model call on. Rights that they take away are gone at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,7 +30,6 @@ from chatops.policy.sandbox import SandboxChange, holds, resolve
 from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
-    RegistryNews,
     SessionSettings,
     change_notices,
     missing_role,
@@ -325,15 +324,17 @@ class Session(SessionView):
         if self._turns.info is not None:
             await self._services.worker(self._services.store.update_session, self.session_id, **values)
 
-    def registry_changed_soon(self, news: RegistryNews) -> None:
+    def registry_changed_soon(self, notices: Sequence[str]) -> None:
         """Call `registry_changed` on the event loop later, from any thread.
 
         The caller may itself be inside a request for rights, which must not be interrupted.
         """
-        self._loop.call_soon_threadsafe(self.registry_changed, news)
+        self._loop.call_soon_threadsafe(self.registry_changed, notices)
 
-    def registry_changed(self, news: RegistryNews) -> None:
+    def registry_changed(self, notices: Sequence[str]) -> None:
         """Apply a changed or reloaded registry file and say what differs. The current turn can only lose rights by it.
+
+        `notices` are sentences for the user, besides what the change means for a role: see `Rights.change`.
 
         A session that was closed here may have another owner by now, so it is left alone.
         """
@@ -344,13 +345,13 @@ class Session(SessionView):
         self._registry_notice = registry_notice(settings, rights)
         try:
             turns.grant = settings.grant(rights)
-            notices = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
+            changes = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
             self._keep_replaced()
         except ConfigError as error:
             self.notify(f"The registry has changed. {error}", advice=error.advice)
             self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=(), rule_scopes=()))
             return
-        if text := " ".join([*notices, *news.notices]):
+        if text := " ".join([*changes, *notices]):
             self.notify(text)
         self._runner.deliver(
             NarrowGrant(

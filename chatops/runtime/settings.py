@@ -90,14 +90,6 @@ class SessionSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryNews:
-    """A file of the registry has changed."""
-
-    notices: tuple[str, ...]
-    """Sentences for the user, besides what the change means for a role: see `Rights.change`."""
-
-
 class Rights(Protocol):
     """Answers from the registry in force at the time of the call, less what a changed file takes away."""
 

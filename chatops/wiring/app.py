@@ -21,7 +21,7 @@ from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session
-from chatops.runtime.settings import RegistryNews, SessionSettings
+from chatops.runtime.settings import SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo, Store
@@ -131,7 +131,7 @@ class App:
 
     def notify_rights_changed(self) -> None:
         """Notify every open session that rights have changed without a change of the registry."""
-        self.open_sessions.registry_changed(RegistryNews(notices=()))
+        self.open_sessions.registry_changed()
 
     @cached_property
     def store(self) -> Store:

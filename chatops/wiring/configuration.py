@@ -27,7 +27,6 @@ from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.policy.registry import Registries, Registry, RoleSpec
-from chatops.runtime.settings import RegistryNews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +91,12 @@ class ConfigurationFiles:
         by_name: bool,
         roles: Sequence[RoleSpec] = (),
         access: AccessLevel | None = None,
-        changed: Callable[[RegistryNews], None],
+        changed: Callable[[Sequence[str]], None],
     ) -> None:
         """Read registries and trust. `registry`, `environ` and `by_name` as in `load_registry`.
 
         `roles` exist where the user's registry has none of their name, with the models of the default role. `access`
-        is the command line's level. `changed` is called when a look finds a changed file.
+        is the command line's level. `changed` is called when a file has changed, with notices for the user.
 
         Raises ConfigError.
         """
@@ -130,14 +129,14 @@ class ConfigurationFiles:
 
     def look(self) -> None:
         """Reread files that have changed. Does nothing while another thread is doing this."""
-        news = self._look()
+        notices = self._look()
         try:
-            if self.trust.reread_record() and news is None:
-                news = RegistryNews(notices=())
+            if self.trust.reread_record():
+                notices = notices or ()
         except ConfigError as error:
-            news = RegistryNews(notices=(*(news.notices if news is not None else ()), error.full))
-        if news is not None:
-            self._changed(news)
+            notices = (*(notices or ()), error.full)
+        if notices is not None:
+            self._changed(notices)
 
     def reload(self, *, also: Callable[[], object]) -> None:
         """Put the registry as it is now in force, including what it adds. Read skills and trusted files again.
@@ -145,7 +144,7 @@ class ConfigurationFiles:
         `also` is called before the sessions are notified. Raises ConfigError if the registry is broken.
         """
         # Not `look`: it would tell of a change that is in force a moment later.
-        news = self._look() or RegistryNews(notices=())
+        notices = self._look() or ()
         try:
             with self._looking:
                 if self._newest.broken is not None:
@@ -157,7 +156,7 @@ class ConfigurationFiles:
             self._skills = None
             also()
         finally:
-            self._changed(news)
+            self._changed(notices)
 
     def skills(self, *, fresh: bool = False) -> Skills:
         """Return the skills of the user and of the trusted workspace. `fresh`: read the user's again."""
@@ -175,8 +174,11 @@ class ConfigurationFiles:
         asked = asks and any(one.question.is_open for one in kinds)
         return () if asked else tuple(notice for one in kinds for notice in one.notices())
 
-    def _look(self) -> RegistryNews | None:
-        """Reread changed registries. Returns None if they say nothing new, or if another thread is doing this."""
+    def _look(self) -> tuple[str, ...] | None:
+        """Reread changed registries, and return notices for the user; None if they are as they were.
+
+        Does nothing while another thread is doing this.
+        """
         if not self._looking.acquire(blocking=False):
             return None
         try:
@@ -185,19 +187,19 @@ class ConfigurationFiles:
         finally:
             self._looking.release()
 
-    def _take(self, read: Loaded) -> RegistryNews:
+    def _take(self, read: Loaded) -> tuple[str, ...]:
         was_broken, self._newest = self._newest.broken is not None, read
         if read.broken is not None:
             note = f"{read.broken} The previous version stays in force."
             self._make = partial(self._make, broken=note)
-            return RegistryNews(notices=(note,))
+            return (note,)
         cured = ("The registry can be read again.",) if was_broken else ()
         if _says_the_same(read, self.loaded):
             self.loaded = read
             self._make = self._with_registries(read)
-            return RegistryNews(notices=cured)
+            return cured
         self._make = self._with_registries(self.loaded, changed=read)
-        return RegistryNews(notices=(*cured, *(one for one in read.notices if one not in self.loaded.notices)))
+        return (*cured, *(one for one in read.notices if one not in self.loaded.notices))
 
     def _with_registries(
         self, loaded: Loaded, *, changed: Loaded | None = None, broken: str = ""

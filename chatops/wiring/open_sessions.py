@@ -1,11 +1,12 @@
 """The sessions that are open in this process."""
 
+from collections.abc import Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatops.runtime.session import Session
-from chatops.runtime.settings import RegistryNews, SessionSettings
+from chatops.runtime.settings import SessionSettings
 from chatops.runtime.workflow import WorkflowRun
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ class OpenSessions:
         for session in self._sessions():
             session.notify_soon(text)
 
-    def registry_changed(self, news: RegistryNews) -> None:
-        """Pass `news` to the sessions that this process owns. For the others, their owner's registry counts."""
+    def registry_changed(self, notices: Sequence[str] = ()) -> None:
+        """Tell the sessions that this process owns. For the others, their owner's registry counts."""
         for session in self._sessions():
             if isinstance(session, Session):
-                session.registry_changed_soon(news)
+                session.registry_changed_soon(notices)
 
     async def aclose(self) -> None:
         """Close all runs and sessions."""
