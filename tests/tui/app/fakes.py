@@ -64,7 +64,7 @@ SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")
 ROUND = RoundId(f"{TURN}.1")
 NOWHERE = Path("/nonexistent")
-ANA = Principal(uid=1000, login="ana", via="tui")
+ANA = Principal(uid=4242, login="ana", via="tui")
 
 
 class Clock:

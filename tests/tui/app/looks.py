@@ -36,7 +36,7 @@ CALLS = (
     _call(8, "look_up", '{"city":"Bern","days":3}'),
 )
 DENIED = ResultFacts(source=ResultSource.USER, reason="not yet")
-ANA = str(Principal(uid=1000, login="ana", via="tui"))
+ANA = str(Principal(uid=4242, login="ana", via="tui"))
 
 
 def _result(call: ToolCall, content: str, outcome: Outcome = Outcome.SUCCESS, **more: object) -> ToolMessage:
