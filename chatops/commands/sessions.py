@@ -132,10 +132,6 @@ def _search(opened: Stored, arguments: Namespace) -> int:
     if not wanted.strip():
         raise ConfigError("There is nothing to search for.", advice="chatops sessions search TEXT")
     workspace = None if arguments.all else str(opened.workspace)
-    from chatops.store import search
-
-    if not search.can_index():
-        view.say(f"{search.NO_INDEX}. This may take long.")
     hits = opened.store.search(arguments.text, workspace=workspace, limit=MOST_HITS)
     if arguments.output_format == "json":
         found: list[JsonValue] = [

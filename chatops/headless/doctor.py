@@ -25,7 +25,6 @@ from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec
 from chatops.sandbox.confinement import landlock_fault, probe
-from chatops.store import search
 from chatops.store.filesystem import Severity, write_obstacle
 from chatops.store.health import findings
 
@@ -229,13 +228,9 @@ _GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grad
 
 def store_checks(path: Path) -> list[Check]:
     """Check the file with sessions and approvals, without writing to it."""
-    found = [
+    return [
         Check(name="store", grade=_GRADES[one.severity], text=one.text, advice=one.advice) for one in findings(path)
     ]
-    if not search.can_index():
-        advice = "Use a Python whose SQLite has it to search large stores quickly."
-        found.append(Check(name="search", grade=Grade.WARN, text=f"{search.NO_INDEX}.", advice=advice))
-    return found
 
 
 def platform_checks(paths: Paths) -> list[Check]:

@@ -200,9 +200,6 @@ class Store(Protocol):
         A message of several sessions is a hit in each of them. May take a while: call it in a thread.
         """
 
-    def update_index(self, *, go_on: Callable[[], bool]) -> None:
-        """Prepare `search` for new messages, as long as `go_on` returns True."""
-
     def update_session(
         self,
         session_id: SessionId,

@@ -60,10 +60,6 @@ else:
     search, turns = map(_Late, ("search", "turns"))
 
 
-INDEXING_S = 2.0
-"""Seconds that a search spends on making its index."""
-
-
 class SqliteStore:
     """Implements `Store`, which documents the methods. It may be used from several threads, which take turns.
 
@@ -127,12 +123,7 @@ class SqliteStore:
             return sessions.listed(self._rows, workspace=workspace, limit=limit)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
-        until = time.monotonic() + INDEXING_S
-        search.update_index(self._rows, go_on=lambda: time.monotonic() < until)
         return search.search(self._rows, text, workspace=workspace, most=limit)
-
-    def update_index(self, *, go_on: Callable[[], bool]) -> None:
-        search.update_index(self._rows, go_on=go_on)
 
     def update_session(
         self,
@@ -155,7 +146,6 @@ class SqliteStore:
             sessions.delete(self._rows, full)
         if not self.unsaved:
             backup.delete_from_backup(self.path, full)
-            search.remove_index(self.path)
             files.SessionFiles(self.path).forget(full)
 
     def fork_session(

@@ -163,7 +163,6 @@ class Background:
 
         if idle() and is_due(self._app.paths.store, now=time.time()):
             make_backup(self._app.paths.store, idle=idle)
-        self._app.store.update_index(go_on=idle)
 
 
 def _load() -> None:

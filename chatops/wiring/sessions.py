@@ -16,7 +16,6 @@ from chatops.runtime.descriptions import named_call, resume_summary
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, SessionInfo
-from chatops.store.search import NO_INDEX, can_index
 from chatops.wiring.app import App
 from chatops.wiring.rows import HitRow, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.user_state import UserState
@@ -184,10 +183,6 @@ class SessionList:
             )
             for hit in hits
         ]
-
-    def search_note(self) -> str:
-        """Return why searching takes long here, in a sentence; empty if it does not."""
-        return "" if can_index() else f"{NO_INDEX}."
 
     async def next_pending(self) -> SessionId | None:
         """Return the session of this workspace to decide on next, or None.

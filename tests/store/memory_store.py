@@ -125,9 +125,6 @@ class MemoryStore:
                 titled.append(SearchHit(session=info, message_id=None, text=info.title))
         return [*hits, *titled][:limit]
 
-    def update_index(self, *, go_on: Callable[[], bool]) -> None:
-        """See `Store.update_index`."""
-
     def fork_session(
         self,
         session_id: SessionId,

@@ -29,13 +29,12 @@ async def search(context: Context, argument: str) -> Replies:
     argument = rest.strip() if everywhere else argument
     if not argument:
         return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
-    slow = [Notify(note)] if (note := context.workspace.sessions.search_note()) else []
     hits = _each_once(await context.workspace.sessions.search(argument, everywhere=everywhere))
     if not hits and everywhere:
-        return (*slow, Notify(f"No session of any folder contains {argument!r}."))
+        return (Notify(f"No session of any folder contains {argument!r}."),)
     if not hits:
         advice = f"In all folders: /search {_ALL} {argument}"
-        return (*slow, Notify(f"No session of this folder contains {argument!r}. {advice}"))
+        return (Notify(f"No session of this folder contains {argument!r}. {advice}"),)
     choices = [
         Choice(
             key=str(index),
@@ -55,7 +54,7 @@ async def search(context: Context, argument: str) -> Replies:
 
     where = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
     picker = Picker(f"Sessions with {argument!r}: {where}", choices=choices, unfiltered=_few(hits, choices))
-    return (*slow, Choose(picker, chosen))
+    return (Choose(picker, chosen),)
 
 
 def _few(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
