@@ -1,8 +1,8 @@
 """Backup copy of the store, made while no turn runs, at most once a day.
 
-The copy is ``chatops.db.backup`` beside the store. SQLite's backup API copies a few pages at a time, so other processes
-can write in between. The copy gets its name once it is complete and sound, so a kill leaves the one before. It is never
-made at exit, where the user would wait for it.
+The copy is ``chatops.db.backup`` beside the store. SQLite reads one moment of the store, so other processes can write
+meanwhile. The copy gets its name once it is complete and sound, so a kill leaves the one before. It is never made at
+exit, where the user would wait for it.
 
 A repair takes from it what cannot be read any more, see `salvage`. A session that is deleted is deleted there too. Put
 in place of the store, it counts as a copy: approved calls ask again, see `identity`.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -35,14 +34,8 @@ LARGEST = 200_000_000
 """Bytes of a store above which no backup is made."""
 EVERY_S = 86_400.0
 """Seconds from one backup to the next."""
-_PAGES, _PAUSE_S = 1024, 0.01
-"""Pages copied at once (4 MB), and seconds between two steps."""
-_ROUNDS = 3
-"""A write by another process makes SQLite start again. After copying this many times the size, it is given up."""
-
-
-class _InterruptedError(Exception):
-    """The program is not idle any more, or the store keeps changing."""
+_STEPS = 10_000
+"""Instructions of SQLite, some milliseconds, between two checks if the copy should go on."""
 
 
 def is_due(path: Path, *, now: float) -> bool:
@@ -60,7 +53,7 @@ def is_due(path: Path, *, now: float) -> bool:
 def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
     """Copy the store at `path`, and return True if that was done.
 
-    It is given up as soon as `idle` returns False, which is called between the steps. A damaged store does not replace
+    It is given up as soon as `idle` returns False, which is called again and again. A damaged store does not replace
     the backup of a sound one. Raises StoreError.
     """
     refuse_newer(path)
@@ -69,13 +62,16 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
         closing(connect(uri(path, mode="rw"))) as source,
         new_file(backup_of(path)) as (target, put_in_place),
     ):
+        source.set_progress_handler(lambda: not idle(), _STEPS)
+        (_, _, file) = target.execute("PRAGMA database_list").fetchone()
         try:
-            source.backup(target, pages=_PAGES, progress=_Steps(idle))
-        except _InterruptedError as reason:
-            log.info("no backup for now: %s", reason)
+            source.execute("VACUUM INTO ?", (file,))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            log.info("no backup for now: a turn runs")
             return False
-        # One file without a log, whatever the store has.
-        target.execute("PRAGMA journal_mode = DELETE")
+        source.set_progress_handler(None, 0)
         if faults := faults_of(target):
             log.warning("no backup of a damaged store: %s", faults[0])
             return False
@@ -83,7 +79,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
             if _ids(target) - _ids(source):
                 log.info("no backup for now: a session was deleted meanwhile")
                 return False
-            put_in_place(None)
+            put_in_place()
     return True
 
 
@@ -103,22 +99,6 @@ def delete_from_backup(path: Path, session_id: SessionId) -> None:
         except (StoreError, sqlite3.Error) as error:
             log.warning("the backup is removed: %s", error)
             backup.unlink(missing_ok=True)
-
-
-class _Steps:
-    """Pauses between the steps of a copy, and ends it with _InterruptedError."""
-
-    def __init__(self, idle: Callable[[], bool]) -> None:
-        self._idle = idle
-        self._copied = 0
-
-    def __call__(self, status: int, remaining: int, total: int) -> None:
-        self._copied += _PAGES
-        if not self._idle():
-            raise _InterruptedError("a turn runs")
-        if self._copied > _ROUNDS * max(total, _PAGES):
-            raise _InterruptedError("the store keeps changing")
-        time.sleep(_PAUSE_S)
 
 
 def _ids(raw: sqlite3.Connection) -> set[object]:

@@ -1,7 +1,6 @@
-"""Filesystem checks of a store's file: owner, size, disk, locks, and the files beside it.
+"""Filesystem checks of a store's file: owner, size, disk, and the files beside it.
 
-No file of the store is opened: closing one again would drop the locks that SQLite holds on it for this process. Where
-SQLite puts its locks: https://www.sqlite.org/walformat.html#locks, https://www.sqlite.org/src/file/src/os.h
+No file of the store is opened: closing one again would drop the locks that SQLite holds on it for this process.
 """
 
 import errno
@@ -9,7 +8,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -50,7 +48,7 @@ def warning(text: str, advice: str = "") -> Finding:
 
 def filesystem_findings(path: Path) -> list[Finding]:
     """Return all findings about an existing file, without opening it. Raises OSError."""
-    return [*rights(path), *_lock(path), *_space(path), *_log(path), *_quarantined(path), *_backup(path)]
+    return [*rights(path), *_space(path), *_log(path), *_quarantined(path), *_backup(path)]
 
 
 def write_obstacle(folder: Path) -> tuple[str, str] | None:
@@ -92,14 +90,6 @@ def rights(path: Path) -> list[Finding]:
         advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
         found.append(Finding(severity=Severity.FAIL, text=text, advice=advice))
     return found
-
-
-def _lock(path: Path) -> list[Finding]:
-    pid = stuck_writer(path)
-    if pid is None:
-        return []
-    text = f"Process {pid} has locked {path}, and no other process can save anything."
-    return [warning(text, f"If it stays so, close that program; ps -p {pid} shows which one it is.")]
 
 
 def _space(path: Path) -> list[Finding]:
@@ -160,50 +150,3 @@ def size(bytes_: int) -> str:
             return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
-
-
-LOCKS = Path("/proc/locks")
-
-_PATIENCE_S = 0.5
-"""Seconds after which a program that only saves something has long released its lock."""
-_LOOKS = 10
-_LOG_WRITER = range(120, 121)
-"""Byte of the shared memory that the writer to the log locks."""
-_FILE_WRITER = range(0x40000000, 0x40000002)
-"""Bytes of the file itself that a writer without a log locks."""
-
-
-def stuck_writer(path: Path) -> int | None:
-    """Return the other process that has blocked all writes to the store at `path` for long enough to be sure.
-
-    None if there is none, or the system does not tell. Raises nothing.
-    """
-    known = _writers(path)
-    until = time.monotonic() + _PATIENCE_S
-    while known and time.monotonic() < until:
-        time.sleep(_PATIENCE_S / _LOOKS)
-        known &= _writers(path)
-    return min(known, default=None)
-
-
-def _writers(path: Path) -> frozenset[int]:
-    return frozenset(
-        [*_holders(path, _FILE_WRITER), *_holders(Path(f"{path}-shm"), _LOG_WRITER)],
-    ) - {os.getpid()}
-
-
-def _holders(file: Path, bytes_: range) -> Iterator[int]:
-    """Yield the processes that hold a write lock on one of these bytes."""
-    try:
-        status = file.stat()
-        lines = LOCKS.read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in lines:
-        # "1: POSIX  ADVISORY  WRITE 15682 fe:00:3203181 120 120"; a waiting one has an arrow after its number.
-        match line.split():
-            case [_, "POSIX" | "OFDLCK", _, "WRITE", pid, where, first, last] if where == device:
-                end = float("inf") if last == "EOF" else int(last)
-                if int(first) < bytes_.stop and end >= bytes_.start and int(pid) > 0:
-                    yield int(pid)

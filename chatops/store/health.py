@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
@@ -16,7 +16,7 @@ from chatops.store.filesystem import Finding, Severity, filesystem_findings, rig
 from chatops.store.messages import decoded
 from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
-from chatops.store.reading import only_to_read
+from chatops.store.reading import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.turns import stored_grant
 
@@ -41,7 +41,7 @@ def findings(path: Path) -> list[Finding]:
             return [Finding(severity=Severity.FAIL, text=text, advice="Move that folder away.")]
         refuse_newer(path)
         around = filesystem_findings(path)
-        with only_to_read(path) as raw:
+        with closing(open_to_read(path)) as raw:
             must_be_ours(raw, path)
             missing = _schema(raw)
             return [*_contents(Connection(prepared(raw), path=path)), *missing, *around]

@@ -13,12 +13,11 @@ overwritten in place (``cp`` onto it), or restored with the whole disk. A file s
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sqlite3
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import UnreadableError
@@ -55,9 +54,14 @@ class FileIdentity:
     generation: int
     """0 if the file system does not tell."""
 
-    def may_be(self, other: FileIdentity) -> bool:
-        """Return True if nothing known of both differs."""
-        return self.inode == other.inode and len({self.generation, other.generation} - {0}) < 2
+    def __str__(self) -> str:
+        """Return the form in which it is stored."""
+        return f"{self.inode}:{self.generation}"
+
+    def may_be(self, stored: str) -> bool:
+        """Return True if nothing known differs from a stored identity. One that cannot be read is another file's."""
+        inode, _, generation = stored.partition(":")
+        return inode == str(self.inode) and (not self.generation or generation in ("0", str(self.generation)))
 
 
 _NO_FILE = FileIdentity(inode=-1, generation=0)
@@ -94,13 +98,13 @@ def recognise_copy(raw: sqlite3.Connection, here: FileIdentity | None) -> None:
     that would let something run are deleted. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be
     stored.
     """
-    if here is None or _stored(raw) == _text(here):
+    if here is None or _stored(raw) == str(here):
         return
     is_copy = False
     try:
         with transaction(raw):
             stored = _stored(raw)
-            is_copy = stored is not None and not _matches(stored, here)
+            is_copy = stored is not None and not here.may_be(stored)
             if is_copy:
                 _void_approvals(raw)
             if is_copy or stored is None or here.generation:
@@ -118,22 +122,18 @@ def adopt_identity(raw: sqlite3.Connection, file: Path, *, of: FileIdentity | No
     Processes that still have the old one open find out with `stands_for`.
     """
     if of is not None:
-        key = f"{REPLACES}{of.inode}:{of.generation}"
-        raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, '')", (key,))
+        raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, '')", (f"{REPLACES}{of}",))
     stored, here = _stored(raw), file_identity(file)
     if stored is None:
         _store(raw, _NO_FILE)
-    elif here is not None and of is not None and _matches(stored, of):
+    elif here is not None and of is not None and of.may_be(stored):
         _store(raw, here)
 
 
 def stands_for(raw: sqlite3.Connection, file: FileIdentity) -> bool:
     """Return True if the store `raw` was made from `file` by `adopt_identity`, also by way of further files."""
-    for (key,) in raw.execute("SELECT key FROM settings WHERE substr(key, 1, ?) = ?", (len(REPLACES), REPLACES)):
-        inode, _, generation = str(key).removeprefix(REPLACES).partition(":")
-        if FileIdentity(inode=int(inode), generation=int(generation)).may_be(file):
-            return True
-    return False
+    keys = raw.execute("SELECT key FROM settings WHERE substr(key, 1, ?) = ?", (len(REPLACES), REPLACES))
+    return any(file.may_be(str(key).removeprefix(REPLACES)) for (key,) in keys)
 
 
 def disown(raw: sqlite3.Connection) -> None:
@@ -185,21 +185,7 @@ def _stored(raw: sqlite3.Connection) -> str | None:
 
 
 def _store(raw: sqlite3.Connection, here: FileIdentity) -> None:
-    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (IDENTITY_KEY, _text(here)))
-
-
-def _text(identity: FileIdentity) -> str:
-    return json.dumps(asdict(identity), sort_keys=True)
-
-
-def _matches(stored: str, identity: FileIdentity) -> bool:
-    """Return True if `stored`, written by `_store` of this or an older version, names that file."""
-    try:
-        fields = json.loads(stored)
-        known = FileIdentity(inode=int(fields["inode"]), generation=int(fields.get("generation", 0)))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
-    return known.may_be(identity)
+    raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (IDENTITY_KEY, str(here)))
 
 
 def _generation(path: Path) -> int:

@@ -106,7 +106,7 @@ class LateFile(StoreFile):
         self, copied: _Copied, may_take: Callable[[LeaseRow | None, SessionId], None]
     ) -> Sequence[tuple[SessionId, SessionId]]:
         must_have_room(self.path)
-        file = StoreFile(self.path, vfs=self._vfs)
+        file = StoreFile(self.path)
         try:
             with self._lock:
                 self._must_be_open()

@@ -14,7 +14,7 @@ import re
 import sqlite3
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,35 +54,37 @@ class OpenedFile:
     """A store's file, open and sound as far as it was checked."""
 
     raw: sqlite3.Connection
-    file: Inode | None = None
-    log: Inode | None = None
-    """Its write-ahead log."""
-    index: Inode | None = None
-    """The shared memory of the log (``-shm``), on which processes lock each other out."""
+    inodes: tuple[tuple[Path, Inode], ...] = ()
+    """The file, its write-ahead log, and the log's shared memory (``-shm``) on which processes lock each other out."""
     identity: FileIdentity | None = None
     notices: tuple[str, ...] = ()
 
+    @property
+    def file(self) -> Inode | None:
+        """The file without its log; None for a store in memory."""
+        return self.inodes[0][1] if self.inodes else None
 
-def open_file(path: Path, *, vfs: str = "") -> OpenedFile:
-    """Open the file, or create it. `vfs` selects another of SQLite's ways to lock files.
+
+def open_file(path: Path) -> OpenedFile:
+    """Open the file, or create it.
 
     Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
-    NotSavedError if nothing can be written, and sqlite3.Error (see `faults.is_damage`) for all else.
+    NotSavedError if nothing can be written, and sqlite3.Error (see `errors.is_damage`) for all else.
     """
     refuse_newer(path)
     with locked(path.parent):
         make_private(path)
         identity = file_identity(path)
-        raw, notices = _opened(path, identity, vfs=vfs)
-        log_file, index_file = inode_of(Path(f"{path}-wal")), inode_of(Path(f"{path}-shm"))
-        return OpenedFile(
-            raw=raw, file=inode_of(path), log=log_file, index=index_file, identity=identity, notices=notices
-        )
+        raw, notices = _opened(path, identity)
+        names = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
+        inodes = tuple((name, inode) for name in names if (inode := inode_of(name)) is not None)
+        return OpenedFile(raw=raw, inodes=inodes, identity=identity, notices=notices)
 
 
-def _opened(path: Path, identity: FileIdentity | None, *, vfs: str) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    examine(path, vfs=vfs)
-    raw = connect(uri(path, mode="rwc", vfs=vfs))
+def _opened(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    with closing(connect(uri(path, mode="ro"))) as raw:
+        check(raw, path, pages=path.stat().st_size <= LOOKED_THROUGH)
+    raw = connect(uri(path, mode="rwc"))
     try:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         notices = _choose_journal(raw, path)
@@ -112,21 +114,15 @@ def is_of_one_row(complaint: str) -> bool:
     return _ONE_ROW.match(complaint) is not None
 
 
-def examine(path: Path, *, vfs: str = "") -> None:
-    """Check a file without changing it.
+def check(raw: sqlite3.Connection, path: Path, *, pages: bool = True) -> None:
+    """Check an open file, and unless `pages` is False, all of it.
 
     Raises UnreadableError for a file of a newer version or of another program, and sqlite3.Error for one that is
-    damaged, as far as it was checked.
+    damaged.
     """
-    raw = connect(uri(path, mode="ro", vfs=vfs))
-    try:
-        must_be_ours(raw, path)
-        if missing := schema_faults(raw):
-            raise Damage("; ".join(missing))
-        if path.stat().st_size <= LOOKED_THROUGH and (faults := faults_of(raw)):
-            raise Damage(faults[0])
-    finally:
-        raw.close()
+    must_be_ours(raw, path)
+    if faults := schema_faults(raw) or (faults_of(raw) if pages else []):
+        raise Damage("; ".join(faults))
 
 
 def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
@@ -146,19 +142,15 @@ def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
     _refuse_newer(path, version)
 
 
-def sound(path: Path, *, vfs: str = "") -> bool:
+def sound(path: Path) -> bool:
     """Return True if there is an intact store at `path`, after checking all of it.
 
-    Raises UnreadableError as `examine` does, and sqlite3.Error for errors other than damage.
+    Raises UnreadableError as `check` does, and sqlite3.Error for errors other than damage.
     """
     try:
-        examine(path, vfs=vfs)
-        raw = connect(uri(path, mode="ro", vfs=vfs))
-        try:
-            tables = int(raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-            return bool(tables) and not faults_of(raw)
-        finally:
-            raw.close()
+        with closing(connect(uri(path, mode="ro"))) as raw:
+            check(raw, path)
+            return path.stat().st_size > 0
     except sqlite3.Error as error:
         if not is_damage(error):
             raise
@@ -185,7 +177,6 @@ def refuse_newer(path: Path) -> None:
             header = file.read(HEADER_LENGTH)
     except OSError:
         return
-    # A store whose first bytes are damaged may still name its version here.
     owner = application_id(header)
     _refuse_unreleased(path, owner)
     if owner == APPLICATION_ID:
@@ -276,9 +267,9 @@ def backup_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.backup")
 
 
-def uri(path: Path, *, mode: str, vfs: str = "") -> str:
+def uri(path: Path, *, mode: str) -> str:
     """Return the URI of a database file for SQLite. `mode` is ``ro``, ``rw`` or ``rwc``."""
-    return f"{path.absolute().as_uri()}?mode={mode}" + (f"&vfs={vfs}" if vfs else "")
+    return f"{path.absolute().as_uri()}?mode={mode}"
 
 
 def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:

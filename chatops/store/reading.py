@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.connection import Connection, connect, prepared, text
 from chatops.store.errors import translated
-from chatops.store.opening import backup_of, faults_of, must_be_ours, refuse_newer, uri
-from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable, intact_header
-from chatops.store.schema import SCHEMA_VERSION, migrate, schema_faults
+from chatops.store.opening import backup_of, check, must_be_ours, refuse_newer, uri
+from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable
+from chatops.store.schema import SCHEMA_VERSION, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,33 +22,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def only_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+def open_to_read(path: Path) -> sqlite3.Connection:
     """Open the database at `path`, which must exist, for reading. Raises sqlite3.Error."""
-    raw = _opened_to_read(path)
-    try:
-        yield raw
-    finally:
-        raw.close()
-
-
-def _opened_to_read(path: Path) -> sqlite3.Connection:
     # Without a log no process has it open, and with "immutable" SQLite creates no log either.
-    raw = _opened(path, "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1")
+    raw = connect(uri(path, mode="ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"))
     try:
         raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         # The log cannot be read, on a disk that cannot be written: the file itself is left.
         raw.close()
-        return _opened(path, "ro&immutable=1")
+        return connect(uri(path, mode="ro&immutable=1"))
     except sqlite3.DatabaseError:
         # Damaged: the caller finds out what can still be read.
         pass
     return raw
-
-
-def _opened(path: Path, mode: str) -> sqlite3.Connection:
-    return connect(uri(path, mode=mode))
 
 
 @contextmanager
@@ -80,7 +67,7 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
     with translated(path), _system_errors(path):
         refuse_newer(path)
         if path.exists():
-            raw = _opened_to_read(path)
+            raw = open_to_read(path)
             if _is_sound(raw, path):
                 return Connection(prepared(raw), path=path, unsaved=unsaved), None
             raw.close()
@@ -122,7 +109,7 @@ def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connect
         salvage = Salvage(sessions=0, messages=0)
         refuse_newer(path)
         if path.exists():
-            with intact_header(path) as readable, only_to_read(readable) as source:
+            with closing(open_to_read(path)) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
                 salvage = copy_readable(prepared(source), target, tables=tables, backup=backup_of(path))
@@ -131,9 +118,8 @@ def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connect
 
 def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
     try:
-        must_be_ours(raw, path)
-        (version,) = raw.execute("PRAGMA user_version").fetchone()
-        return bool(version == SCHEMA_VERSION and not schema_faults(raw) and not faults_of(raw))
+        check(raw, path)
+        return bool(raw.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
     except sqlite3.Error:
         return False
     except UnreadableError:

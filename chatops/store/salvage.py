@@ -1,39 +1,35 @@
-"""Salvage: copy what can still be read of a database into another one, row by row where a table is damaged.
+"""Salvage: copy what can still be read of a database into another one, table by table.
 
-Nothing is made up. A message that is lost keeps its place in its session and is shown as damaged. A turn whose stored
-state is lost is over, so that none of its calls can run. Messages, sessions, decisions and settings that cannot be read
-are taken from the backup, if there is one. Turns and pending calls never are: they may have been finished since.
+Each table is read from both ends up to a damaged place. Messages, sessions, decisions and settings that cannot be read
+are taken from the backup, if there is one. Turns and pending calls never are: they may have been finished since. A turn
+whose stored state is lost is over, so that none of its calls can run. A message whose parent is lost follows the one
+before it in its session.
 
 Rows are read through SQL only. Reading them off raw pages, and trying row numbers one by one between two damaged
-places, was tried: it recovered little more, and took a second reader of the file format. One byte is different: with
-damage in the first 16 SQLite opens nothing although every row may be intact, so these are restored in a copy.
+places, was tried: it recovered little more, and took a second reader of the file format.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import shutil
 import sqlite3
-import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
 from chatops.domain.wording import plural
-from chatops.store.connection import SqlRow, Value, bound, connect, prepared, transaction
+from chatops.store.connection import bound, connect, prepared, transaction
 from chatops.store.identity import COPIED, IDENTITY_KEY
 from chatops.store.opening import must_be_ours, uri
-from chatops.store.schema import APPLICATION_ID, HEADER_LENGTH, MAGIC, application_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-BATCH = 500
-"""Rows read at once as long as nothing is damaged."""
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
@@ -51,9 +47,6 @@ class Salvage:
 
     sessions: int
     messages: int
-    """Messages that can be read."""
-    damaged: int = 0
-    """Messages that are shown as damaged."""
     turns: int = 0
     """Unfinished turns that cannot be resumed."""
     restored: int = 0
@@ -64,18 +57,16 @@ class Salvage:
     @property
     def text(self) -> str:
         """The salvage as one sentence for the user."""
-        if not self.sessions and not self.messages and not self.damaged:
+        if not self.sessions and not self.messages:
             return "There was nothing in it." if self.whole else "Nothing of it could be read."
         parts = [f"{plural(self.sessions, 'session')} with {plural(self.messages, 'message')} could be read"]
         if self.restored:
             parts.append(f"{plural(self.restored, 'message')} come from the backup")
-        if self.damaged:
-            parts.append(f"{plural(self.damaged, 'message')} could not, and are shown as damaged")
         if self.turns:
             parts.append(
                 f"{plural(self.turns, 'unfinished turn')} could not be restored: pending calls there do not run"
             )
-        if not (self.whole or self.damaged or self.turns):
+        elif not self.whole:
             parts.append("some rows could not")
         return "; ".join(parts) + "."
 
@@ -92,43 +83,20 @@ def copy_readable(
     with transaction(target, unchecked=True):
         read = {name: _copy_table(source, target, name, broken=broken) for name in tables or _tables(target)}
         turns = _end_lost_turns(target)
-        lost = [name for name in _FROM_BACKUP if not read.get(name, True)]
-        restored = _copy_from_backup(backup, target, lost) if lost and backup.exists() else 0
-        _fill_gaps(target)
+        messages, sessions = _number(target, "SELECT count(*) FROM messages"), _session_ids(target)
+        if lost := [name for name in _FROM_BACKUP if not read.get(name, True)]:
+            _copy_from_backup(backup, target, lost)
+        restored = _number(target, "SELECT count(*) FROM messages") - messages
         if not read["sessions"]:
-            _restore_sessions(target)
-        salvage = Salvage(
+            _restore_sessions(target, known=sessions)
+        _join_messages(target)
+        return Salvage(
             sessions=_number(target, "SELECT count(*) FROM sessions WHERE head IS NOT NULL"),
-            messages=_number(target, "SELECT count(*) FROM messages WHERE body <> ''"),
-            damaged=_number(target, "SELECT count(*) FROM messages WHERE body = ''"),
+            messages=messages + restored,
             turns=turns,
             restored=restored,
             whole=all(read.values()),
         )
-    return salvage
-
-
-@contextmanager
-def intact_header(path: Path) -> Iterator[Path]:
-    """Yield `path`, or a copy of the store at `path` with the first bytes restored if they are damaged.
-
-    The copy is one file, into which the write-ahead log is merged, and is deleted afterwards. Raises OSError.
-    """
-    with path.open("rb") as file:
-        header = file.read(HEADER_LENGTH)
-    if header.startswith(MAGIC) or application_id(header) != APPLICATION_ID:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="chatops-") as folder:
-        copy = Path(folder) / path.name
-        for suffix in ("", "-wal"):
-            with suppress(FileNotFoundError):
-                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
-        with copy.open("r+b") as file:
-            file.write(MAGIC)
-        with suppress(sqlite3.Error), closing(connect(copy)) as raw:
-            raw.execute("PRAGMA journal_mode = DELETE").fetchone()
-        yield copy
 
 
 def _tables(target: sqlite3.Connection) -> list[str]:
@@ -153,7 +121,7 @@ def _skip_broken_schema(source: sqlite3.Connection) -> bool:
 def _copy_table(
     source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE", broken: bool = False
 ) -> bool:
-    """Copy one table and return True if all of it could be read.
+    """Copy one table from both ends, each up to a damaged place. Return True if all of it could be read.
 
     A table that the source lacks counts as empty, unless the schema of the source is `broken`.
 
@@ -165,68 +133,35 @@ def _copy_table(
         theirs = {str(column[1]) for column in source.execute(f"PRAGMA table_info({name})").fetchall()}
     except sqlite3.Error:
         return False
-    if not theirs:
-        return not broken
     if key not in theirs:
-        return False
-    columns = [str(column[1]) for column in info if str(column[1]) in theirs]
-    marks = ", ".join("?" * len(columns))
-    insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})"
-    reader = _Reader(source, f"SELECT {', '.join(columns)} FROM {name} WHERE {where}", columns, key=key)
-    for row in reader.rows():
-        if not target.execute(insert, tuple(map(bound, row))).rowcount:
-            # A column that must not be NULL is missing.
-            reader.whole = False
-    return reader.whole
-
-
-class _Reader:
-    """Reads a table from both ends, up to its damaged places."""
-
-    def __init__(self, source: sqlite3.Connection, select: str, columns: Sequence[str], *, key: str) -> None:
-        self._source = source
-        self._select = select
-        self._key = key
-        self._at = columns.index(key)
-        self.whole = True
-
-    def rows(self) -> Iterator[SqlRow]:
-        """Yield every row that can be read, each once."""
-        first: Value = None
-        for row in self._from_one_end(">", "ASC"):
-            first = row[self._at]
-            yield row
-        if not self.whole:
-            yield from self._from_one_end("<", "DESC", until=first)
-
-    def _from_one_end(self, sign: str, order: str, *, until: Value = None) -> Iterator[SqlRow]:
-        """Yield rows up to a damaged place, or to the row `until`."""
-        at: Value = None
-        size = BATCH
+        return not (theirs or broken)
+    columns = [key, *(str(column[1]) for column in info if str(column[1]) in theirs - {key})]
+    select = f"SELECT {', '.join(columns)} FROM {name} WHERE {where}"
+    insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    whole = True
+    for sign, order in ((">", "ASC"), ("<", "DESC")):
+        after = ""
+        at: tuple[object, ...] = ()
         while True:
-            begin = "" if at is None else f" AND {self._key} {sign} ?"
-            sql = f"{self._select}{begin} ORDER BY {self._key} {order} LIMIT {size}"
             try:
-                found: list[SqlRow] = self._source.execute(sql, () if at is None else (bound(at),)).fetchall()
+                # Row by row: with more at once, the rows before a damaged one would be lost with it.
+                row = source.execute(f"{select}{after} ORDER BY {key} {order} LIMIT 1", at).fetchone()
             except sqlite3.Error:
-                self.whole = False
-                if size == 1:
-                    return
-                # The damage is somewhere in these: read one by one up to it.
-                size = 1
-                continue
-            if not found:
-                return
-            for row in found:
-                if until is not None and row[self._at] == until:
-                    return
-                yield row
-            at = found[-1][self._at]
+                whole = False
+                break
+            if row is None:
+                return whole
+            if not target.execute(insert, tuple(map(bound, row))).rowcount:
+                # A column that must not be NULL is missing.
+                whole = False
+            after, at = f" AND {key} {sign} ?", (bound(row[0]),)
+    return False
 
 
-def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence[str]) -> int:
-    """Add the rows of these tables that only the backup has, and return how many messages that were."""
-    sessions, messages = _column(target, "SELECT id FROM sessions"), _number(target, "SELECT count(*) FROM messages")
+def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence[str]) -> None:
+    """Add the rows of these tables that only the backup has."""
+    if not backup.exists():
+        return
     try:
         with closing(prepared(connect(uri(backup, mode="ro")))) as older:
             must_be_ours(older, backup)
@@ -234,14 +169,6 @@ def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence
                 _copy_table(older, target, name, where=_FROM_BACKUP[name])
     except (sqlite3.Error, StoreError) as error:
         log.warning("the backup cannot be used: %s", error)
-    for session_id in _column(target, "SELECT id FROM sessions") - sessions:
-        # Its turns since the backup are lost, and later messages may not be.
-        target.execute(
-            "UPDATE sessions SET active_turn = NULL, last_turn = NULL, turn_counter = max(turn_counter, ?2), head = "
-            "coalesce((SELECT id FROM messages WHERE session_id = ?1 ORDER BY seq DESC LIMIT 1), head) WHERE id = ?1",
-            (session_id, _last_turn(target, session_id)),
-        )
-    return _number(target, "SELECT count(*) FROM messages") - messages
 
 
 def _end_lost_turns(target: sqlite3.Connection) -> int:
@@ -258,55 +185,40 @@ def _end_lost_turns(target: sqlite3.Connection) -> int:
     return turns
 
 
-_BEFORE = "SELECT id, seq FROM messages WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT 1"
+def _restore_sessions(target: sqlite3.Connection, *, known: Sequence[str]) -> None:
+    """Let sessions that are not `known` end with their last message, without a turn; create one for lone messages.
+
+    A new turn gets a number above those of their messages: another one with its id would have the same messages.
+    """
+    target.execute(
+        "INSERT INTO sessions (id, workspace, title, role, persona, message_count, activity, created_at, updated_at) "
+        "SELECT session_id, '', '(recovered)', '', '', count(*), max(seq), min(created_at), max(created_at) "
+        "FROM messages WHERE session_id NOT IN (SELECT id FROM sessions) GROUP BY session_id"
+    )
+    target.execute(
+        "UPDATE sessions SET active_turn = NULL, last_turn = NULL, "
+        "head = coalesce((SELECT id FROM messages WHERE session_id = sessions.id ORDER BY seq DESC LIMIT 1), head), "
+        "turn_counter = max(turn_counter, (SELECT coalesce(max(CAST(substr(turn_id, length(session_id) + 2) "
+        "AS INTEGER)), 0) FROM messages WHERE session_id = sessions.id)) "
+        "WHERE id NOT IN (SELECT value FROM json_each(?))",
+        (json.dumps(known),),
+    )
 
 
-def _fill_gaps(target: sqlite3.Connection) -> None:
-    """Put an empty message where one is missing, so that the messages before it stay in their session."""
-    broken = target.execute(
-        "SELECT m.parent_id, m.session_id, min(m.seq) FROM messages m LEFT JOIN messages p ON p.id = m.parent_id "
-        "WHERE m.parent_id IS NOT NULL AND p.id IS NULL GROUP BY m.parent_id"
-    ).fetchall()
-    end = _number(target, "SELECT coalesce(max(seq), 0) FROM messages")
-    heads = target.execute(
-        "SELECT s.head, s.id FROM sessions s LEFT JOIN messages m ON m.id = s.head "
-        "WHERE s.head IS NOT NULL AND m.id IS NULL GROUP BY s.head"
-    ).fetchall()
-    broken += [(head, session_id, end + 1 + place) for place, (head, session_id) in enumerate(heads)]
-    for message_id, session_id, below in broken:
-        before = target.execute(_BEFORE, (session_id, below)).fetchone()
-        parent, seq = (None, 0) if before is None else before
-        taken = {n for (n,) in target.execute("SELECT seq FROM messages WHERE seq > ? AND seq <= ?", (seq, below))}
-        free = next((number for number in range(seq + 1, below + 1) if number not in taken), None)
-        target.execute(
-            "INSERT OR IGNORE INTO messages (seq, id, parent_id, session_id, turn_id, kind, body, created_at) "
-            "VALUES (?, ?, ?, ?, NULL, 'notice', '', 0)",
-            (free, message_id, parent, session_id),
-        )
+def _join_messages(target: sqlite3.Connection) -> None:
+    """Let a message whose parent is lost follow the one before it in its session."""
+    last = "SELECT id FROM messages m WHERE m.session_id = {} ORDER BY m.seq DESC LIMIT 1"
+    target.execute(
+        f"UPDATE messages SET parent_id = ({last.format('messages.session_id AND m.seq < messages.seq')}) "
+        "WHERE parent_id NOT IN (SELECT id FROM messages)"
+    )
+    target.execute(
+        f"UPDATE sessions SET head = ({last.format('sessions.id')}) WHERE head NOT IN (SELECT id FROM messages)"
+    )
 
 
-def _restore_sessions(target: sqlite3.Connection) -> None:
-    """Create a session for messages whose own is lost, up to the last message."""
-    lost = "SELECT DISTINCT session_id FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"
-    for (session_id,) in target.execute(lost).fetchall():
-        target.execute(
-            "INSERT INTO sessions (id, workspace, title, role, persona, head, turn_counter, message_count, activity, "
-            "created_at, updated_at) SELECT session_id, '', '(recovered)', '', '', (SELECT l.id FROM messages l "
-            "WHERE l.session_id = m.session_id ORDER BY l.seq DESC LIMIT 1), ?, count(*), max(seq), "
-            "min(created_at), max(created_at) FROM messages m WHERE session_id = ?",
-            (_last_turn(target, session_id), session_id),
-        )
-
-
-def _last_turn(target: sqlite3.Connection, session_id: Value) -> int:
-    """Return the highest number of a turn that has messages: another one with its id would have the same messages."""
-    turns = target.execute("SELECT DISTINCT turn_id FROM messages WHERE session_id = ?", (session_id,)).fetchall()
-    numbers = (str(turn_id).rpartition(".")[2] for (turn_id,) in turns)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
-
-
-def _column(target: sqlite3.Connection, sql: str) -> set[Value]:
-    return {row[0] for row in target.execute(sql)}
+def _session_ids(target: sqlite3.Connection) -> list[str]:
+    return [str(id_) for (id_,) in target.execute("SELECT id FROM sessions")]
 
 
 def _number(target: sqlite3.Connection, sql: str) -> int:

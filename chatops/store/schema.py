@@ -22,8 +22,6 @@ APPLICATION_ID = 0x63687073
 UNRELEASED_ID = 0x63686F70
 """``chop``, the application id of stores that were made before the first release, and which nothing reads."""
 
-MAGIC = b"SQLite format 3\0"
-"""First bytes of a database file."""
 HEADER_LENGTH = 100
 """Bytes of a file's header, see "Database File Format", section 1.3."""
 
@@ -253,7 +251,7 @@ def migrate(raw: sqlite3.Connection, *, to: int | None = None) -> None:
     """Migrate a file to a version, by default the last one. A second process finds the work done.
 
     Each step is one transaction. `raw` is in autocommit mode. A file of a newer version must not get here: see
-    `opening.examine`.
+    `opening.check`.
     """
     for migration in MIGRATIONS[:to]:
         if _version(raw) >= migration.version:

@@ -74,13 +74,12 @@ class SqliteStore:
         process: Callable[[], Holder] = this_process,
         alive: Callable[[Holder], bool] = is_alive,
         new_id: Callable[[float], SessionId] = new_session_id,
-        vfs: str = "",
     ) -> None:
         """Open or create `file`, or use a connection that is open already.
 
         `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
         """
-        self._rows = _opened(file, vfs=vfs) if isinstance(file, Path) else file
+        self._rows = _opened(file) if isinstance(file, Path) else file
         self._clock = clock
         self._process = process
         self._alive = alive
@@ -357,7 +356,7 @@ class SqliteStore:
         raise StoreError("No free session id was found.", advice="Try again.")
 
 
-def _opened(path: Path, *, vfs: str) -> Connection:
+def _opened(path: Path) -> Connection:
     from chatops.store.file import StoreFile
 
-    return StoreFile(path, vfs=vfs)
+    return StoreFile(path)

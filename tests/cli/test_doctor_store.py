@@ -1,8 +1,6 @@
 """`chatops doctor` reports on the store and never changes it."""
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -72,21 +70,6 @@ def test_doctor_does_not_advise_to_run_doctor(path: Path) -> None:
     path.write_text("not a database, but a text", encoding="utf-8")
     said = graded(store_lines(path), "fail")
     assert "renames it" in said and "doctor" not in said
-
-
-@pytest.mark.more
-def test_a_program_that_keeps_the_store_locked_is_named(path: Path) -> None:
-    filled(path)
-    script = f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('BEGIN IMMEDIATE')"
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{script}; print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        said = graded(store_lines(path), "warn")
-        holder.communicate(b"\n")
-    assert f"Process {holder.pid} has locked {path}" in said
-    assert "has locked" not in graded(store_lines(path), "warn")
 
 
 def test_doctor_shows_size_version_and_pending_work_of_a_sound_store(chatops: CommandLine, path: Path) -> None:

@@ -36,7 +36,7 @@ STORAGE = {
     "E03": "No home folder: sessions are kept in the temporary folder, and the user is told where.",
     "E04": "Not a database: the file is quarantined, and a new store is made, from the backup if there is one.",
     "E05": "Damaged pages: the readable rows are copied into a new store. Lost messages come from the backup, else "
-    "they are shown as damaged. The damaged file is quarantined.",
+    "a notice says that some are lost. The damaged file is quarantined.",
     "E06": "A newer store: it is refused and not changed.",
     "E07": "An older store: it is migrated. One from before the first release is refused and stays as it is.",
     "E08": "Damaged rows: each costs only itself, and lets nothing run.",

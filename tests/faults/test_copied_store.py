@@ -87,4 +87,4 @@ def test_a_file_that_is_made_again_under_the_same_number_is_another_one(tmp_path
     path.touch()
     again = file_identity(path)
     assert again is not None
-    assert not first.may_be(again)
+    assert not first.may_be(str(again))

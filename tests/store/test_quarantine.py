@@ -1,6 +1,5 @@
 """A file that is damaged, deleted or replaced: what can be read is there afterwards, and nothing goes in silence."""
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -19,7 +18,6 @@ from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
-from chatops.store.codec import DAMAGED
 from chatops.store.file import REPLACED
 from chatops.store.filesystem import Severity
 from chatops.store.health import findings
@@ -84,44 +82,28 @@ def test_a_changed_byte_in_the_schema_of_an_index_costs_nothing(path: Path, at: 
 
 
 @pytest.mark.more
-def test_a_flipped_page_costs_the_messages_on_it_and_nothing_else(path: Path) -> None:
+@pytest.mark.parametrize(("damaged", "lost"), [((5,), 8), ((4, 6, 9), 40)], ids=["one page", "several pages"])
+def test_flipped_pages_cost_what_lies_between_them_and_nothing_else(
+    path: Path, damaged: tuple[int, ...], lost: int
+) -> None:
     one, other = filled(path)
-    leaf = pages_of(path, "messages")[5]
-    flip(path, leaf)
-    damaged = path.read_bytes()
+    leaves = pages_of(path, "messages")
+    flip(path, *(leaves[number] for number in damaged))
+    before = path.read_bytes()
     with closing(SqliteStore(path)) as store:
         (notice,) = store.notices
         assert "was damaged; it was moved to" in notice
-        assert "could not, and are shown as damaged" in notice
-        assert store.problems() == [] or all("damaged and shown" in problem for problem in store.problems())
+        assert "some rows could not" in notice
+        assert store.problems() == []
         for session_id in (one, other):
-            said = texts(store.history(session_id))
-            kept = [text for text in said if text != DAMAGED and text.startswith("text")]
-            assert DAMAGED in said
-            # In their order, from the first to the last, less those of one page.
-            numbers = [int(text.split()[1]) for text in kept]
-            assert numbers == sorted(numbers)
-            assert numbers[0] == 0
-            assert numbers[-1] == MESSAGES - 1
-            assert len(numbers) >= MESSAGES - 8
-        assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
-        assert store.load_turn(store.session(other).active_turn or TurnId("")).session_id == other
-    assert Path(f"{path}.bad-1").read_bytes() == damaged
-
-
-@pytest.mark.more
-def test_several_flipped_pages_of_one_table_cost_what_lies_between_them(path: Path) -> None:
-    one, other = filled(path)
-    leaves = pages_of(path, "messages")
-    flip(path, leaves[4], leaves[6], leaves[9])
-    with closing(SqliteStore(path)) as store:
-        for session_id in (one, other):
-            said = texts(store.history(session_id))
-            numbers = [int(text.split()[1]) for text in said if text.startswith("text")]
+            # In their order, from the first to the last, less those that are lost.
+            numbers = [int(text.split()[1]) for text in texts(store.history(session_id)) if text.startswith("text")]
             assert numbers == sorted(numbers)
             assert (numbers[0], numbers[-1]) == (0, MESSAGES - 1)
-            assert len(numbers) >= MESSAGES - 40
-            assert DAMAGED in said
+            assert MESSAGES - lost <= len(numbers) < MESSAGES
+        assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
+        assert store.load_turn(store.session(other).active_turn or TurnId("")).session_id == other
+    assert Path(f"{path}.bad-1").read_bytes() == before
 
 
 @pytest.mark.some(1)
@@ -136,18 +118,13 @@ def test_a_lost_table_leaves_the_messages_and_nothing_that_could_run(path: Path,
         info = store.session(other)
         if table in ("sessions", "turns"):
             assert (info.active_turn, info.pending, store.pending_calls()) == (None, 0, [])
+            lost = "1 unfinished turn could not be restored: pending calls there do not run"
+            assert (lost in store.notices[0]) is (table == "turns")
         else:
             assert info.active_turn == f"{other}.1"
         # It can be gone on with.
         if info.active_turn is None:
             assert waiting(store, other)
-
-
-def test_a_lost_unfinished_turn_is_reported(path: Path) -> None:
-    filled(path)
-    flip(path, *pages_of(path, "turns"))
-    with closing(SqliteStore(path)) as store:
-        assert "1 unfinished turn could not be restored: pending calls there do not run" in store.notices[0]
 
 
 def damaged_with_a_log(path: Path) -> SessionId:
@@ -167,16 +144,8 @@ def damaged_with_a_log(path: Path) -> SessionId:
     return one
 
 
-def test_rows_that_are_only_in_the_log_are_salvaged(path: Path) -> None:
-    one = damaged_with_a_log(path)
-    with closing(SqliteStore(path)) as store:
-        assert store.notices
-        assert texts(store.history(one))[-1] == "in the log"
-    assert Path(f"{path}.bad-1-wal").stat().st_size
-
-
 @pytest.mark.some(1)
-@pytest.mark.parametrize("name_changes", range(5))
+@pytest.mark.parametrize("name_changes", range(4))
 def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -> None:
     one = damaged_with_a_log(path)
     script = (
@@ -193,14 +162,17 @@ def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -
         "SqliteStore(Path(sys.argv[1])).close()\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path), str(name_changes)], cwd=ROOT)
-    # The link, the log, its index, the new file: the last number comes to the end.
-    assert done.returncode == (9 if name_changes < 4 else 0)
+    # The link, the log, the new file: the last number comes to the end.
+    assert done.returncode == (9 if name_changes < 3 else 0)
     with closing(SqliteStore(path)) as store:
-        assert texts(store.history(one))[-1] == "in the log"
+        assert len(store.history(one)) >= MESSAGES
         assert store.problems() == []
-    assert [file.name for file in path.parent.iterdir() if file.name.endswith(".bad-1")] == ["chatops.db.bad-1"]
+        said = texts(store.history(one))
     assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
-    assert Path(f"{path}.bad-1-wal").stat().st_size
+    rows, _ = sessions_of(Path(f"{path}.bad-1"), unsaved="only a copy")
+    with closing(SqliteStore(rows)) as bad:
+        # A log that was moved is not read any more, but goes with the file that has its name.
+        assert "in the log" in (texts(bad.history(one))[-1], said[-1])
 
 
 def test_damage_in_an_open_file_is_repaired_when_it_is_met(path: Path) -> None:
@@ -211,7 +183,7 @@ def test_damage_in_an_open_file_is_repaired_when_it_is_met(path: Path) -> None:
         with pytest.raises(NotSavedError, match="was damaged; it was moved to") as caught:
             store.history(one)
         assert caught.value.advice == "Try again."
-        assert DAMAGED in texts(store.history(one))
+        assert MESSAGES - 8 <= len(store.history(one)) < MESSAGES
         store.append_message(one, kit.user(one, "afterwards", 6000))
         assert texts(store.history(one))[-1] == "afterwards"
         assert len(store.notices) == 1
@@ -241,9 +213,7 @@ def test_two_processes_repair_a_file_once(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir() if "bad" in file.name] == ["chatops.db.bad-1"]
 
 
-@pytest.mark.parametrize(
-    "gone", ["deleted", "with its log", "its log", "its index", "emptied", "with its folder", "garbage"]
-)
+@pytest.mark.parametrize("gone", ["deleted", "with its log", "its log", "its index", "with its folder"])
 def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, gone: str) -> None:
     with closing(SqliteStore(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
@@ -259,12 +229,6 @@ def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, go
                 Path(f"{path}-wal").unlink()
             case "its index":
                 Path(f"{path}-shm").unlink()
-            case "emptied":
-                path.unlink()
-                path.touch()
-            case "garbage":
-                path.unlink()
-                path.write_bytes(b"garbage" * 1000)
             case _:
                 path.unlink()
         assert texts(store.history(session_id)) == ["before", "List it"]
@@ -280,19 +244,6 @@ def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, go
         assert texts(store.history(session_id)) == ["before", "List it"]
         assert store.journal(TurnId(f"{session_id}.1")) == []
         assert [one.pending.call.id for one in store.pending_calls()] == [call]
-
-
-def test_an_unfinished_quarantine_is_undone_under_an_open_store(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
-        session_id = store.create_session(workspace="/w", role="coder", persona="p").id
-        store.append_message(session_id, kit.user(session_id, "before", 1))
-        os.link(path, f"{path}.bad-1")
-        Path(f"{path}-wal").rename(f"{path}.bad-1-wal")
-        store.append_message(session_id, kit.user(session_id, "after", 2))
-        with closing(SqliteStore(path)) as other:
-            assert texts(other.history(session_id)) == ["before", "after"]
-        assert store.notices == ()
-    assert not [file.name for file in path.parent.iterdir() if "bad" in file.name]
 
 
 def test_two_processes_with_a_deleted_file_continue_with_the_same_new_one(path: Path) -> None:
@@ -391,6 +342,20 @@ def test_a_renamed_file_gives_its_rows_and_its_log_leaves_the_name(path: Path, s
         assert texts(store.history(ours)) == ["stored"]
 
 
+@pytest.mark.parametrize("content", [b"", b"garbage" * 1000])
+def test_a_file_replaced_by_no_store_is_left_alone_until_chatops_starts_again(path: Path, content: bytes) -> None:
+    with closing(SqliteStore(path)) as store:
+        ours = store.create_session(workspace="/w", role="coder", persona="p").id
+        store.append_message(ours, kit.user(ours, "stored", 1))
+        path.unlink()
+        path.write_bytes(content)
+        assert texts(store.history(ours)) == ["stored"]
+        assert store.unsaved == REPLACED
+    assert path.read_bytes() == content
+    with closing(SqliteStore(Path(f"{path}.old-1"))) as store:
+        assert texts(store.history(ours)) == ["stored"]
+
+
 def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scratch: Path) -> None:
     SqliteStore(scratch).close()
     with closing(sqlite3.connect(scratch)) as raw:
@@ -412,8 +377,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
     rows, salvage = sessions_of(path, unsaved="only a copy")
     with closing(SqliteStore(rows)) as copy:
         assert copy.unsaved == "only a copy"
-        assert DAMAGED in texts(copy.history(one))
-        assert salvage.damaged > 0
+        assert 0 < salvage.messages < 2 * MESSAGES
         assert not salvage.whole
         # A copy is for reading: nothing in it can be gone on with.
         assert (copy.session(other).active_turn, copy.pending_calls()) == (None, [])

@@ -73,11 +73,14 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
 
 
 @pytest.mark.fault("E12")
-def test_the_store_works_without_a_write_ahead_log(path: Path) -> None:
-    with closing(SqliteStore(path, vfs="unix-dotfile")) as store:
-        session_id = a_session(store)
-        assert "write-ahead" in store.notices[0]
-        assert any("write-ahead" in complaint for complaint in store.problems())
+def test_the_store_works_without_a_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = opening.uri
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "uri", lambda path, *, mode: f"{usual(path, mode=mode)}&vfs=unix-dotfile")
+        with closing(SqliteStore(path)) as store:
+            session_id = a_session(store)
+            assert "write-ahead" in store.notices[0]
+            assert any("write-ahead" in complaint for complaint in store.problems())
     assert sql(path, "PRAGMA journal_mode") == [("delete",)]
     with closing(SqliteStore(path)) as store:
         assert store.session(session_id).id == session_id

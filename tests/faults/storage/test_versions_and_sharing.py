@@ -100,7 +100,7 @@ def test_a_store_that_is_replaced_in_use(
         terminal.dialog()
         terminal.press("a")
         chat.wait_for("Not approved: nothing can be saved")
-        terminal.press("d")
+        terminal.decide("d")
         chat.wait_for("You said: run it")
         chat.assert_well()
     assert installation.count == 0
