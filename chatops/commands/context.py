@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.commands.workspace import typed
 from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
@@ -39,10 +40,10 @@ def screen() -> Screen:
     return Screen(out=sys.stdout, err=sys.stderr)
 
 
-def typed_yes(question: str) -> bool:
-    """Print a question that ends with "Type yes". Return True if yes is typed."""
+def confirm(question: str, *, word: str = "yes") -> bool:
+    """Print a question that tells the user to type `word`. Return True if that is done. For yes, y is enough."""
     screen().say(question)
-    return sys.stdin.readline().strip().lower() == "yes"
+    return typed(word)
 
 
 def options(arguments: "Namespace", *, via: str, storage: Storage = Storage.NEEDED) -> Options:

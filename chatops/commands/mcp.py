@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from chatops.commands.context import app, screen, typed_yes, with_app
+from chatops.commands.context import app, confirm, screen, with_app
 from chatops.commands.registry_edit import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
@@ -95,12 +95,16 @@ def _add(arguments: Namespace) -> int:
         target = file_to_edit(opened.loaded, opened.paths)
         check_edit(target, edit)
         if "command" in entry:
-            entry |= _installed(arguments, words, opened) or {"command": [*_absolute(words, opened.workspace)]}
+            entry |= _command(arguments, words, opened)
         edit_registry(target, edit)
         listing = line_for_role([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
     view = screen()
     view.answer(f"{arguments.name} is in {target}.")
-    code = 0 if arguments.oauth else _check(arguments, described=False)
+
+    async def check(opened: App) -> int:
+        return _code(await _show_state(opened, arguments))
+
+    code = 0 if arguments.oauth else with_app(arguments, check, via="headless")
     if arguments.oauth:
         view.say(f"Log in first: chatops mcp login {arguments.name}")
     view.say(listing)
@@ -116,36 +120,34 @@ def _absolute(words: list[str], workspace: Path) -> Iterator[str]:
         yield os.path.abspath(word) if is_file else word
 
 
-def _installed(arguments: Namespace, words: list[str], opened: App) -> dict[str, Json] | None:
-    """Install the package that a runner would fetch at each start, after a yes, and return what the entry says of it.
+def _command(arguments: Namespace, words: list[str], opened: App) -> dict[str, Json]:
+    """Return what the entry says of the command. What a runner would fetch at each start is installed, after a yes.
 
-    None if the command is that of a program that is installed, or if the server may use the network and the user has
-    not said yes. Raises ChatopsError if the server could not start.
+    Raises ChatopsError if the server could not start.
     """
-    if not (runner := runner_of(words)):
-        return None
-    if arguments.network and not (arguments.install or sys.stdin.isatty()):
-        return None
-    package = parse_runner(words)
-    installer = opened.servers.installer(opened.paths.servers)
-    view, confined = screen(), installer.confinement()
+    as_typed: dict[str, Json] = {"command": [*_absolute(words, opened.workspace)]}
+    can_ask = arguments.install or sys.stdin.isatty()
+    if not (runner := runner_of(words)) or (arguments.network and not can_ask):
+        return as_typed
+    package, view = parse_runner(words), screen()
     what = f"{runner} would fetch {reveal(package.package)} from the network at each start of the server."
-    if not (arguments.install or sys.stdin.isatty()):
+    if not can_ask:
         again = f"chatops mcp add --install {arguments.name} {shlex.join(words)}"
         raise ConfigError(what, advice=f"`{again}` installs it once; --network lets the server fetch it.")
+    installer = opened.servers.installer(opened.paths.servers)
     view.say(
         f"{what} Installed once, it starts without the network.\n"
         f"  in: {installer.folder}\n"
         f"  by: {package.ecosystem.value}, with the network; scripts of packages do not run\n"
-        f"  sandbox: {confined.description}"
+        f"  sandbox: {installer.confinement().description}"
     )
-    if not (arguments.install or typed_yes("Type yes to install it:")):
-        if arguments.network:
-            return None
-        raise ChatopsError("Nothing was installed, and nothing was written.")
-    command, found = asyncio.run(installer.install(package))
-    view.say(f"Installed {found.package} in {found.folder}.")
-    return {"command": [*command], "installed": {**asdict(found)}}
+    if arguments.install or confirm("Type yes to install it:"):
+        command, found = asyncio.run(installer.install(package))
+        view.say(f"Installed {found.package} in {found.folder}.")
+        return {"command": [*command], "installed": {**asdict(found)}}
+    if arguments.network:
+        return as_typed
+    raise ChatopsError("Nothing was installed, and nothing was written.")
 
 
 def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
@@ -212,34 +214,43 @@ def _login(arguments: Namespace) -> int:
         await opened.servers.connect((arguments.name,))
         status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
-        return 0 if status.state is ServerState.READY else 1
+        return _code(status)
 
     return with_app(arguments, work, via="headless")
 
 
-def _check(arguments: Namespace, *, described: bool = True) -> int:
-    """Connect to a server and print its state; `described`: with what it says of its tools."""
+def _check(arguments: Namespace) -> int:
+    """Connect to a server and print its state, with what it says of its tools."""
 
     async def work(opened: App) -> int:
-        view = screen()
-        names = [status.name for status in opened.servers.statuses()]
-        if arguments.name not in names:
-            raise unknown("MCP server", arguments.name, names)
-        await opened.servers.connect((arguments.name,))
-        if _permitted(opened, arguments):
-            await opened.servers.connect((arguments.name,))
-        status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
-        if arguments.output_format == "json":
-            view.json(_json(status))
-        else:
-            said = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
-            lines = [*status_lines(status)]
-            for name in status.tools if described else ():
-                lines += ["", f"{name}:", *(f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))]
-            view.answer("\n".join(lines))
-        return 0 if status.state is ServerState.READY else 1
+        status = await _show_state(opened, arguments)
+        said = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
+        for name in status.tools if arguments.output_format != "json" else ():
+            lines = (f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))
+            screen().answer("\n".join(("", f"{name}:", *lines)))
+        return _code(status)
 
     return with_app(arguments, work, via="headless")
+
+
+async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
+    """Connect to a server, after a yes where its start needs one, and print its state."""
+    names = [status.name for status in opened.servers.statuses()]
+    if arguments.name not in names:
+        raise unknown("MCP server", arguments.name, names)
+    await opened.servers.connect((arguments.name,))
+    if _permitted(opened, arguments):
+        await opened.servers.connect((arguments.name,))
+    status = next(found for found in opened.servers.statuses() if found.name == arguments.name)
+    if arguments.output_format == "json":
+        screen().json(_json(status))
+    else:
+        screen().answer("\n".join(status_lines(status)))
+    return status
+
+
+def _code(status: ServerStatus) -> int:
+    return 0 if status.state is ServerState.READY else 1
 
 
 def _permitted(opened: App, arguments: Namespace) -> bool:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, find_session, screen, stored, typed_yes
+from chatops.commands.context import Stored, confirm, find_session, screen, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
@@ -271,7 +271,7 @@ def _confirmed(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
     count = plural(info.messages, "message")
-    return typed_yes(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
+    return confirm(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
 
 
 def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import app, check_role, options, screen, typed_yes
+from chatops.commands.context import app, check_role, confirm, options, screen
 from chatops.commands.registry_edit import file_to_edit, line_for_role
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
@@ -115,7 +115,7 @@ def _confirmed(file: Path) -> bool:
     if not sys.stdin.isatty():
         again = f"chatops tools check {shlex.quote(str(file))} --yes"
         raise ConfigError(what, advice=f"Look at it, then: {again}")
-    return typed_yes(f"{what} Type yes to run it:")
+    return confirm(f"{what} Type yes to run it:")
 
 
 def _describe(spec: ToolSpec) -> None:

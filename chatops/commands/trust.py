@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import options, screen
+from chatops.commands.context import confirm, options, screen
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
@@ -95,8 +95,7 @@ def confirmed(question: TrustQuestion, view: Screen, *, again: str) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         view.say(f"Nothing was trusted. To trust this: {again} --digest {question.digest[:SHOWN_DIGEST]}")
         return False
-    view.say(f"Type {_WORD} to trust this. Anything else leaves it as it is.")
-    if sys.stdin.readline().strip() == _WORD:
+    if confirm(f"Type {_WORD} to trust this. Anything else leaves it as it is.", word=_WORD):
         return True
     view.say("Nothing was trusted.")
     return False

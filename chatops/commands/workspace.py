@@ -31,7 +31,13 @@ def confirmed(folder: str) -> bool:
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in os.path.realpath(os.path.expanduser(folder)))
     sys.stdout.write(f"{shown} is {what}: the model could ask to read anything in it.\nWork there all the same? [y/N] ")
     sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return typed("yes")
+
+
+def typed(word: str) -> bool:
+    """Read a line from the terminal. Return True if it is `word`; instead of yes, y is enough, in any case."""
+    answer = sys.stdin.readline().strip()
+    return answer.lower() in ("y", "yes") if word == "yes" else answer == word
 
 
 def _homes() -> list[str]:

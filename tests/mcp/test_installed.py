@@ -210,14 +210,14 @@ def test_only_a_yes_installs(chatops: CommandLine, home: Path) -> None:
     (chatops.workspace.parent / "r.json").write_text('{"roles": {"a": {}}}')
     registry = ("--registry", str(chatops.workspace.parent / "r.json"))
     argv = [sys.executable, "-m", "chatops", *registry, "mcp", "add", "moon", "npx", "-y", str(archive)]
-    for answer in ("", "no", "yes"):
+    for answer in ("", "no", "y"):
         with Terminal(argv, cwd=chatops.workspace, env=program_environment(), cols=200) as terminal:
             terminal.wait_for("Type yes to install it:")
             terminal.send(answer)
             terminal.press("enter")
             code = terminal.wait_exit()
             shown = terminal.text
-        assert (code, bool(entry_in(chatops))) == ((0, True) if answer == "yes" else (1, False)), shown
+        assert (code, bool(entry_in(chatops))) == ((0, True) if answer == "y" else (1, False)), shown
 
 
 @pytest.mark.parametrize("command", [("npx", "-y", "moon-server"), ("/usr/bin/uvx", "moon-server")])
