@@ -12,6 +12,7 @@ from chatops.config.server_trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
+from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
@@ -21,7 +22,7 @@ from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session
-from chatops.runtime.settings import SessionSettings
+from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo, Store
@@ -214,10 +215,9 @@ class App:
     def models(self) -> "RegistryClient":
         """The client for all models of the registry."""
         from chatops.models.client import RegistryClient
-        from chatops.wiring.demo import demo_model
 
         return RegistryClient(
-            self.rights.model, remembered=self.settings, demo=demo_model, read_file=self.files.read, cli=self._cli
+            self.rights.model, remembered=self.settings, demo=_demo_model, read_file=self.files.read, cli=self._cli
         )
 
     def _cli(self, spec: "ModelSpec") -> "OpenAIChat":
@@ -324,9 +324,7 @@ class App:
         if not attended:
             await self.servers.connect_for(SessionSettings(role))
         workflow = workflow.without(self.catalog.absent)
-        from chatops.wiring.demo import check_demo
-
-        check_demo(self.rights, workflow, query, role=role, model=model)
+        self._check_demo(workflow, query, role=role, model=model)
         run = await new_run(self._services(attended=attended), workflow, query=query, role=role, model=model)
         self.open_sessions.add_run(run)
         return run
@@ -360,16 +358,45 @@ class App:
             self._worker = WorkerThread()
         return self._worker
 
-    def _services(self, *, attended: bool, attaches: str = "") -> Services:
-        from chatops.store.process import this_process
-        from chatops.wiring.leftovers import clean_contained, remove_mount_points
+    def _check_demo(self, workflow: WorkflowSpec, query: str, *, role: str, model: str) -> None:
+        """Raise ChatopsError for a workflow that the demo cannot play: each attempt would fail in the same way."""
+        played = []
+        for step in workflow.steps:
+            place = StepRights(workflow=workflow, step=step)
+            settings = SessionSettings(step.role or role, model_pin=step.model or model, step=place)
+            if self.rights.is_demo(self.rights.grant(settings).models[0].name):
+                played.append(step.name)
+        if not played:
+            return
+        from chatops.demo.workflows import cannot_play  # needed only if the demo answers
 
-        remove_mount_points(self.workspace)
+        if reason := cannot_play(workflow.name, played, query):
+            raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")
+
+    def _clean_contained(self) -> None:
+        """Finish applications that a killed process left, and remove copies that no turn needs."""
+
+        def in_use() -> frozenset[str]:
+            """Return the names of the copies that unfinished turns use. Raises StoreError."""
+            turns = map(self.store.load_turn, self.store.unfinished_turns())
+            return frozenset(turn.containment.name for turn in turns if turn.containment is not None)
+
+        self.contained.finish_interrupted(self.workspace)
+        # A store in memory does not know which copies the turns of the stored sessions use.
+        if not self.store.unsaved:
+            self.contained.sweep(in_use)
+
+    def _services(self, *, attended: bool, attaches: str = "") -> Services:
+        from chatops.sandbox.mount_point import MOUNTED, remove_mount_point
+        from chatops.store.process import this_process
+
+        # A sandbox of a killed process leaves its mount points.
+        for name in MOUNTED:
+            remove_mount_point(self.workspace / name)
         if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._swept:
             self._swept = True
             # The worker thread also commits, so this has ended before a call is started.
-            clean = partial(clean_contained, self.contained, workspace=self.workspace, store=self.store)
-            self._worker_thread().later(clean)
+            self._worker_thread().later(self._clean_contained)
         return Services(
             store=self.store,
             worker=self._worker_thread(),
@@ -386,3 +413,9 @@ class App:
             servers=self.servers,
             attended=attended,
         )
+
+
+def _demo_model(spec: "ModelSpec") -> "OpenAIChat":
+    from chatops.demo.model import demo_chat  # slow to import
+
+    return demo_chat(spec)

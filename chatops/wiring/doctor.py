@@ -30,7 +30,6 @@ from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.execution import setup_fault
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
-from chatops.wiring.toolbox import RegistryTools
 
 
 async def look(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
@@ -150,7 +149,7 @@ def _workflows(app: App) -> list[Check]:
 def _documents(app: App) -> list[Check]:
     """Return a check for each source of knowledge; none if there are no sources."""
     found = []
-    for source in RegistryTools.of(app.configuration.now()).knowledge:
+    for source in app.catalog.settings().knowledge:
         missing = [path for path in source.paths if not os.path.isdir(os.path.expanduser(path))]
         text = f"{', '.join(missing)} is not a folder" if missing else ", ".join(source.paths)
         reason = app.catalog.absent.get(source.name, "")

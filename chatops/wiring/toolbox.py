@@ -2,17 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from chatops.config.memory import Memories
 from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
-from chatops.config.skills import NONE, Skills
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
-from chatops.policy.registry import KnowledgeSource, server_of
+from chatops.policy.registry import server_of
 from chatops.policy.resolve import knowledge_sources, web_ports
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.toolkit.base import Tool
@@ -23,45 +20,6 @@ from chatops.wiring.own_tools import OwnTools, load_own_tools
 from chatops.wiring.servers import McpServers
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryTools:
-    """Registries and skills, which decide, besides the environment, which tools exist."""
-
-    ports: frozenset[int] = frozenset()
-    """Ports that web_fetch may connect to besides the web's own."""
-    knowledge: tuple[KnowledgeSource, ...] = ()
-    skills: Skills = NONE
-
-    @classmethod
-    def of(cls, now: Configuration) -> "RegistryTools":
-        """Return what the registries in force and the changed ones both say."""
-        sources = [knowledge_sources(registries) for registries in now.both]
-        return cls(
-            ports=frozenset.intersection(*(web_ports(registries) for registries in now.both)),
-            knowledge=tuple(source for source in sources[0] if source in sources[-1]),
-            skills=now.skills,
-        )
-
-
-def catalog_settings(
-    *,
-    data: Path,
-    environ: Mapping[str, str],
-    tools: RegistryTools = RegistryTools(),
-    memories: Memories | None = None,
-) -> CatalogSettings:
-    """Return what the catalog is built from."""
-    return CatalogSettings(
-        scratch_dir=data / "scratch",
-        web=WebSettings(ports=WEB_PORTS | tools.ports),
-        environ=environ,
-        memories=memories,
-        knowledge=tools.knowledge,
-        skills=tools.skills,
-        knowledge_index=data / "knowledge" / "index.db",
-    )
 
 
 class Toolbox:
@@ -135,8 +93,22 @@ class Toolbox:
             self._own = (items, load_own_tools(items, folder=self._paths.tools))
         return self._own[1]
 
-    def _made_of(self) -> tuple[RegistryTools, tuple[Tool, ...]]:
-        return RegistryTools.of(self._configuration()), (*self._program, *self._own_tools().tools)
+    def settings(self) -> CatalogSettings:
+        """Return what the built-in tools are made from: what the registries in force and the changed ones both say."""
+        now, data = self._configuration(), self._paths.data
+        sources = [knowledge_sources(registries) for registries in now.both]
+        return CatalogSettings(
+            scratch_dir=data / "scratch",
+            web=WebSettings(ports=WEB_PORTS.union(frozenset.intersection(*map(web_ports, now.both)))),
+            environ=self._environ,
+            memories=self._memories,
+            knowledge=tuple(source for source in sources[0] if source in sources[-1]),
+            skills=now.skills,
+            knowledge_index=data / "knowledge" / "index.db",
+        )
+
+    def _made_of(self) -> tuple[CatalogSettings, tuple[Tool, ...]]:
+        return self.settings(), (*self._program, *self._own_tools().tools)
 
     def _catalog(self) -> Catalog:
         made_of = self._made_of()
@@ -144,8 +116,7 @@ class Toolbox:
             self._built_for, self._built = made_of, self._build(*made_of)
         return self._built
 
-    def _build(self, wanted: RegistryTools, further: tuple[Tool, ...]) -> Catalog:
-        settings = catalog_settings(data=self._paths.data, environ=self._environ, tools=wanted, memories=self._memories)
+    def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:
         built = builtin_catalog(settings, workflow_tools=_workflow_tools)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         added = []

@@ -25,7 +25,6 @@ from chatops.policy.prompt import MAX_NOTES, ROLE_CONTEXT, with_section
 from chatops.runtime.settings import SessionSettings
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
-from chatops.wiring.toolbox import RegistryTools
 from tests.support.command_line import CommandLine, Ran
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.workflows import answer
@@ -131,8 +130,8 @@ def assert_not_wider(now: App, before: App) -> None:
     assert now.rights.models() == before.rights.models()
     assert now.default_role() == before.default_role()
     assert now.limits.sandbox() == before.limits.sandbox()
-    tools, earlier = (RegistryTools.of(app.configuration.now()) for app in (now, before))
-    assert (tools.ports, tools.knowledge) == (earlier.ports, earlier.knowledge)
+    tools, earlier = now.catalog.settings(), before.catalog.settings()
+    assert (tools.web, tools.knowledge) == (earlier.web, earlier.knowledge)
     assert now.limits.protected_paths() == before.limits.protected_paths()
 
 

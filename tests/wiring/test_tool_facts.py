@@ -19,8 +19,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
 from chatops.policy.registry import KnowledgeSource
 from chatops.toolkit.base import Tool, ToolContext
-from chatops.tools.catalog import builtin_catalog
-from chatops.wiring.toolbox import RegistryTools, catalog_settings
+from chatops.tools.catalog import CatalogSettings, builtin_catalog
 
 """Names of tools that may be written in a registry and that this version does not have."""
 PAPERS = "papers"
@@ -39,13 +38,13 @@ EXAMPLES: dict[str, object] = {
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     """All tools, with the key that the search needs."""
-    settings = catalog_settings(
-        data=tmp_path_factory.mktemp("data"),
+    data = tmp_path_factory.mktemp("data")
+    settings = CatalogSettings(
+        scratch_dir=data / "scratch",
         environ={"BRAVE_API_KEY": "k", "WOLFRAM_APP_ID": "k"},
-        tools=RegistryTools(
-            knowledge=(KnowledgeSource(name=PAPERS, paths=("/nonexistent",)),),
-            skills=Skills(found=(Skill(name="made", description="x", text="x", source="/nonexistent"),)),
-        ),
+        knowledge=(KnowledgeSource(name=PAPERS, paths=("/nonexistent",)),),
+        knowledge_index=data / "index.db",
+        skills=Skills(found=(Skill(name="made", description="x", text="x", source="/nonexistent"),)),
         memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
     catalog = builtin_catalog(settings, workflow_tools=component_tools)
