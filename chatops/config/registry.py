@@ -30,7 +30,7 @@ gone (an editor may be writing it) or the site registry can no longer be trusted
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,12 +92,11 @@ class Loaded:
     def workflows(
         self,
         *,
-        roles_for: Callable[[str], Sequence[str]] | None = None,
         from_workspace: Sequence[Definition | Unusable] = (),
     ) -> Workflows:
         """Find the workflows in the registries, in the files beside them now, and the packaged ones.
 
-        `roles_for` and `from_workspace` as in `find_workflows`.
+        `from_workspace` as in `find_workflows`.
         """
         return find_workflows(
             site=self.site,
@@ -105,7 +104,6 @@ class Loaded:
             site_place=self.lookup.site,
             folder=self.workflow_folder,
             packaged=packaged_workflows(),
-            roles_for=roles_for,
             from_workspace=from_workspace,
         )
 

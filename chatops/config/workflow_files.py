@@ -84,15 +84,13 @@ def find_workflows(
     site_place: SitePlace | None,
     folder: Path,
     packaged: Path | None = None,
-    roles_for: Callable[[str], Sequence[str]] | None = None,
     from_workspace: Sequence[Definition | Unusable] = (),
 ) -> Workflows:
     """Find all workflows, each name once.
 
-    The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`. `roles_for` names
-    the roles that exist in a packaged workflow, which may bring one; by default, those of the registries.
-    `from_workspace`
-    are those of the trusted workspace. Never raises for a broken file.
+    The machine's files are beside `site_place`, the user's in `folder`, chatops' own in `packaged`, without
+    those that name a role which the registries do not have. `from_workspace` are those of the trusted workspace. Never
+    raises for a broken file.
     """
     taken: dict[str, str] = {}
     found: list[Definition] = []
@@ -112,14 +110,13 @@ def find_workflows(
 
     for one in _in_order(site, own, site_place, folder):
         take(one)
+    known_roles = role_names((site, own))
     for path in _files(packaged) if packaged is not None else ():
         # A workflow of the same name from a registry or a file replaces it without a notice.
         ours = _definition(path, _read_packaged) if path.stem not in taken else None
-        if isinstance(ours, Definition):
-            roles = role_names((site, own)) if roles_for is None else roles_for(ours.name)
-            if all(step.role in roles for step in ours.spec.steps):
-                found.append(ours)
-        # Some of these workflows bring a role and tools with their name, which no workspace may take.
+        if isinstance(ours, Definition) and all(step.role in known_roles for step in ours.spec.steps):
+            found.append(ours)
+        # A workspace cannot take the name of one, not even where its role is missing.
         taken.setdefault(path.stem, "chatops itself")
     for one in from_workspace:
         take(one)

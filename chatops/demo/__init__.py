@@ -1,4 +1,4 @@
-"""The built-in demo: a scripted model, and the invented tools and role of the packaged workflow `components`.
+"""The built-in demo: a scripted model that needs no key and no network.
 
-Only `chatops.wiring` imports this package: the rest of the application sees a model, tools and a role like any other.
+Only `chatops.wiring` imports this package: the rest of the application sees a model like any other.
 """

@@ -1,8 +1,7 @@
 """Catalog of tools by name, and the specs that policy and models get. Imports nothing heavy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from chatops.config.memory import Memories
@@ -51,12 +50,8 @@ class Catalog:
         tools: Sequence[Tool],
         *,
         absent: Mapping[str, str] | None = None,
-        workflow_tools: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
         """Build a catalog of `tools`.
-
-        `workflow_tools` makes those that come with packaged workflows and exist only there, once a workflow or a tool
-        of another name is asked for. A tool of `tools` replaces one of the same name.
 
         Raises ValueError if two of `tools` have the same name: the second would act under the first one's rights.
         """
@@ -67,38 +62,23 @@ class Catalog:
             raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
         """Built-in tools that cannot be offered here: name to the reason and how to enable the tool."""
-        self._make_workflow_tools = workflow_tools
-
-    @cached_property
-    def _workflow_tools(self) -> Mapping[str, Tool]:
-        return {tool.spec.name: tool for tool in self._make_workflow_tools() if tool.spec.name not in self._tools}
 
     def with_tools(self, tools: Sequence[Tool]) -> "Catalog":
         """Return a new catalog with further tools. Raises ValueError if a name is used twice."""
-        return Catalog([*self._tools.values(), *tools], absent=self.absent, workflow_tools=self._make_workflow_tools)
+        return Catalog([*self._tools.values(), *tools], absent=self.absent)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
-        return self._tools.get(name) or self._workflow_tools.get(name)
+        return self._tools.get(name)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Specs of all tools in a fixed order, without those that a workflow brings."""
+        """Specs of all tools in a fixed order."""
         return tuple(tool.spec for tool in self._tools.values())
 
-    def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """Return the specs of all tools and of those that the packaged `workflow` brings; empty: in a chat."""
-        if not workflow:
-            return self.specs
-        bound = (tool.spec for tool in self._workflow_tools.values())
-        return (*self.specs, *(spec for spec in bound if any(step.startswith(f"{workflow}.") for step in spec.steps)))
 
-
-def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], Sequence[Tool]] = tuple) -> Catalog:
-    """Build a catalog of the built-in tools that can be used here; `absent` names the others.
-
-    `workflow_tools` makes those that come with packaged workflows and exist only there.
-    """
+def builtin_catalog(settings: CatalogSettings) -> Catalog:
+    """Build a catalog of the built-in tools that can be used here; `absent` names the others."""
     tools: list[Tool] = [
         file_read,
         file_list,
@@ -128,7 +108,7 @@ def builtin_catalog(settings: CatalogSettings, *, workflow_tools: Callable[[], S
         tools += _of_documents(settings, absent)
     else:
         absent[KNOWLEDGE_TOOL] = NO_FOLDERS
-    return Catalog(tools, absent=absent, workflow_tools=workflow_tools)
+    return Catalog(tools, absent=absent)
 
 
 def _of_documents(settings: CatalogSettings, absent: dict[str, str]) -> Sequence[Tool]:

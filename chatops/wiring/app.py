@@ -10,7 +10,6 @@ from chatops.config.paths import find_paths
 from chatops.config.registry import Loaded
 from chatops.config.server_trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
-from chatops.demo.role import WORKFLOW_TOOLS
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
@@ -245,7 +244,7 @@ class App:
             found = registry_warnings(
                 registries,
                 specs=specs,
-                absent=(*self.catalog.unavailable, *WORKFLOW_TOOLS),
+                absent=self.catalog.unavailable,
                 personas=self.rights.personas(),
             )
             self._registry_warnings = (registries, specs, found)
@@ -259,7 +258,7 @@ class App:
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
         from_workspace = [in_workspace(item, self.workspace) for item in self.trust.in_force.workflows]
-        return self.loaded.workflows(roles_for=self.rights.roles, from_workspace=from_workspace)
+        return self.loaded.workflows(from_workspace=from_workspace)
 
     def rules(self, session_id: SessionId | None) -> tuple[RuleRow, ...]:
         """Return this user's remembered rules that could answer in a session; None: in a new one."""

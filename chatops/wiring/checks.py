@@ -14,7 +14,6 @@ from chatops.config.skills import load_skills
 from chatops.config.trust import TrustedWorkspace
 from chatops.config.workflow_files import FOLDER, find_workflows
 from chatops.config.workflow_problems import Checked, check
-from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
@@ -57,9 +56,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     )
     personas = [persona.name for persona in now.personas.found]
     return (
-        *registry_warnings(
-            registries, specs=catalog.specs, absent=(*catalog.unavailable, *WORKFLOW_TOOLS), personas=personas
-        ),
+        *registry_warnings(registries, specs=catalog.specs, absent=catalog.unavailable, personas=personas),
         *catalog.notices,
         *_of_unused_models(registry),
         *_of_programs(registry),
@@ -129,8 +126,8 @@ def _of_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> Iter
         return
     for definition in workflows.found:
         known = Known(
-            tools=catalog.specs_for(definition.name),
-            roles=role_names(with_workflow_role((None, registry), definition.name)),
+            tools=catalog.specs,
+            roles=role_names((None, registry)),
             models=tuple(model.name for model in registry.models),
             absent=catalog.absent,
         )
@@ -163,8 +160,8 @@ def check_here(app: App, definition: Definition, *, role: str) -> Checked:
     """
     app.rights.grant(SessionSettings(role))
     known = Known(
-        tools=app.catalog.specs_for(definition.name),
-        roles=app.rights.roles(definition.name),
+        tools=app.catalog.specs,
+        roles=app.rights.roles(),
         models=tuple(model.name for model in app.rights.models()),
         absent=app.catalog.absent,
         grants=_grants(app, definition.spec, role=role),

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 
 from chatops.config.memory import Memories
 from chatops.config.persona import Persona, Personas
-from chatops.demo.role import WORKFLOW_TOOLS, with_workflow_role
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.tools import BUILT_IN_TOOLS, ToolSpec
+from chatops.domain.tools import ToolSpec
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.access import User, access_level
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import parse_rule
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
 from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec, server_of
 from chatops.policy.registry_checks import (
@@ -119,12 +117,9 @@ class RegistryRights:
             access_level(registries=registries, user=self._user, access_cap=now.access_cap) for registries in now.both
         )
 
-    def roles(self, workflow: str = "") -> tuple[str, ...]:
-        """Return the names of all roles, the user's registry first.
-
-        The role that the packaged `workflow` brings is included.
-        """
-        return role_names(with_workflow_role(self._configuration().registries, workflow))
+    def roles(self) -> tuple[str, ...]:
+        """Return the names of all roles, the user's registry first."""
+        return role_names(self._configuration().registries)
 
     def role_colours(self) -> list[tuple[str, str]]:
         """Return the names of all roles with their colours; the user's registry comes first."""
@@ -240,8 +235,6 @@ class RegistryRights:
         self, now: Configuration, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
     ) -> partial[Grant]:
         role, step = settings.role, settings.step
-        workflow = "" if step is None else step.workflow.name
-        registries = with_workflow_role(registries, workflow)
         spec = find_role(role, registries=registries)
         return partial(
             resolve_grant,
@@ -249,10 +242,10 @@ class RegistryRights:
             role=role,
             user=self._user,
             access_cap=now.access_cap,
-            specs=(*self._tools().specs_for(workflow), *further),
+            specs=(*self._tools().specs, *further),
             models=self._targets(spec, settings.model_pin, now.registries),
             prompt="",
-            approvals=self._approvals(workflow),
+            approvals=self._limits.approvals,
             extra_layers=_step_layers(step),
             at=None if step is None else step.place,
             command_line=self._limits.sandbox,
@@ -262,7 +255,7 @@ class RegistryRights:
 
     def _under(self, now: Configuration, registries: Registries, settings: SessionSettings) -> Grant:
         role, step = settings.role, settings.step
-        spec = find_role(role, registries=with_workflow_role(registries, "" if step is None else step.workflow.name))
+        spec = find_role(role, registries=registries)
         resolve = self._resolver(now, registries, settings)
         # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
         before = self._resolved
@@ -281,9 +274,8 @@ class RegistryRights:
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
-        workflow = "" if settings.step is None else settings.step.workflow.name
         now = self._configuration()
-        spec = find_role(settings.role, registries=with_workflow_role(now.registries, workflow))
+        spec = find_role(settings.role, registries=now.registries)
         return self._layers(now, spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
@@ -314,14 +306,6 @@ class RegistryRights:
             if name == tool.name and setting.timeout_s
         ]
         return min(limits, default=tool.timeout_s)
-
-    def _approvals(self, workflow: str) -> tuple[str, ...]:
-        """Return the rules of this run, without those for tools that a workflow other than `workflow` brings."""
-        if not self._limits.approvals:
-            return ()
-        known = {spec.name: spec.capabilities for spec in self._tools().specs_for(workflow)}
-        given = ((text, parse_rule(text, tools={**BUILT_IN_TOOLS, **known})[0]) for text in self._limits.approvals)
-        return tuple(text for text, tool in given if tool in known or tool not in WORKFLOW_TOOLS)
 
     def _rounds(self, rounds: int, step: StepRights | None) -> int:
         limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)

@@ -61,11 +61,7 @@ class Toolbox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """All tools, in a fixed order."""
-        return self.specs_for("")
-
-    def specs_for(self, workflow: str) -> tuple[ToolSpec, ...]:
-        """Return the specs of all tools, including those packaged with `workflow` (empty in a chat)."""
-        own = self._catalog().specs_for(workflow)
+        own = self._catalog().specs
         names = {spec.name for spec in own}
         return (*own, *(tool.spec for tool in self._servers.tools() if tool.spec.name not in names))
 
@@ -117,7 +113,7 @@ class Toolbox:
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:
-        built = builtin_catalog(settings, workflow_tools=_workflow_tools)
+        built = builtin_catalog(settings)
         taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
         added = []
         for tool in further:
@@ -129,9 +125,3 @@ class Toolbox:
             else:
                 log.warning("%s: there is a tool %s already", tool.spec.source, tool.spec.name)
         return built.with_tools(added)
-
-
-def _workflow_tools() -> Sequence[Tool]:
-    from chatops.demo.tools import component_tools  # needed in workflows only
-
-    return component_tools()

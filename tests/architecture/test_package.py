@@ -69,4 +69,4 @@ def test_the_wheel_carries_the_workflows_as_a_part_of_the_package() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     names = {file.name for file in packaged_workflows().glob("*.yaml")}
     assert wheel["packages"] == ["chatops"] and packaged_workflows().is_relative_to(Path(chatops.__file__).parent)
-    assert names == {"components.yaml", "code-change.yaml", "research.yaml"}
+    assert names == {"code-change.yaml", "research.yaml"}

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from chatops.config.folder_identity import folder_identity
-from chatops.demo.tools import component_tools
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected, RememberedRule, RuleScope
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId
@@ -301,7 +300,7 @@ class Stage:
                 resolver=self._resolver(), allowed_addresses=frozenset({PUBLIC}), timeout_s=3, ports=range(1, 65_536)
             ),
         )
-        app.__dict__["catalog"] = builtin_catalog(settings, workflow_tools=component_tools)
+        app.__dict__["catalog"] = builtin_catalog(settings)
         self.played.sandboxed = works
         return app
 

@@ -11,13 +11,11 @@ import pytest
 
 from chatops.config.paths import packaged_registry
 from tests.support.command_line import CommandLine, Ran
-from tests.support.fake_openai import Call, FakeOpenAI, Reply, call, calls, error, says
+from tests.support.fake_openai import FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import answer, gave_up
 
-WEBHOOK = "a webhook that posts to chat"
 EDIT = 'replace "Helo" with "Hello" in greet.py'
 JSON = ("--output-format", "json")
-DEPLOYED = "flows/webhook-posts-chat.json"
 
 
 def tools_of(ran: Ran) -> list[tuple[str, str]]:
@@ -73,70 +71,29 @@ def demo(chatops: CommandLine) -> Operator:
 def test_they_are_there_on_a_machine_as_it_comes_and_can_run(demo: Operator) -> None:
     listed = demo("workflow", "list")
     assert listed.code == 0
-    for name in ("components", "code-change", "research"):
+    for name in ("code-change", "research"):
         assert name in listed.out
         shown = demo("workflow", "show", name, *JSON).json
         assert shown["errors"] == []
-
-
-def test_their_tools_are_in_no_role_of_a_chat(demo: Operator) -> None:
-    roles = demo("roles", "list", *JSON).json
-    assert not {tool for role in roles for tool in role["tools"]} & {"component_search", "component_deploy"}
-    assert "builder" not in [role["role"] for role in roles]
-    listed = {one["tool"] for one in demo("tools", "list", *JSON).json}
-    assert not listed & {"component_search", "component_deploy", "validate_minimal"}
-    assert demo("-p", "hello", "--role", "builder").code == 2
-    explained = demo("policy", "explain", "--role", "coder", "component_deploy")
-    assert "deny" in explained.out
 
 
 # on the demo
 
 
 @pytest.mark.more
-def test_components_on_the_demo_deploys_once_what_a_user_approves(demo: Operator) -> None:
-    paused = demo.run("components", WEBHOOK)
-    assert [one["status"] for one in paused.json["steps"]] == ["answered", "answered", "paused"]
-    assert "validate_minimal: failed: text: is required and not set" in paused.err
-    assert "validations 1 passed, 1 failing" in paused.err
-    file = demo.chatops.workspace / DEPLOYED
-    assert not file.exists()
-    assert f"    path: {file.resolve()}" in paused.err
-    shown = demo("approvals", "show", demo.pending(paused, "component_deploy"))
-    assert f"b/{DEPLOYED}" in shown.out
+def test_code_change_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None:
+    project(demo.chatops.workspace)
+    paused = demo.run("code-change", EDIT)
     assert demo("workflow", "resume", paused.json["session_id"]).code == 3
-    ended = demo.approve(paused, "component_deploy")
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.json["answer"]) == {
-        "name": "webhook-posts-chat",
-        "file": DEPLOYED,
-        "summary": f"(demo) Deployed {DEPLOYED}: webhook_in → chat_post.",
-    }
-    assert ended.json["files"] == [DEPLOYED]
-    assert json.loads(file.read_text())["version"] == 1
-    again = demo("workflow", "resume", paused.json["session_id"], *JSON)
-    assert (again.code, again.json) == (0, ended.json)
-    assert json.loads(file.read_text())["version"] == 1
-
-
-def test_components_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None:
-    paused = demo.run("components", WEBHOOK)
-    assert demo("approvals", "deny", demo.pending(paused, "component_deploy"), "--reason", "not today").code == 0
+    assert demo("approvals", "deny", demo.pending(paused, "file_edit"), "--reason", "not today").code == 0
     ended = demo("workflow", "resume", paused.json["session_id"], *JSON)
     assert ended.code == 3
     assert ended.json["review"]["reason"] == "failed" and ended.json["pending"] == []
-    assert not (demo.chatops.workspace / DEPLOYED).exists()
+    assert "Helo" in (demo.chatops.workspace / "greet.py").read_text()
     retried = demo("workflow", "resume", paused.json["session_id"], "--retry", *JSON)
-    assert demo.approve(retried, "component_deploy").code == 0
-    assert json.loads((demo.chatops.workspace / DEPLOYED).read_text())["version"] == 1
-
-
-@pytest.mark.more
-def test_components_on_the_demo_owns_up_to_what_it_cannot_find(demo: Operator) -> None:
-    ran = demo("workflow", "run", "components", "make tea")
-    assert ran.code == 1
-    assert "the catalogue has no action for this; it has chat_post" in ran.err
-    assert "chatops workflow show" in ran.err
+    ended = demo.approve(demo.approve(retried, "file_edit"), "shell_exec")
+    assert ended.code == 0, ended.err
+    assert "Hello" in (demo.chatops.workspace / "greet.py").read_text()
 
 
 @pytest.mark.more
@@ -243,102 +200,35 @@ def at(chatops: CommandLine, server: FakeOpenAI) -> Operator:
     return Operator(chatops, "--registry", str(file))
 
 
-HOOK = {"path": "/orders", "method": "POST"}
-POST = {"channel": "#orders", "text": "New order"}
-NODES = [
-    {"id": "hook", "component": "webhook_in", "properties": HOOK},
-    {"id": "post", "component": "chat_post", "properties": POST},
-]
-LINKS = [{"source": "hook", "target": "post"}]
-PATH_OF_FLOW = "flows/orders.json"
-
-
-def flow(tool: str, **changes: Any) -> Call:
-    """A call with the flow in it."""
-    return Call(name=tool, arguments=json.dumps({"name": "orders", "nodes": NODES, "connections": LINKS, **changes}))
-
-
-def checked(component: str, properties: dict[str, Any]) -> Call:
-    """A call of the small validation."""
-    return call("validate_minimal", component=component, properties=properties)
-
-
-CHOSEN = {"components": ["webhook_in", "chat_post"], "why": "They fit."}
-CONFIGURED = {"components": ["webhook_in", "chat_post"], "properties": {"webhook_in": HOOK, "chat_post": POST}}
-ASSEMBLED = {"name": "orders", "file": PATH_OF_FLOW, "summary": "Deployed."}
-
-
 @pytest.mark.more
-def test_components_with_a_model_that_claims_too_much_too_early(
+def test_code_change_with_a_model_that_claims_too_much_too_early(
     at: Operator, script: list[Reply], server: FakeOpenAI
 ) -> None:
-    details = [call("component_details", component=name) for name in ("webhook_in", "chat_post")]
+    project(at.chatops.workspace)
+    planned = {"files": ["greet.py"], "plan": "Mend the greeting."}
     script += [
-        # discover: looks up before it has searched, then claims what it has not looked up
-        calls(details[0]),
-        calls(call("component_search", query="webhook to chat"), text="Let me look."),
-        calls(details[0]),
-        answer(CHOSEN),
-        calls(details[1]),
-        says(f"Here is my answer:\n```json\n{json.dumps(CHOSEN)}\n```"),
-        # configure: claims without validation, calls a tool of another step, validates one of two
-        answer(CONFIGURED),
-        calls(flow("component_deploy"), checked("webhook_in", HOOK)),
-        answer(CONFIGURED),
-        calls(checked("chat_post", {"channel": "#orders"})),
-        answer(CONFIGURED),
-        calls(checked("chat_post", POST)),
-        answer(CONFIGURED),
-        # assemble: deploys before validation, claims a deployment that there was not, deploys
-        calls(flow("component_deploy")),
-        calls(flow("validate_full", connections=[])),
-        calls(flow("validate_full")),
-        answer(ASSEMBLED),
-        calls(flow("component_deploy")),
-        calls(flow("component_deploy")),
-        calls(Call(name="validate_deployed", arguments='{"name": "orders"}')),
-        answer(ASSEMBLED),
+        # read: claims a file that it has not read, calls a tool of another step
+        answer(planned),
+        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
+        calls(call("file_read", path="greet.py"), text="Let me look."),
+        says(f"Here is my answer:\n```json\n{json.dumps(planned)}\n```"),
+        # edit: edits before it has read
+        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
+        calls(call("file_read", path="greet.py")),
+        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
     ]
-    paused = at.run("components", "orders to chat")
-    assert paused.code == 3, paused.err
-    sent = [request.messages[-1]["content"] for request in server.requests]
-    assert "component_details comes after component_search" in sent[1]
-    assert 'component_details was never called with component="chat_post"' in sent[4]
-    assert 'validate_minimal was never called with component="webhook_in"' in sent[7]
-    assert "Not permitted: component_deploy (the steps that the tool is bound to)" in server.requests[8].tool_results[0]
-    assert 'never called with component="chat_post"' in sent[9]
-    assert "1. Property: text" in sent[10]
-    assert 'validate_minimal (component="chat_post") did not pass' in sent[11]
-    assert "component_deploy comes after validate_full" in sent[14]
-    assert "Property: nodes[1].id" in sent[15]
-    assert "validate_deployed was never called" in sent[17]
+    paused = at.run("code-change", "the greeting is misspelt")
+    at.pending(paused, "file_edit")
+    assert 'file_read was never called with path="greet.py"' in server.requests[1].last_user
+    assert "Not permitted: file_edit" in server.requests[2].tool_results[-1]
+    assert "file_edit comes after file_read" in server.requests[5].tool_results[-1]
     assert [request.body["temperature"] for request in server.requests] == [0.1] * len(server.requests)
-    assert not (at.chatops.workspace / PATH_OF_FLOW).exists()
-    ended = at.approve(paused, "component_deploy")
-    assert ended.code == 0, ended.err
-    assert "may be called once in this step" in server.requests[-2].tool_results[-1]
-    assert json.loads((at.chatops.workspace / PATH_OF_FLOW).read_text())["version"] == 1
-    assert json.loads(ended.json["answer"]) == ASSEMBLED
-
-
-@pytest.mark.more
-def test_each_step_is_offered_its_own_tools_only(at: Operator, script: list[Reply], server: FakeOpenAI) -> None:
-    script += [
-        calls(call("component_search", query="x")),
-        calls(*(call("component_details", component=name) for name in ("webhook_in", "chat_post"))),
-        answer(CHOSEN),
-        calls(checked("webhook_in", HOOK), checked("chat_post", POST)),
-        answer(CONFIGURED),
-        calls(flow("validate_full")),
-        calls(flow("component_deploy")),
-    ]
-    assert at.run("components", "orders to chat").code == 3
     offered = [tuple(sorted(request.tool_names)) for request in server.requests]
     assert list(dict.fromkeys(offered)) == [
-        ("component_details", "component_search"),
-        ("component_details", "validate_minimal"),
-        ("component_deploy", "validate_deployed", "validate_full"),
+        ("file_list", "file_read", "file_search"),
+        ("file_edit", "file_read", "file_search", "file_write"),
     ]
+    assert "Helo" in (at.chatops.workspace / "greet.py").read_text()
 
 
 def test_code_change_with_a_model_whose_first_edit_breaks_the_tests(
@@ -391,7 +281,7 @@ def test_research_with_a_model_that_leaves_out_a_source(at: Operator, script: li
 @pytest.mark.more
 def test_a_model_that_gives_up_ends_the_run_and_says_why(at: Operator, script: list[Reply]) -> None:
     script += [gave_up("nothing fits")] * 3
-    ran = at("workflow", "run", "components", "make tea")
+    ran = at("workflow", "run", "research", "make tea")
     assert ran.code == 1
     assert "nothing fits" in ran.err
 

@@ -274,7 +274,7 @@ def test_a_role_that_is_named_before_the_command_counts() -> None:
         assert parser.parse_args(["--role", "coder", *command]).role == "coder"
         assert parser.parse_args(["--role", "coder", *command, "--role", "reviewer"]).role == "reviewer"
         assert parser.parse_args(command).role is None
-    run = parser.parse_args(["--role", "coder", "--model", "demo", "workflow", "run", "components", "a flow"])
+    run = parser.parse_args(["--role", "coder", "--model", "demo", "workflow", "run", "research", "a flow"])
     assert (run.role, run.model) == ("coder", "demo")
 
 

@@ -113,11 +113,11 @@ def test_p_takes_its_prompt_or_none_and_resume_an_optional_session() -> None:
 @pytest.mark.parametrize(
     ("arguments", "name", "word"),
     [
-        (["workflow", "run", "components", "--model", "demo", "a webhook"], "query", "a webhook"),
-        (["workflow", "run", "components", "a webhook", "--model", "demo"], "query", "a webhook"),
-        (["workflow", "run", "--model", "demo", "components", "a webhook"], "query", "a webhook"),
-        (["workflow", "run", "components", "--model", "demo", "--", "-v or not"], "query", "-v or not"),
-        (["workflow", "run", "components", "--model", "demo"], "query", None),
+        (["workflow", "run", "research", "--model", "demo", "a webhook"], "query", "a webhook"),
+        (["workflow", "run", "research", "a webhook", "--model", "demo"], "query", "a webhook"),
+        (["workflow", "run", "--model", "demo", "research", "a webhook"], "query", "a webhook"),
+        (["workflow", "run", "research", "--model", "demo", "--", "-v or not"], "query", "-v or not"),
+        (["workflow", "run", "research", "--model", "demo"], "query", None),
         (["policy", "explain", "file_read", "--role", "coder", "{}"], "call", "{}"),
         (["registry", "check", "--access", "user", "my.json"], "path", "my.json"),
     ],
@@ -132,11 +132,11 @@ def test_a_word_that_may_be_left_out_stands_before_or_after_the_flags(
     ("arguments", "said"),
     [
         (
-            ["workflow", "run", "components", "a", "webhook"],
+            ["workflow", "run", "research", "a", "webhook"],
             "arguments: webhook. Words that belong together go in quotes",
         ),
         (
-            ["workflow", "run", "components", "--rol", "coder"],
+            ["workflow", "run", "research", "--rol", "coder"],
             "chatops workflow run: there is no option --rol. Did you mean --role?",
         ),
         (["--rol", "coder", "-p", "hi"], "chatops: there is no option --rol. Did you mean --role?"),
@@ -195,7 +195,7 @@ def test_completion_knows_every_command_and_flag(chatops: CommandLine) -> None:
         (["--registry", ""], ["<files>"]),
         (["--workspace", ""], ["<folders>"]),
         (["-p", ""], []),
-        (["workflow", "run", "com"], ["components"]),
+        (["workflow", "run", "res"], ["research"]),
         (["--model", "d"], ["demo"]),
     ],
 )

@@ -11,9 +11,7 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.site import SitePlace
 from chatops.config.workflow_files import Workflows, packaged_workflows
-from chatops.demo.role import with_workflow_role
 from chatops.domain.errors import ConfigError
-from chatops.policy.resolve import role_names
 
 
 def made(text: str) -> dict[str, Any]:
@@ -51,9 +49,8 @@ class Place:
         return load_registry(path=path, paths=self.paths, env={}, site=self.site)
 
     def workflows(self) -> Workflows:
-        """The workflows as the application finds them: with the roles that packaged ones bring."""
-        loaded = self.load()
-        return loaded.workflows(roles_for=lambda name: role_names(with_workflow_role(loaded.registries, name)))
+        """The workflows as the application finds them."""
+        return self.load().workflows()
 
 
 @pytest.fixture
@@ -207,19 +204,19 @@ def test_an_error_in_a_registrys_workflow_is_an_error_of_the_registry(place: Pla
 def test_those_that_come_with_chatops_are_last_and_say_where_they_are(place: Place) -> None:
     place.file("z.yaml", made("z"))
     workflows = place.workflows()
-    assert [one.name for one in workflows.found] == ["z", "code-change", "components", "research"]
+    assert [one.name for one in workflows.found] == ["z", "code-change", "research"]
     assert (workflows.unusable, workflows.notices) == ((), ())
     assert workflows.get("research").spec.source == str(packaged_workflows() / "research.yaml")
 
 
 def test_one_of_her_own_counts_instead_of_one_that_comes_with_chatops_and_nothing_is_said(place: Place) -> None:
     place.file("research.yaml", made("mine"))
-    place.file("components.yaml", {"stepss": []})
+    place.file("code-change.yaml", {"stepss": []})
     workflows = place.load().workflows()
     assert {one.name: one.spec.description for one in workflows.found}["research"] == "mine"
     assert workflows.notices == ()
     with pytest.raises(ConfigError, match="stepss"):
-        workflows.get("components")
+        workflows.get("code-change")
 
 
 def test_one_that_comes_with_chatops_is_there_only_with_its_roles(place: Place) -> None:
@@ -230,9 +227,3 @@ def test_one_that_comes_with_chatops_is_there_only_with_its_roles(place: Place) 
     place.machine()
     place.site.path.write_text(json.dumps({"version": 3, "roles": {"researcher": {}}}))
     assert [one.name for one in place.workflows().found] == ["code-change", "research"]
-
-
-def test_one_that_brings_its_role_is_there_with_the_role_whose_models_it_uses(place: Place) -> None:
-    place.paths.registry.write_text(json.dumps({"version": 3, "roles": {"assistant": {}}}))
-    assert [one.name for one in place.workflows().found] == ["components"]
-    assert [role.name for role in place.load().registry.roles] == ["assistant"]

@@ -16,7 +16,6 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.engine import feedback
 from chatops.engine.contract import DoneCall
-from chatops.engine.validations import HEADING
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
 from chatops.engine.workflow.texts import step_prompt
@@ -112,7 +111,7 @@ def test_each_step_of_each_workflow_that_comes_with_chatops_is_known(workflow: s
     assert "built-in demo and no language model" not in stage.next().text
 
 
-@pytest.mark.parametrize("names", [("mine", "discover"), ("components", "other"), ("Components", "discover")])
+@pytest.mark.parametrize("names", [("mine", "read"), ("research", "other"), ("Research", "read")])
 def test_of_any_other_step_it_says_that_it_cannot(names: tuple[str, str]) -> None:
     step = StepSpec(name=names[1], system_prompt="Do it.")
     system = step_prompt(WorkflowSpec(name=names[0], steps=(step,)), step)
@@ -121,7 +120,7 @@ def test_of_any_other_step_it_says_that_it_cannot(names: tuple[str, str]) -> Non
     assert said is not None and not said.calls
     value = json.loads(said.text)
     assert value["success"] is False
-    assert "components, code-change, research" in value["reasoning"] and "chatops connect" in value["reasoning"]
+    assert "code-change, research" in value["reasoning"] and "chatops connect" in value["reasoning"]
 
 
 def test_a_chat_is_no_step_whatever_a_user_says_in_it() -> None:
@@ -131,118 +130,15 @@ def test_a_chat_is_no_step_whatever_a_user_says_in_it() -> None:
 
 
 def test_a_tool_that_is_not_on_offer_is_named() -> None:
-    stage = Stage("components", "discover", "a webhook that posts to chat")
-    stage.tools = ["component_details"]
-    stage.gives_up("component_search", "does not have here")
+    stage = Stage("research", "search", "invoice")
+    stage.tools = ["file_list"]
+    stage.gives_up("file_search", "does not have here")
 
 
 def test_without_calls_left_it_does_not_call() -> None:
-    stage = Stage("components", "discover", "a webhook that posts to chat")
+    stage = Stage("research", "search", "invoice")
     said = play(stage.body(tool_choice="none"))
     assert said is not None and not said.calls and '"success": false' in said.text
-
-
-# components
-
-
-def listed(*names: str) -> str:
-    """A result of component_search."""
-    kinds = {"webhook_in": "trigger", "manual_start": "trigger"}
-    return json.dumps({"found": [{"component": name, "kind": kinds.get(name, "action")} for name in names]})
-
-
-def test_it_chooses_what_the_request_names() -> None:
-    stage = Stage("components", "discover", "a webhook that posts to chat and mails")
-    assert stage.asked(listed("chat_post", "webhook_in", "http_request", "mail_send"))[0][0] == "component_search"
-    looked_up = [arguments["component"] for _, arguments in stage.asked("{}")]
-    assert looked_up == ["webhook_in", "chat_post", "mail_send"]
-    assert stage.answer()["result"]["components"] == looked_up
-
-
-def test_without_a_trigger_it_looks_for_one_and_without_an_action_it_gives_up() -> None:
-    stage = Stage("components", "discover", "post to chat")
-    stage.asked(listed("chat_post"))
-    assert stage.asked(listed("manual_start"))[0][0] == "component_search"
-    assert [arguments["component"] for _, arguments in stage.asked("{}")] == ["manual_start", "chat_post"]
-    none = Stage("components", "discover", "make tea")
-    none.asked(json.dumps({"found": [], "triggers": ["webhook_in"], "actions": ["chat_post", "mail_send"]}))
-    none.gives_up("no action", "chat_post, mail_send")
-    triggers = Stage("components", "discover", "post to chat")
-    triggers.asked(listed("chat_post"))
-    triggers.asked(listed("chat_post"))
-    triggers.gives_up("no trigger")
-
-
-DETAILS = json.dumps(
-    {
-        "component": "chat_post",
-        "properties": [
-            {"name": "channel", "required": True, "example": "#a"},
-            {"name": "colour", "required": False, "example": "red"},
-            {"name": "text", "required": True, "example": "hi"},
-        ],
-    }
-)
-
-
-def test_it_forgets_a_property_and_sets_it_when_the_validation_says_so() -> None:
-    stage = Stage("components", "configure", "x", discover={"components": ["manual_start", "chat_post"]})
-    stage.asked(json.dumps({"component": "manual_start", "properties": []}), DETAILS)
-    first = stage.asked('{"valid":true,"errors":[]}', failed(f"{HEADING}\n1. Property: text\n   Message: is required"))
-    assert first == [
-        ("validate_minimal", {"component": "manual_start", "properties": {}}),
-        ("validate_minimal", {"component": "chat_post", "properties": {"channel": "#a"}}),
-    ]
-    whole = {"channel": "#a", "text": "hi"}
-    assert stage.asked('{"valid":true,"errors":[]}') == [
-        ("validate_minimal", {"component": "chat_post", "properties": whole})
-    ]
-    assert stage.answer()["result"] == {
-        "components": ["manual_start", "chat_post"],
-        "properties": {"manual_start": {}, "chat_post": whole},
-    }
-
-
-def test_what_does_not_pass_at_all_is_given_up() -> None:
-    stage = Stage("components", "configure", "x", discover={"components": ["chat_post"]})
-    stage.asked(DETAILS)
-    for _ in range(3):
-        stage.asked(failed(f"{HEADING}\n1. Property: moon\n   Message: is in the way"))
-    stage.gives_up("is in the way")
-
-
-CONFIGURED = {"components": ["webhook_in", "chat_post"], "properties": {"webhook_in": {"path": "/in"}, "chat_post": {}}}
-FINE = '{"valid":true,"errors":[]}'
-
-
-def test_it_deploys_what_has_passed_and_proves_it() -> None:
-    stage = Stage("components", "assemble", "A webhook, that posts to #chat!", configure=CONFIGURED)
-    ((tool, flow),) = stage.asked(FINE)
-    assert tool == "validate_full" and flow["name"] == "webhook-posts-chat"
-    assert flow["nodes"][0] == {"id": "webhook_in", "component": "webhook_in", "properties": {"path": "/in"}}
-    assert flow["connections"] == [{"source": "webhook_in", "target": "chat_post"}]
-    assert stage.asked("Deployed.") == [("component_deploy", flow)]
-    proof = json.dumps({"valid": True, "errors": [], "file": "flows/webhook-posts-chat.json", "version": 1})
-    assert stage.asked(proof) == [("validate_deployed", {"name": "webhook-posts-chat"})]
-    assert stage.answer()["result"]["file"] == "flows/webhook-posts-chat.json"
-
-
-def test_a_denied_deployment_is_not_asked_for_again_unless_a_user_wants_it() -> None:
-    stage = Stage("components", "assemble", "x", configure=CONFIGURED)
-    stage.asked(FINE)
-    stage.asked(feedback.denied("not today"))
-    stage.gives_up("was not deployed", "not today")
-    stage.again(texts.failed(stage.state, "(demo) the flow was not deployed: Denied by the user."))
-    stage.gives_up("do not ask for it again")
-    stage.again(texts.refused("now it may", "why"), attempt=3)
-    assert stage.asked(FINE)[0][0] == "validate_full"
-
-
-def test_what_an_earlier_attempt_has_deployed_is_only_proven() -> None:
-    stage = Stage("components", "assemble", "x", configure=CONFIGURED)
-    stage.asked(FINE)
-    stage.asked("Not run: component_deploy may be called once in this step, and was. Use its result.")
-    assert stage.asked(FINE)[0][0] == "validate_deployed"
 
 
 # code-change
@@ -335,11 +231,9 @@ def test_it_forgets_a_source_and_names_it_when_the_answer_is_refused() -> None:
     assert stage.answer()["result"] == kept["text"]
 
 
-@pytest.mark.parametrize(
-    ("workflow", "step"), [("components", "configure"), ("components", "assemble"), ("research", "note")]
-)
-def test_without_what_the_step_before_gave_it_gives_up(workflow: str, step: str) -> None:
-    Stage(workflow, step, "x").gives_up("the step before")
+@pytest.mark.parametrize("step", ["read", "note"])
+def test_without_what_the_step_before_gave_it_gives_up(step: str) -> None:
+    Stage("research", step, "x").gives_up("the step before")
 
 
 # before a run
@@ -352,7 +246,6 @@ def test_without_what_the_step_before_gave_it_gives_up(workflow: str, step: str)
         ("code-change", ["read", "edit"], "make c.txt say goodbye", "one kind of change only"),
         ("research", ["search"], "when is the invoice due?", ""),
         ("research", ["search"], "what is it?", "no word in the request"),
-        ("components", ["discover"], "make tea", ""),
         ("trip", ["plan", "book"], "A weekend in Lisbon", ""),
         ("trip", ["plan", "book"], "a weekend", "only one kind of trip"),
         ("trip", ["plan", "pay"], "A weekend in Lisbon", "no language model"),

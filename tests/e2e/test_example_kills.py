@@ -1,8 +1,6 @@
-"""`kill -9` at every place between the approval of a deployment and the end of the run, in the workflow components on
-the demo model: however it dies, the flow is deployed exactly once, and the file says so.
+"""`kill -9` at every place between the approval of an edit and the question of the gate, in the workflow code-change on
+the demo model: however it dies, the edit is made exactly once, and the file says so.
 """
-
-import json
 
 import pytest
 
@@ -12,14 +10,16 @@ from tests.e2e.installation import Installation
 from tests.support.command_line import Ran
 
 KILLED = -9
-DEPLOYED = "flows/webhook-posts-chat.json"
+PAUSED = 3
+EDIT = 'replace "Helo" with "Hello, not Helo" in greet.py'
+"""Making it twice shows: each time adds a word."""
 AGAIN = 2
-"""Commands after the kill: the first ends the run, the second changes nothing."""
+"""Commands after the kill: the first reaches the gate, the second changes nothing."""
 REACHED: dict[Failpoint, int] = {
-    "after_commit": 9,
-    "before_tool": 2,
-    "after_tool": 2,
-    "after_model": 2,
+    "after_commit": 8,
+    "before_tool": 1,
+    "after_tool": 1,
+    "after_model": 1,
     "before_run_commit": 1,
     "in_run_commit": 1,
     "after_run_commit": 1,
@@ -39,13 +39,15 @@ POINTS = [
 ]
 
 
-class Deployment:
-    """A run that waits for its deployment, which has been approved."""
+class Change:
+    """A run that waits for its edit, which has been approved."""
 
     def __init__(self, installation: Installation, fork_server: ForkServer) -> None:
         self._installation = installation
         self._fork_server = fork_server
-        paused = self("workflow", "run", "components", "a webhook that posts to chat", "--output-format", "json")
+        self._file = installation.workspace / "greet.py"
+        self._file.write_text('print("Helo")\n')
+        paused = self("workflow", "run", "code-change", EDIT, "--output-format", "json")
         assert paused.code == 3, paused.err
         self.run = str(paused.json["session_id"])
         assert self("approvals", "approve", paused.json["pending"][0]["id"]).code == 0
@@ -59,28 +61,27 @@ class Deployment:
         return self("workflow", "resume", self.run, dying=dying)
 
     @property
-    def version(self) -> int:
-        """Return how often the flow was deployed."""
-        file = self._installation.workspace / DEPLOYED
-        return int(json.loads(file.read_text())["version"]) if file.exists() else 0
+    def edits(self) -> int:
+        """How often the edit was made."""
+        return self._file.read_text().count("not")
 
 
 @pytest.mark.more
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("place", "number"), POINTS)
-def test_a_deployment_killed_there_takes_place_once(
+def test_an_edit_killed_there_takes_place_once(
     place: str, number: int, installation: Installation, fork_server: ForkServer
 ) -> None:
-    deployment = Deployment(installation, fork_server)
-    assert deployment.resume(dying=f"{place}:{number}").code == KILLED
-    assert deployment.version <= 1
-    codes = [deployment.resume().code for _ in range(AGAIN)]
-    assert set(codes) == {0}, codes
-    assert deployment.version == 1
-    shown = deployment("workflow", "show", deployment.run, "--output-format", "json").json
-    assert shown["status"] == "answered" and json.loads(shown["answer"])["file"] == DEPLOYED
-    outcomes = [one["outcome"] for one in shown["calls"] if one["tool"] == "component_deploy"]
-    assert outcomes == ["success"]
+    change = Change(installation, fork_server)
+    assert change.resume(dying=f"{place}:{number}").code == KILLED
+    assert change.edits <= 1
+    codes = [change.resume().code for _ in range(AGAIN)]
+    assert set(codes) == {PAUSED}, codes
+    assert change.edits == 1
+    shown = change("workflow", "show", change.run, "--output-format", "json").json
+    outcomes = [one["outcome"] for one in shown["calls"] if one["tool"] == "file_edit"]
+    assert outcomes == ["invalid", "success"]
+    assert [one["tool"] for one in shown["pending"]] == ["shell_exec"]
 
 
 @pytest.mark.more
@@ -88,4 +89,5 @@ def test_a_deployment_killed_there_takes_place_once(
     "place", [pytest.param(name, marks=[] if name == ALWAYS else [pytest.mark.kill]) for name in REACHED]
 )
 def test_there_is_no_later_place_to_die(place: Failpoint, installation: Installation, fork_server: ForkServer) -> None:
-    assert Deployment(installation, fork_server).resume(dying=f"{place}:{REACHED[place] + 1}").code == 0
+    dying = f"{place}:{REACHED[place] + 1}"
+    assert Change(installation, fork_server).resume(dying=dying).code == PAUSED

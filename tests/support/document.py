@@ -80,7 +80,7 @@ def links(*, page: Path = README) -> list[str]:
 
 
 def expected(shown: tuple[str, ...], known: dict[str, str]) -> re.Pattern[str]:
-    """The pattern of an output: `…` is any text, a lone `…` any lines, CALL, SESSION and DIGEST are ids.
+    """The pattern of an output: `…` is any text, a lone `…` any lines, CALL, GATE, SESSION and DIGEST are ids.
 
     An id that is not in `known` is a named group where it stands first.
     """
@@ -91,7 +91,7 @@ def expected(shown: tuple[str, ...], known: dict[str, str]) -> re.Pattern[str]:
             parts.append(r"(?:.*\n)*?")
             continue
         pattern = re.escape(line.rstrip()).replace("…", ".*?")
-        for name in ("CALL", "SESSION", "DIGEST"):
+        for name in ("CALL", "GATE", "SESSION", "DIGEST"):
             if name in known:
                 pattern = pattern.replace(name, re.escape(known[name]))
             elif name in pattern:

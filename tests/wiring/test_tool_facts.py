@@ -13,8 +13,6 @@ import pytest
 from chatops.config.memory import Memories
 from chatops.config.registry_read import KNOWN_TOOLS
 from chatops.config.skills import Skill, Skills
-from chatops.demo.role import WORKFLOW_TOOLS
-from chatops.demo.tools import component_tools
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall
 from chatops.policy.registry import KnowledgeSource
@@ -47,9 +45,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
         skills=Skills(found=(Skill(name="made", description="x", text="x", source="/nonexistent"),)),
         memories=Memories(tmp_path_factory.mktemp("memory"), workspace=Path()),
     )
-    catalog = builtin_catalog(settings, workflow_tools=component_tools)
+    catalog = builtin_catalog(settings)
     assert not catalog.absent
-    found = [catalog.get(spec.name) for spec in catalog.specs_for("components")]
+    found = [catalog.get(spec.name) for spec in catalog.specs]
     return [tool for tool in found if tool is not None]
 
 
@@ -69,8 +67,7 @@ def facts(tools: list[Tool], tmp_path: Path) -> dict[str, CallFacts]:
 
 def test_every_tool_is_known_to_the_registry_and_nothing_else_is(tools: list[Tool]) -> None:
     names = {tool.spec.name for tool in tools}
-    assert set(KNOWN_TOOLS) == (names - WORKFLOW_TOOLS - {PAPERS}) | set(ALIASES)
-    assert names >= WORKFLOW_TOOLS
+    assert set(KNOWN_TOOLS) == (names - {PAPERS}) | set(ALIASES)
     assert not names & set(ALIASES)
     assert set(ALIASES.values()) <= names
 
@@ -105,8 +102,7 @@ def test_the_tools_with_a_host_pattern_are_those_whose_arguments_name_a_host(
 
 
 def test_the_built_in_tools_have_the_capabilities_that_rules_are_read_with(tools: list[Tool]) -> None:
-    others = {*WORKFLOW_TOOLS, PAPERS}
-    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name not in others}
+    built_in = {tool.spec.name: tool.spec.capabilities for tool in tools if tool.spec.name != PAPERS}
     assert built_in == BUILT_IN_TOOLS
 
 

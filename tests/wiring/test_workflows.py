@@ -2,14 +2,12 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 
 from chatops.config.paths import packaged_registry
 from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
-from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_here
 from chatops.wiring.options import Options
@@ -118,27 +116,3 @@ def test_registry_schema_describes_workflows(bench: Bench, capsys: pytest.Captur
     schema = CommandLine(bench.workspace, capsys)("registry", "schema").json
     assert schema["properties"]["workflows"]["additionalProperties"] == {"$ref": "#/$defs/WorkflowEntry"}
     assert "validation_tools" in schema["$defs"]["StepEntry"]["properties"]
-
-
-def test_tools_and_role_of_a_packaged_workflow_are_in_its_steps_only(bench: Bench) -> None:
-    bench.write(users={"*": {"access_level": "operator"}})
-    app = bench.app()
-    workflow_tools = {"component_search", "component_details", "validate_minimal", "validate_full", "component_deploy"}
-    assert not workflow_tools & {spec.name for spec in app.catalog.specs}
-    assert "builder" not in app.rights.roles()
-    definition = app.workflows().get("components")
-    assert (check_here(app, definition, role="assistant").errors, app.concerns()) == ((), ())
-    discover = definition.spec.step(0)
-    place = StepRights(workflow=definition.spec, step=discover)
-    grant = app.rights.grant(SessionSettings("builder", step=place))
-    assert {spec.name for spec in grant.tools} == {"component_search", "component_details"}
-    for other in (None, StepRights(workflow=replace(definition.spec, name="mine"), step=discover)):
-        with pytest.raises(ConfigError, match="no role 'builder'"):
-            app.rights.grant(SessionSettings("builder", step=other))
-
-
-def test_a_copy_of_the_registry_that_names_the_tools_of_a_workflow_is_not_warned_of(bench: Bench) -> None:
-    bench.write(roles={"assistant": {}, "builder": {"tools": ["component_search", "component_deploy"]}})
-    app = bench.app()
-    assert app.concerns() == ()
-    assert app.grant_for("builder").tools == ()
