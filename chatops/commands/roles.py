@@ -10,7 +10,6 @@ from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
-from chatops.policy.resolve import effective_verdict
 from chatops.wiring.app import App
 
 VIA = "headless"
@@ -24,10 +23,9 @@ def run(arguments: Namespace) -> int:
         return _list(opened, arguments.output_format)
 
 
-def tool_verdicts(opened: App, grant: Grant) -> dict[str, Verdict]:
-    """Return the tools on offer under `grant`, each with the verdict of the tool settings alone."""
-    registries = opened.loaded.registries
-    return {spec.name: effective_verdict(spec, registries=registries) for spec in grant.tools}
+def tool_verdicts(grant: Grant) -> dict[str, Verdict]:
+    """Return the tools on offer under `grant`, each with the verdict on its calls."""
+    return {spec.name: grant.judge_tool(spec.name).verdict for spec in grant.tools}
 
 
 def _list(opened: App, output: str) -> int:
@@ -40,7 +38,7 @@ def _list(opened: App, output: str) -> int:
             rows.append((name, "-", str(error)))
             values.append({"role": name, "error": str(error)})
             continue
-        verdicts = tool_verdicts(opened, grant)
+        verdicts = tool_verdicts(grant)
         tools = ", ".join(f"{tool} ({verdict.value})" for tool, verdict in verdicts.items())
         rows.append((name, grant.models[0].name, tools or "no tools"))
         values.append(
@@ -77,7 +75,7 @@ async def _show(opened: App, arguments: Namespace) -> int:
 
 
 def _text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> str:
-    verdicts = tool_verdicts(opened, grant)
+    verdicts = tool_verdicts(grant)
     lines = [
         f"Role:         {grant.role}",
         f"Access level: {grant.level.word}",
@@ -104,7 +102,7 @@ def _json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> JsonVal
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
         "contain": grant.contain and grant.may_contain,
-        "tools": {tool: verdict.value for tool, verdict in tool_verdicts(opened, grant).items()},
+        "tools": {tool: verdict.value for tool, verdict in tool_verdicts(grant).items()},
         "withheld": list(opened.rights.withheld(grant.role)),
         "answers": [
             {"rule": show_rule(answer.tool, answer.pattern), "source": answer.source} for answer in grant.answers

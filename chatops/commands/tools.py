@@ -18,7 +18,6 @@ from chatops.domain.tools import ToolSpec, tool_name
 from chatops.engine.signature import parameters
 from chatops.headless.screen import table
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import effective_verdict
 from chatops.wiring.app import App
 from chatops.wiring.own_tools import load_file, name_fault
 from chatops.wiring.words import unknown
@@ -36,7 +35,7 @@ def run(arguments: Namespace) -> int:
         if arguments.action == "show":
             _show(opened, grant, tool_name(arguments.tool), arguments.output_format)
             return 0
-        found = [(spec, *_standing(opened, grant, spec)) for spec in opened.catalog.specs]
+        found = [(spec, *_standing(grant, spec)) for spec in opened.catalog.specs]
         if arguments.output_format == "json":
             view.json([_json(spec, verdict, reason) for spec, verdict, reason in found])
             return 0
@@ -130,7 +129,7 @@ def _show(opened: App, grant: Grant, name: str, output: str) -> None:
     spec = next((one for one in opened.catalog.specs if one.name == name), None)
     if spec is None:
         raise unknown("tool", name, [one.name for one in opened.catalog.specs])
-    verdict, reason = _standing(opened, grant, spec)
+    verdict, reason = _standing(grant, spec)
     view = screen()
     if output == "json":
         view.json({**_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
@@ -152,9 +151,7 @@ def _json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonValue]
     }
 
 
-def _standing(opened: App, grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
+def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
     """Return the verdict, and for a denied tool the reason."""
-    permitted = grant.permits(spec.name)
-    if permitted.verdict is Verdict.DENY:
-        return Verdict.DENY, f"denied by {permitted.reason}"
-    return effective_verdict(spec, registries=opened.loaded.registries), ""
+    judged = grant.judge_tool(spec.name)
+    return judged.verdict, f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""

@@ -133,6 +133,15 @@ class Grant:
             return Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER)
         return Judgement(verdict=Verdict.ALLOW, reason=f"role {self.role}")
 
+    def judge_tool(
+        self, tool: str, *, remembered: Sequence[RememberedRule] = (), workspace_read: bool = False
+    ) -> Judgement:
+        """Return the verdict on all calls of `tool`, as far as it does not depend on their arguments."""
+        permitted = self.permits(tool)
+        if permitted.verdict is Verdict.DENY:
+            return permitted
+        return self.judge(tool, CallFacts(arguments="{}"), remembered=remembered, workspace_read=workspace_read)
+
     def judge(
         self,
         tool: str,
@@ -235,9 +244,10 @@ def explain(
     Without `facts` only what holds for every call of `tool` is explained.
     """
     known = facts if facts is not None else CallFacts(arguments="{}")
-    judged = grant.judge(tool, known, remembered=remembered, workspace_read=workspace_read)
-    if facts is None and (permitted := grant.permits(tool)).verdict is Verdict.DENY:
-        judged = permitted
+    if facts is None:
+        judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
+    else:
+        judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
     head = f"{tool}: {judged.verdict.value}, decided by {judged.reason}"
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"

@@ -30,7 +30,7 @@ from chatops.policy.registry import (
     server_of,
 )
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
-from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
+from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
@@ -326,13 +326,6 @@ def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:
     site, own = (_setting(registry, spec.name).min_access for registry in registries)
     base = spec.min_access if site is None else site
     return base if own is None else max(base, own)
-
-
-def effective_verdict(spec: ToolSpec, *, registries: Registries) -> Verdict:
-    """Return the verdict that a call of `spec` gets from tool settings alone, for lists."""
-    site, own = registries
-    base = _setting(site, spec.name).verdict or spec.verdict
-    return meet([base, _setting(own, spec.name).verdict or Verdict.ALLOW])
 
 
 def sandbox_layers(

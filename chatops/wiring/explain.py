@@ -73,12 +73,13 @@ async def explain_call(
     known = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
         return _unregistered(app, grant, tool, known)
-    judged = grant.judge(tool, known, remembered=remembered, workspace_read=workspace_read)
-    permitted = grant.permits(tool)
-    closed = facts is None and permitted.verdict.strictness > judged.verdict.strictness
+    if facts is None:
+        judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
+    else:
+        judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
     notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
     return Explained(
-        deciding=permitted if closed else judged,
+        deciding=judged,
         layers=tuple(grant.reasons(tool, known, workspace_read=workspace_read)),
         problems=known.problems,
         lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read),
@@ -192,7 +193,7 @@ def _tools_text(
         if (permitted := grant.permits(spec.name)).verdict is Verdict.DENY:
             denied.setdefault(permitted.reason, []).append(spec.name)
             continue
-        judged = grant.judge(spec.name, CallFacts(arguments="{}"), remembered=remembered, workspace_read=workspace_read)
+        judged = grant.judge_tool(spec.name, remembered=remembered, workspace_read=workspace_read)
         rules = [show_rule(one.tool, one.pattern) for one in grant.answers if one.tool == spec.name]
         rules += [
             show_rule(one.tool, one.pattern) for one in remembered if (one.tool, one.role) == (spec.name, grant.role)

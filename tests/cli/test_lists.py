@@ -174,6 +174,17 @@ def test_policy_explain_of_what_is_not_there(arguments: list[str], code: int, sa
     assert said in ran.err
 
 
+def test_lists_say_of_a_tool_what_explain_says_of_it(chatops: CommandLine) -> None:
+    file = chatops.workspace / "r.json"
+    role = {"tools": ["file_read"], "rules": [{"tool": "file_read", "verdict": "ask"}]}
+    file.write_text(json.dumps({"version": 3, "default_role": "coder", "roles": {"coder": role}}))
+    named = ("--registry", str(file))
+    listed = {tool["tool"]: tool for tool in chatops(*named, "tools", "list", "--output-format", "json").json}
+    explained = chatops(*named, "policy", "explain", "file_read", "--output-format", "json").json
+    (row,) = chatops(*named, "roles", "list", "--output-format", "json").json
+    assert (listed["file_read"]["verdict"], explained["verdict"], row["tools"]) == ("ask", "ask", {"file_read": "ask"})
+
+
 def test_policy_list_names_each_standing_answer_and_its_source(chatops: CommandLine) -> None:
     file = chatops.workspace / "r.json"
     rule = {"tool": "shell_exec", "match": ["git", "status", "*"], "verdict": "allow"}
