@@ -10,7 +10,7 @@ from chatops.domain.tools import CONTAINED_APPLY
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.runtime.settings import Rights, SessionSettings, parse_changes, parse_revoked
+from chatops.runtime.settings import Rights, SessionSettings, stored_settings
 from chatops.store.base import PendingCallRow, Store
 
 _MOST_ROLES = 3
@@ -35,13 +35,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
     """
     info = store.session(queued.session_id)
     state = store.load_turn(queued.turn_id)
-    settings = SessionSettings(
-        role=state.grant.role,
-        model_pin=info.model_pin,
-        persona=info.persona,
-        revoked=parse_revoked(store.setting(f"revoked:{info.id}")),
-        sandbox=parse_changes(store.setting(f"sandbox:{info.id}")),
-    )
+    settings = stored_settings(store, info, role=state.grant.role)
     elsewhere = store.lease(info.id) is not None
     if info.run is not None and not info.run.result:
         run = store.load_run(info.id)

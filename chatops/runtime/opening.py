@@ -6,7 +6,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session
-from chatops.runtime.settings import Rights, SessionSettings, parse_changes, parse_revoked
+from chatops.runtime.settings import Rights, SessionSettings, stored_settings
 
 
 async def open_session(
@@ -29,15 +29,7 @@ async def open_session(
         return Session(services, None, SessionSettings(role=role or default_role, model_pin=model_pin))
     info = await services.worker(services.store.session, session_id)
     stored = info.role if info.role in services.rights.roles() else default_role
-    taken = await services.worker(services.store.setting, f"revoked:{info.id}")
-    changes = await services.worker(services.store.setting, f"sandbox:{info.id}")
-    settings = SessionSettings(
-        role=stored,
-        model_pin=info.model_pin,
-        persona=info.persona,
-        revoked=parse_revoked(taken),
-        sandbox=parse_changes(changes),
-    )
+    settings = await services.worker(stored_settings, services.store, info, role=stored)
     settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
     session = Session(services, info, settings)
     for text in notices:

@@ -19,6 +19,7 @@ from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, parse_change
 from chatops.policy.verdicts import Layer
 from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
+from chatops.store.base import SessionInfo, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +135,19 @@ class Rights(Protocol):
         """Make this model the user's `default` from now on."""
 
 
-def parse_revoked(setting: str | None) -> tuple[str, ...]:
-    """Return the tools in the stored setting `revoked:SESSION`, one per line."""
-    return tuple(name for name in (setting or "").split("\n") if name)
-
-
-def parse_changes(setting: str | None) -> tuple[SandboxChange, ...]:
-    """Return the changes in the stored setting `sandbox:SESSION`, one per line. One that cannot be read is left out."""
-    found = []
-    for line in (setting or "").split("\n"):
-        with suppress(ConfigError):
-            found.append(parse_change(line))
-    return tuple(found)
+def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSettings:
+    """Return the settings of a stored session in `role`. Blocks. Raises StoreError."""
+    changes = []
+    for line in (store.setting(f"sandbox:{info.id}") or "").split("\n"):
+        with suppress(ConfigError):  # one of another version
+            changes.append(parse_change(line))
+    return SessionSettings(
+        role=role,
+        model_pin=info.model_pin,
+        persona=info.persona,
+        revoked=tuple(name for name in (store.setting(f"revoked:{info.id}") or "").split("\n") if name),
+        sandbox=tuple(changes),
+    )
 
 
 def missing_role(role: str) -> Layer:
