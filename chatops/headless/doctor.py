@@ -25,8 +25,7 @@ from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
 from chatops.policy.registry import KeySource, ModelSpec
 from chatops.sandbox.confinement import landlock_fault, probe
-from chatops.store.filesystem import Severity, write_obstacle
-from chatops.store.health import findings
+from chatops.store.health import Severity, findings, write_obstacle
 
 SMALLEST_TERMINAL = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""

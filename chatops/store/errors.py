@@ -14,7 +14,6 @@ from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 
 DISK_FULL = "disk full"
 READ_ONLY = "home is read-only"
-NO_INODES = "no room for another file"
 NEEDED_DESCRIPTORS = 8
 """Open files that a store needs besides those of the rest of the program: database, log, shared memory, folder."""
 
@@ -154,40 +153,26 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSavedError:
     """Return why a folder or file of the store cannot be created or opened for writing."""
     match error.errno:
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return NotSavedError(
-                f"Not saving: {READ_ONLY} ({path} cannot be written: {error.strerror}).",
-                advice="Make it writable, or set CHATOPS_HOME to a folder that is.",
-                reason=READ_ONLY,
-                says_so=True,
-            )
+            reason = READ_ONLY
+            text = f"{reason} ({path} cannot be written: {error.strerror})"
+            advice = "Make it writable, or set CHATOPS_HOME to a folder that is."
         case errno.ENOSPC if _no_inodes(path):
-            return NotSavedError(
-                f"Not saving: {NO_INODES} ({path}): the disk has no inodes left.",
-                advice="Delete files that are not needed, however small; free space alone does not help.",
-                reason=NO_INODES,
-                says_so=True,
-            )
+            reason = "no room for another file"
+            text = f"{reason} ({path}): the disk has no inodes left"
+            advice = "Delete files that are not needed, however small; free space alone does not help."
         case errno.ENOSPC | errno.EDQUOT:
-            return NotSavedError(
-                f"Not saving: {DISK_FULL} ({path} cannot be written).",
-                advice="Free some space.",
-                reason=DISK_FULL,
-                says_so=True,
-            )
+            reason = DISK_FULL
+            text = f"{reason} ({path} cannot be written)"
+            advice = "Free some space."
         case errno.EMFILE | errno.ENFILE:
-            return NotSavedError(
-                f"Not saving: too many open files ({path} cannot be opened).",
-                advice="Allow more of them: ulimit -n 1024",
-                reason="too many open files",
-                says_so=True,
-            )
+            reason = "too many open files"
+            text = f"{reason} ({path} cannot be opened)"
+            advice = "Allow more of them: ulimit -n 1024"
         case _:
-            return NotSavedError(
-                f"Not saving: {path} cannot be opened for writing ({error.strerror or error}).",
-                advice="Correct its folder, or set CHATOPS_HOME to a folder of your own.",
-                reason=f"{path.name} cannot be opened",
-                says_so=True,
-            )
+            reason = f"{path.name} cannot be opened"
+            text = f"{path} cannot be opened for writing ({error.strerror or error})"
+            advice = "Correct its folder, or set CHATOPS_HOME to a folder of your own."
+    return NotSavedError(f"Not saving: {text}.", advice=advice, reason=reason, says_so=True)
 
 
 @contextmanager

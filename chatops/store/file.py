@@ -37,16 +37,12 @@ class StoreFile(Connection):
 
         Raises StoreError, and UnreadableError for a file that must not be touched.
         """
-        notices: list[str] = []
-        if memory is None:
-            with translated(path):
-                opened = self._open(path, notices)
-        else:
-            opened = OpenedFile(raw=memory._raw)
+        with translated(path):
+            opened = _open_or_repair(path) if memory is None else OpenedFile(raw=memory._raw)
         super().__init__(opened.raw, path=path, unsaved="" if memory is None else memory.unsaved)
         self._opened = opened
         OPEN_HERE[opened.file] += 1
-        self.notices += [*notices, *opened.notices]
+        self.notices += opened.notices
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -67,17 +63,6 @@ class StoreFile(Connection):
         self._switch_to(replace(other._opened, notices=tuple(other.notices)))
         OPEN_HERE[other._opened.file] -= 1
         self.unsaved = ""
-
-    @staticmethod
-    def _open(path: Path, notices: list[str]) -> OpenedFile:
-        try:
-            return open_file(path)
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            log.warning("%s is damaged: %s", path, error)
-            notices += repair(path)
-        return open_file(path)
 
     def pragma(self, name: str) -> SqlRow | None:
         """Return the value of a pragma of the file at the path, outside of any transaction."""
@@ -189,3 +174,15 @@ class StoreFile(Connection):
         self._raw.close()
         self._raw = prepared(memory)
         self.unsaved = REPLACED
+
+
+def _open_or_repair(path: Path) -> OpenedFile:
+    try:
+        return open_file(path)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        log.warning("%s is damaged: %s", path, error)
+    notices = repair(path)
+    opened = open_file(path)
+    return replace(opened, notices=(*notices, *opened.notices))

@@ -1,20 +1,31 @@
-"""Problems of a store and its pending work, read from its rows without changing anything."""
+"""Problems of a store, its file and its pending work, found without changing anything.
 
+The file is read through SQLite alone: opening and closing it in another way would drop the locks that SQLite holds on
+it for this process.
+"""
+
+import errno
+import os
+import shutil
 import sqlite3
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.wording import plural
+from chatops.store.backup import LARGEST
 from chatops.store.base import Holder
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
 from chatops.store.connection import Connection, SqlRow, integer, prepared, text
 from chatops.store.errors import is_busy, is_damage, store_error
-from chatops.store.filesystem import Finding, Severity, filesystem_findings, rights, size, warning, write_obstacle
 from chatops.store.messages import decoded
-from chatops.store.opening import is_of_one_row, must_be_ours, refuse_newer
+from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_newer
 from chatops.store.process import is_alive
 from chatops.store.reading import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
@@ -26,6 +37,43 @@ _WHEN_DAMAGED = (
     "The next chatops that saves something renames it, and copies what can be read into a new store. To look first: "
     "chatops sessions list --all, chatops sessions export SESSION"
 )
+LITTLE_SPACE = 100_000_000
+"""Bytes of free space below which a finding is reported. Below a tenth of it, it is a failure."""
+LARGE_LOG = 64_000_000
+"""Bytes of write-ahead log beyond which something must be blocking its checkpoint."""
+
+_TRIED = 4096
+"""Bytes to write as a test: fewer may fit where nothing else does."""
+
+
+class Severity(Enum):
+    """Severity of a finding."""
+
+    OK = auto()
+    WARN = auto()
+    FAIL = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A result of one check: a sentence, and what to do."""
+
+    severity: Severity
+    text: str
+    advice: str = ""
+
+
+def _warning(text: str, advice: str = "") -> Finding:
+    """Return a finding that the user should look into."""
+    return Finding(severity=Severity.WARN, text=text, advice=advice)
+
+
+def _failure(text: str, advice: str) -> Finding:
+    return Finding(severity=Severity.FAIL, text=text, advice=advice)
+
+
+def _fine(text: str, advice: str = "") -> Finding:
+    return Finding(severity=Severity.OK, text=text, advice=advice)
 
 
 def findings(path: Path) -> list[Finding]:
@@ -35,136 +83,134 @@ def findings(path: Path) -> list[Finding]:
     """
     try:
         if not path.exists():
-            return [_missing(path)]
+            return [_describe_missing(path)]
         if path.is_dir():
-            text = f"{path} is a folder. chatops keeps its file there."
-            return [Finding(severity=Severity.FAIL, text=text, advice="Move that folder away.")]
+            return [_failure(f"{path} is a folder. chatops keeps its file there.", "Move that folder away.")]
         refuse_newer(path)
-        around = filesystem_findings(path)
+        of_file = (_check_rights, _check_space, _check_log, _list_quarantined, _check_backup)
+        around = [finding for check in of_file for finding in check(path)]
         with closing(open_to_read(path)) as raw:
             must_be_ours(raw, path)
-            missing = _schema(raw)
-            return [*_contents(Connection(prepared(raw), path=path)), *missing, *around]
+            missing = _check_schema(raw)
+            rows = Connection(prepared(raw), path=path)
+            of_rows = (_count_rows, _check_pages, _check_bodies, _list_unfinished, _list_unknown_outcomes)
+            return [*(finding for check in of_rows for finding in check(rows)), *missing, *around]
     except sqlite3.Error as error:
-        return [_not_read(error, path)]
+        return [_describe_error(error, path)]
     except StoreError as error:
-        return [Finding(severity=Severity.FAIL, text=str(error), advice=error.advice)]
+        return [_failure(str(error), error.advice)]
     except OSError as error:
-        text = f"{path} cannot be read: {error.strerror or error}."
-        return [Finding(severity=Severity.FAIL, text=text, advice="Check its folder's permissions.")]
+        return [_failure(f"{path} cannot be read: {error.strerror or error}.", "Check its folder's permissions.")]
 
 
-def _not_read(error: sqlite3.Error, path: Path) -> Finding:
+def _describe_error(error: sqlite3.Error, path: Path) -> Finding:
     """Return the finding for a file that cannot be read. Unlike `sentence`, it does not advise to run doctor."""
     if is_damage(error):
-        return Finding(severity=Severity.FAIL, text=f"{path} is damaged: {error}.", advice=_WHEN_DAMAGED)
+        return _failure(f"{path} is damaged: {error}.", _WHEN_DAMAGED)
     if is_busy(error):
         busy = store_error(error, path=path)
-        return Finding(severity=Severity.FAIL, text=str(busy), advice=busy.advice)
+        return _failure(str(busy), busy.advice)
     advice = "Check the disk, and the permissions of the file and its folder."
-    return Finding(severity=Severity.FAIL, text=f"{path} cannot be read: {error}.", advice=advice)
+    return _failure(f"{path} cannot be read: {error}.", advice)
 
 
-def _missing(path: Path) -> Finding:
+def _describe_missing(path: Path) -> Finding:
     obstacle = write_obstacle(path.parent)
     if obstacle is None:
-        return Finding(severity=Severity.OK, text=f"{path} does not exist yet; the first message creates it")
+        return _fine(f"{path} does not exist yet; the first message creates it")
     why, advice = obstacle
-    text = f"There is no store, and nothing is saved: {path.parent} {why}."
-    return Finding(severity=Severity.FAIL, text=text, advice=advice)
+    return _failure(f"There is no store, and nothing is saved: {path.parent} {why}.", advice)
 
 
 def problems(rows: Connection) -> list[str]:
     """Return the problems of an open store as sentences; empty if it is sound. Never raises."""
     try:
         with rows.read():
-            found = [*_pages(rows), *_bodies(rows)]
+            found = [*_check_pages(rows), *_check_bodies(rows)]
         if (rows.pragma("journal_mode") or ("",))[0] not in ("wal", "memory"):
-            found.append(warning("The file is on a drive without write-ahead logging; saving is slower there."))
-        found += rights(rows.path) if not rows.unsaved else []
+            found.append(_warning("The file is on a drive without write-ahead logging; saving is slower there."))
+        found += _check_rights(rows.path) if not rows.unsaved else []
     except StoreError as error:
         return [error.full]
     except OSError as error:
         return [f"{rows.path} cannot be read ({error.strerror})."]
-    return [f"{one.text} {one.advice}".strip() for one in found if one.severity is not Severity.OK]
+    return [f"{finding.text} {finding.advice}".strip() for finding in found if finding.severity is not Severity.OK]
 
 
-def _contents(rows: Connection) -> list[Finding]:
-    return [*_summary(rows), *_pages(rows), *_bodies(rows), *_unfinished(rows), *_unknown_outcomes(rows)]
-
-
-def _summary(rows: Connection) -> list[Finding]:
-    counts = [_one(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
-    version = _one(rows, "PRAGMA user_version")
+def _count_rows(rows: Connection) -> list[Finding]:
+    counts = [_read_value(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
+    version = _read_value(rows, "PRAGMA user_version")
     older = f" of {SCHEMA_VERSION}, upgraded when chatops opens it" if version != SCHEMA_VERSION else ""
-    text = f"{rows.path}: {size(rows.path.stat().st_size)}, version {version}{older}"
+    text = f"{rows.path}: {_format_size(rows.path.stat().st_size)}, version {version}{older}"
     for count, noun in zip(counts, ("session", "message"), strict=True):
         text += f", {plural(count, noun)}" if isinstance(count, int) else ""
-    return [Finding(severity=Severity.OK, text=text)]
+    return [_fine(text)]
 
 
-def _schema(raw: sqlite3.Connection) -> list[Finding]:
+def _check_schema(raw: sqlite3.Connection) -> list[Finding]:
     faults = schema_faults(raw)
     if not faults:
         return []
     text = f"The file does not have the tables of its version: {'; '.join(faults[:NAMED])}."
-    return [Finding(severity=Severity.FAIL, text=text, advice=_WHEN_DAMAGED)]
+    return [_failure(text, _WHEN_DAMAGED)]
 
 
-def _pages(rows: Connection) -> list[Finding]:
-    complaints = [str(row[0]) for row in _asked(rows, "PRAGMA integrity_check(100)")]
+def _check_pages(rows: Connection) -> list[Finding]:
+    complaints = [str(row[0]) for row in _read_rows(rows, "PRAGMA integrity_check(100)")]
     broken = [complaint for complaint in complaints if complaint != "ok" and not is_of_one_row(complaint)]
     found: list[Finding] = []
     if broken or not complaints:
         faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
-        found.append(Finding(severity=Severity.FAIL, text=f"The file is damaged: {faults}.", advice=_WHEN_DAMAGED))
-    elif _asked(rows, "PRAGMA foreign_key_check"):
-        found.append(warning("Some rows refer to rows that are missing: a session may lack its older messages."))
+        found.append(_failure(f"The file is damaged: {faults}.", _WHEN_DAMAGED))
+    elif _read_rows(rows, "PRAGMA foreign_key_check"):
+        found.append(_warning("Some rows refer to rows that are missing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
-        found.append(warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))
+        found.append(_warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))
     return found
 
 
-def _bodies(rows: Connection) -> list[Finding]:
+def _check_bodies(rows: Connection) -> list[Finding]:
     """Return findings about rows whose contents are damaged although the pages are sound."""
-    messages = _failing(rows, "SELECT id, body FROM messages", lambda id_, body: decoded(body, MessageId(str(id_))))
-    runs = _failing(
+    messages = _find_damaged(
+        rows, "SELECT id, body FROM messages", lambda id_, body: decoded(body, MessageId(str(id_)))
+    )
+    runs = _find_damaged(
         rows,
         "SELECT session_id, version, state FROM runs",
         lambda _, version, state: decode_run(state, version=int(str(version))),
     )
-    turns = _failing(
+    turns = _find_damaged(
         rows,
         "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
         lambda session_id, version, state: decode_state(
             str(state), version=int(str(version)), grant_of=lambda digest: stored_grant(rows, str(session_id), digest)
         ),
     )
-    decisions = _failing(
+    decisions = _find_damaged(
         rows,
         "SELECT call_id, decision, by FROM decisions",
         lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
     )
     return [
-        *_named(
+        *_name_damaged(
             decisions,
             plural(len(decisions), "entry of the decision log is", "entries of the decision log are"),
             "damaged and left out of it",
             "chatops audit list",
         ),
-        *_named(
+        *_name_damaged(
             messages,
             plural(len(messages), "message is", "messages are"),
             "damaged and shown as such",
             "The other messages of the session are not affected.",
         ),
-        *_named(
+        *_name_damaged(
             runs,
             plural(len(runs), "run of a workflow", "runs of workflows"),
             "cannot be resumed, only read",
             "chatops sessions show SESSION",
         ),
-        *_named(
+        *_name_damaged(
             turns,
             plural(len(turns), "unfinished turn is", "unfinished turns are"),
             "damaged and cannot be resumed",
@@ -173,9 +219,9 @@ def _bodies(rows: Connection) -> list[Finding]:
     ]
 
 
-def _unfinished(rows: Connection) -> list[Finding]:
-    calls = _asked(rows, "SELECT 1 FROM pending")
-    unfinished = _asked(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
+def _list_unfinished(rows: Connection) -> list[Finding]:
+    calls = _read_rows(rows, "SELECT 1 FROM pending")
+    unfinished = _read_rows(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
     parts = [
         f"{plural(len(calls), 'call')} pending" if calls else "",
         f"{plural(len(unfinished), 'unfinished turn')}" if unfinished else "",
@@ -183,19 +229,19 @@ def _unfinished(rows: Connection) -> list[Finding]:
     if not any(parts):
         return []
     text = ", ".join(part for part in parts if part)
-    return [Finding(severity=Severity.OK, text=text, advice="chatops approvals list, chatops resume SESSION")]
+    return [_fine(text, "chatops approvals list, chatops resume SESSION")]
 
 
-def _unknown_outcomes(rows: Connection) -> list[Finding]:
+def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
     """Return findings about calls that were started and whose process is gone, so that no result will come."""
-    owned = {row[0] for row in _asked(rows, _LEASES) if _is_alive(row)}
-    started = [(session_id, tool) for session_id, tool in _asked(rows, _WITHOUT_RESULT) if session_id not in owned]
+    owned = {row[0] for row in _read_rows(rows, _LEASES) if _is_alive(row)}
+    started = [(session_id, tool) for session_id, tool in _read_rows(rows, _WITHOUT_RESULT) if session_id not in owned]
     if not started:
         return []
     named = ", ".join(f"{tool} in {session_id}" for session_id, tool in started[:NAMED])
     counted = plural(len(started), "call was started and has", "calls were started and have")
     text = f"{counted} no result: {named}."
-    return [warning(text, "To see what is known and decide: chatops -r SESSION")]
+    return [_warning(text, "To see what is known and decide: chatops -r SESSION")]
 
 
 _LEASES = "SELECT session_id, host, pid, boot_id, pid_started FROM leases"
@@ -213,7 +259,7 @@ def _is_alive(lease: SqlRow) -> bool:
     return is_alive(holder)
 
 
-def _failing(rows: Connection, sql: str, decode: Callable[..., object]) -> list[str]:
+def _find_damaged(rows: Connection, sql: str, decode: Callable[..., object]) -> list[str]:
     """Return the first column of the rows that `decode` raises UnreadableError for, as far as they can be read."""
     found: list[str] = []
     # Damaged pages have a finding of their own. A table that an older version lacks is empty.
@@ -226,13 +272,13 @@ def _failing(rows: Connection, sql: str, decode: Callable[..., object]) -> list[
     return found
 
 
-def _named(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[Finding]:
+def _name_damaged(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    return [warning(f"{what} {fault}: {', '.join(damaged[:NAMED])}.", advice)]
+    return [_warning(f"{what} {fault}: {', '.join(damaged[:NAMED])}.", advice)]
 
 
-def _asked(rows: Connection, sql: str) -> list[SqlRow]:
+def _read_rows(rows: Connection, sql: str) -> list[SqlRow]:
     """Return the rows of a query; none if they cannot be read, which the finding about the pages reports."""
     try:
         return rows.all(sql)
@@ -240,6 +286,103 @@ def _asked(rows: Connection, sql: str) -> list[SqlRow]:
         return []
 
 
-def _one(rows: Connection, sql: str) -> object:
-    found = _asked(rows, sql)
+def _read_value(rows: Connection, sql: str) -> object:
+    found = _read_rows(rows, sql)
     return found[0][0] if found else None
+
+
+def write_obstacle(folder: Path) -> tuple[str, str] | None:
+    """Return why nothing can be written in `folder`, or it cannot be created, and what to do; None if it can.
+
+    This is tested by writing, because permissions say nothing about a full disk. Nothing of the test stays. Raises
+    nothing.
+    """
+    there = next(above for above in (folder, *folder.parents) if os.path.lexists(above))
+    try:
+        if there == folder:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                file.write(bytes(_TRIED))
+        else:
+            Path(tempfile.mkdtemp(dir=there)).rmdir()
+    except OSError as error:
+        why = error.strerror or str(error)
+        if there != folder:
+            return f"cannot be reached or made: {why}", "Set CHATOPS_HOME to a folder that can be."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"cannot be written: {why}", "Free some space."
+        return f"cannot be written: {why}", "Make it writable for you, or set CHATOPS_HOME to a folder that is."
+    return None
+
+
+def _check_rights(path: Path) -> list[Finding]:
+    """Return findings about who else may read or write the file. Raises OSError."""
+    files = (file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists())
+    found = [
+        _warning(f"Others may read {file}.", f"Run: chmod 600 {file}") for file in files if file.stat().st_mode & 0o077
+    ]
+    folder = path.parent.stat()
+    if folder.st_mode & 0o022 and not folder.st_mode & 0o1000:
+        found.append(_warning(f"Others may write to {path.parent}.", f"Run: chmod 700 {path.parent}"))
+    if path.stat().st_uid != os.getuid():
+        found.append(_warning(f"{path} belongs to another user (uid {path.stat().st_uid}).", "Correct its owner."))
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        text = f"{path} cannot be written: nothing is saved."
+        advice = "Make file and folder writable, or set CHATOPS_HOME to a folder that is."
+        found.append(_failure(text, advice))
+    return found
+
+
+def _check_space(path: Path) -> list[Finding]:
+    free = shutil.disk_usage(path.parent).free
+    if free >= LITTLE_SPACE:
+        return [_fine(f"{_format_size(free)} free on its disk")]
+    report = _failure if free < LITTLE_SPACE / 10 else _warning
+    return [report(f"Only {_format_size(free)} free on the disk of {path.parent}.", "Free some space.")]
+
+
+def _check_log(path: Path) -> list[Finding]:
+    log = Path(f"{path}-wal")
+    bytes_ = log.stat().st_size if log.exists() else 0
+    if not bytes_:
+        return []
+    if bytes_ > LARGE_LOG:
+        text = f"The write-ahead log {log} has grown to {_format_size(bytes_)}: a program has long kept the store open."
+        return [_warning(text, "Close other programs that have the store open.")]
+    text = "are still in the write-ahead log, of a chatops that runs or was killed; nothing is lost by it"
+    return [_fine(f"{_format_size(bytes_)} {text}")]
+
+
+def _list_quarantined(path: Path) -> list[Finding]:
+    names = sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith((f"{path.name}.bad-", f"{path.name}.old-")) and not file.name.endswith(("-wal", "-shm"))
+    )
+    return [
+        _warning(
+            f"{file} ({_format_size(file.stat().st_size)}) was kept when the store was damaged or replaced.",
+            f"To read it: chatops sessions list --store {file}. Delete it when you do not need it any more.",
+        )
+        for file in names
+    ]
+
+
+def _check_backup(path: Path) -> list[Finding]:
+    if path.stat().st_size > LARGEST:
+        text = f"There is no backup: {path} is larger than {_format_size(LARGEST)}."
+        return [_warning(text, "Copy it while no chatops runs, or delete sessions: chatops sessions delete SESSION")]
+    backup = backup_of(path)
+    if not backup.exists():
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(backup.stat().st_mtime))
+    return [_fine(f"backup of {when} in {backup}")]
+
+
+def _format_size(bytes_: int) -> str:
+    """Return a size in a readable unit: ``1.4 MB``."""
+    value = float(bytes_)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

@@ -85,7 +85,7 @@ def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of the file with this name; None if it cannot be known."""
     try:
         return FileIdentity(
-            inode=path.stat().st_ino, generation=0 if OPEN_HERE[inode_of(path)] > 0 else _generation(path)
+            inode=path.stat().st_ino, generation=0 if OPEN_HERE[inode_of(path)] > 0 else _read_generation(path)
         )
     except OSError:
         return None
@@ -98,17 +98,17 @@ def recognise_copy(raw: sqlite3.Connection, here: FileIdentity | None) -> None:
     that would let something run are deleted. `raw` is in autocommit mode. Raises sqlite3.Error if that cannot be
     stored.
     """
-    if here is None or _stored(raw) == str(here):
+    if here is None or _read_identity(raw) == str(here):
         return
     is_copy = False
     try:
         with transaction(raw):
-            stored = _stored(raw)
+            stored = _read_identity(raw)
             is_copy = stored is not None and not here.may_be(stored)
             if is_copy:
                 _void_approvals(raw)
             if is_copy or stored is None or here.generation:
-                _store(raw, here)
+                _store_identity(raw, here)
     except sqlite3.Error:
         # The identity can be stored another time (the disk may be full only for now). The marks of a copy cannot wait.
         if is_copy:
@@ -123,11 +123,11 @@ def adopt_identity(raw: sqlite3.Connection, file: Path, *, of: FileIdentity | No
     """
     if of is not None:
         raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, '')", (f"{REPLACES}{of}",))
-    stored, here = _stored(raw), file_identity(file)
+    stored, here = _read_identity(raw), file_identity(file)
     if stored is None:
-        _store(raw, _NO_FILE)
+        _store_identity(raw, _NO_FILE)
     elif here is not None and of is not None and of.may_be(stored):
-        _store(raw, here)
+        _store_identity(raw, here)
 
 
 def stands_for(raw: sqlite3.Connection, file: FileIdentity) -> bool:
@@ -138,7 +138,7 @@ def stands_for(raw: sqlite3.Connection, file: FileIdentity) -> bool:
 
 def disown(raw: sqlite3.Connection) -> None:
     """Make a store count as a copy wherever it is opened next."""
-    _store(raw, _NO_FILE)
+    _store_identity(raw, _NO_FILE)
 
 
 def _void_approvals(raw: sqlite3.Connection) -> None:
@@ -179,16 +179,16 @@ def _lets_continue(body: Value) -> bool:
     return isinstance(posted, ReviewStep) and not isinstance(posted.review, StopRun)
 
 
-def _stored(raw: sqlite3.Connection) -> str | None:
+def _read_identity(raw: sqlite3.Connection) -> str | None:
     row = raw.execute("SELECT value FROM settings WHERE key = ?", (IDENTITY_KEY,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def _store(raw: sqlite3.Connection, here: FileIdentity) -> None:
+def _store_identity(raw: sqlite3.Connection, here: FileIdentity) -> None:
     raw.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (IDENTITY_KEY, str(here)))
 
 
-def _generation(path: Path) -> int:
+def _read_generation(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int.from_bytes(fcntl.ioctl(handle, _FS_IOC_GETVERSION, bytes(8))[:4], sys.byteorder)

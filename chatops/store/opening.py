@@ -75,13 +75,13 @@ def open_file(path: Path) -> OpenedFile:
     with locked(path.parent):
         make_private(path)
         identity = file_identity(path)
-        raw, notices = _opened(path, identity)
+        raw, notices = _open_checked(path, identity)
         names = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
         inodes = tuple((name, inode) for name in names if (inode := inode_of(name)) is not None)
         return OpenedFile(raw=raw, inodes=inodes, identity=identity, notices=notices)
 
 
-def _opened(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+def _open_checked(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     with closing(connect(uri(path, mode="ro"))) as raw:
         check(raw, path, pages=path.stat().st_size <= LOOKED_THROUGH)
     raw = connect(uri(path, mode="rwc"))
@@ -234,7 +234,7 @@ def must_have_room(path: Path) -> None:
 
 def make_folders(folder: Path) -> None:
     """Create a folder and its missing parents, closed to others. Raises OSError."""
-    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+    for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 

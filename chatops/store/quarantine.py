@@ -17,10 +17,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.store.base import Holder
 from chatops.store.connection import connect, prepared
 from chatops.store.errors import refused_by_the_system
 from chatops.store.identity import FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import backup_of, locked, make_folders, sound, uri
+from chatops.store.process import is_alive
 from chatops.store.salvage import copy_readable
 from chatops.store.schema import migrate
 
@@ -131,20 +133,11 @@ def _writes_blocked(path: Path) -> Iterator[None]:
 
 def _remove_unfinished(folder: Path) -> None:
     """Delete unfinished files of processes that were killed, because they hold copies of the user's messages."""
-    for one in folder.iterdir():
-        made = _UNFINISHED.fullmatch(one.name)
-        if made and not _is_running(int(made[1])):
-            one.unlink(missing_ok=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return pid != os.getpid()
+    for file in folder.iterdir():
+        if made := _UNFINISHED.fullmatch(file.name):
+            pid = int(made[1])
+            if pid == os.getpid() or not is_alive(Holder(host="", pid=pid, boot_id="", pid_started="")):
+                file.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

@@ -39,9 +39,12 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
+    """Refuse a file that must not be opened, and raise all errors as StoreError."""
     try:
-        yield
+        with translated(path):
+            refuse_newer(path)
+            yield
     except OSError as error:
         raise StoreError(
             f"The session store {path} cannot be read: {error.strerror or error}.",
@@ -64,14 +67,13 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
 
     Raises UnreadableError for a file of a newer version or of another program, StoreError for one that cannot be read.
     """
-    with translated(path), _system_errors(path):
-        refuse_newer(path)
+    with _reading(path):
         if path.exists():
             raw = open_to_read(path)
             if _is_sound(raw, path):
                 return Connection(prepared(raw), path=path, unsaved=unsaved), None
             raw.close()
-    return _copied(path, unsaved=unsaved, tables=())
+    return _copy_readable(path, unsaved=unsaved, tables=())
 
 
 def sessions_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
@@ -79,7 +81,7 @@ def sessions_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
     """
-    rows, salvage = _copied(path, unsaved=unsaved, tables=HISTORY_TABLES)
+    rows, salvage = _copy_readable(path, unsaved=unsaved, tables=HISTORY_TABLES)
     with rows.write():
         _end_turns(rows)
     return rows, salvage
@@ -103,11 +105,10 @@ def _end_turns(rows: Connection) -> None:
     rows.run("DELETE FROM turns")
 
 
-def _copied(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:
-    with translated(path), _system_errors(path):
+def _copy_readable(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:
+    with _reading(path):
         target = empty_in_memory()
         salvage = Salvage(sessions=0, messages=0)
-        refuse_newer(path)
         if path.exists():
             with closing(open_to_read(path)) as source:
                 with suppress(sqlite3.Error):

@@ -81,17 +81,17 @@ def copy_readable(
     """
     broken = _skip_broken_schema(source)
     with transaction(target, unchecked=True):
-        read = {name: _copy_table(source, target, name, broken=broken) for name in tables or _tables(target)}
+        read = {name: _copy_table(source, target, name, broken=broken) for name in tables or _list_tables(target)}
         turns = _end_lost_turns(target)
-        messages, sessions = _number(target, "SELECT count(*) FROM messages"), _session_ids(target)
+        messages, sessions = _read_number(target, "SELECT count(*) FROM messages"), _session_ids(target)
         if lost := [name for name in _FROM_BACKUP if not read.get(name, True)]:
             _copy_from_backup(backup, target, lost)
-        restored = _number(target, "SELECT count(*) FROM messages") - messages
+        restored = _read_number(target, "SELECT count(*) FROM messages") - messages
         if not read["sessions"]:
             _restore_sessions(target, known=sessions)
         _join_messages(target)
         return Salvage(
-            sessions=_number(target, "SELECT count(*) FROM sessions WHERE head IS NOT NULL"),
+            sessions=_read_number(target, "SELECT count(*) FROM sessions WHERE head IS NOT NULL"),
             messages=messages + restored,
             turns=turns,
             restored=restored,
@@ -99,7 +99,7 @@ def copy_readable(
         )
 
 
-def _tables(target: sqlite3.Connection) -> list[str]:
+def _list_tables(target: sqlite3.Connection) -> list[str]:
     found = target.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
     return [str(name) for (name,) in found.fetchall()]
 
@@ -174,7 +174,7 @@ def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence
 def _end_lost_turns(target: sqlite3.Connection) -> int:
     """Delete what refers to a turn or session that was not copied, and return how many turns were lost."""
     lost = "active_turn IS NOT NULL AND active_turn NOT IN (SELECT turn_id FROM turns)"
-    turns = _number(target, f"SELECT count(*) FROM sessions WHERE {lost}")
+    turns = _read_number(target, f"SELECT count(*) FROM sessions WHERE {lost}")
     target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
     target.execute("UPDATE sessions SET last_turn = NULL WHERE last_turn NOT IN (SELECT turn_id FROM turns)")
     for table in ("turns", "turn_grants", "rules", "queued_texts", "leases", "runs"):
@@ -221,5 +221,5 @@ def _session_ids(target: sqlite3.Connection) -> list[str]:
     return [str(id_) for (id_,) in target.execute("SELECT id FROM sessions")]
 
 
-def _number(target: sqlite3.Connection, sql: str) -> int:
+def _read_number(target: sqlite3.Connection, sql: str) -> int:
     return int(target.execute(sql).fetchone()[0])

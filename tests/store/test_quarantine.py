@@ -19,8 +19,7 @@ from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.file import REPLACED
-from chatops.store.filesystem import Severity
-from chatops.store.health import findings
+from chatops.store.health import Severity, findings
 from chatops.store.identity import copied_key
 from chatops.store.process import this_process
 from chatops.store.reading import sessions_of
