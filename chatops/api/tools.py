@@ -8,8 +8,9 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from chatops.config.workflow_problems import schema_fault
 from chatops.domain.canonical import canonical
@@ -31,44 +32,32 @@ AnyTool = str | Callable[..., Any] | OwnTool
 """A tool as steps take it: a function, a result of `tool`, or the name of an existing tool."""
 
 
+class ToolOptions(TypedDict, total=False):
+    """What a program can declare of a tool; `tool` says what each means."""
+
+    verdict: VerdictWord
+    min_access: LevelWord
+    read_only: bool
+    idempotent: bool
+    timeout_s: float
+    command: str
+    code: str
+    url: str
+    path: str
+    writes: str
+    reads_workspace: bool
+
+
 @overload
 def tool(function: Callable[..., Any], /) -> FunctionTool: ...
 
 
 @overload
-def tool(
-    *,
-    name: str = "",
-    verdict: VerdictWord = "ask",
-    min_access: LevelWord = "operator",
-    read_only: bool = False,
-    idempotent: bool = False,
-    timeout_s: float = 60.0,
-    command: str = "",
-    code: str = "",
-    url: str = "",
-    path: str = "",
-    writes: str = "",
-    reads_workspace: bool = False,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(*, name: str = "", **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
 def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str = "",
-    verdict: VerdictWord = "ask",
-    min_access: LevelWord = "operator",
-    read_only: bool = False,
-    idempotent: bool = False,
-    timeout_s: float = 60.0,
-    command: str = "",
-    code: str = "",
-    url: str = "",
-    path: str = "",
-    writes: str = "",
-    reads_workspace: bool = False,
+    function: Callable[..., Any] | None = None, /, *, name: str = "", **options: Unpack[ToolOptions]
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a function: ``@tool``, or ``@tool(verdict="allow", read_only=True)``.
 
@@ -79,8 +68,8 @@ def tool(
     images see it. A validator returns
     ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; any other tool needs ``passes_when`` to validate.
 
-    `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time
-    and needs access level operator.
+    `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time,
+    needs access level operator, and may take 60 seconds (`timeout_s`).
 
     What the tool does decides how its calls are shown and which rules it can have. `command`, `code`, `url` and `path`
     name a parameter of the function: the command line that it runs in the workspace, the code that it runs, the URL
@@ -91,26 +80,17 @@ def tool(
 
     Raises ConfigError for a function that cannot be a tool.
     """
-    known = capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads_workspace)
 
     def made(function: Callable[..., Any]) -> FunctionTool:
         called = name or getattr(function, "__name__", "")
         _check(function, called)
-        check_capabilities(called, known, tuple(inspect.signature(function).parameters))
+        spec = _spec(called, tuple(inspect.signature(function).parameters), **options)
         try:
-            return function_tool(
-                name=called,
-                min_access=AccessLevel[min_access.upper()],
-                verdict=Verdict(verdict),
-                read_only=read_only,
-                idempotent=idempotent,
-                timeout_s=timeout_s,
-                source=SOURCE,
-                capabilities=known,
-                inspect=inspector(known),
-            )(function)
+            read = function_tool(name=called)(function)
         except (NameError, TypeError) as error:
             raise _unfit(called, f"its types cannot be read: {error}") from error
+        spec = replace(spec, description=read.spec.description, schema=read.spec.schema)
+        return replace(read, spec=spec, inspector=_inspector(spec.capabilities))
 
     return made if function is None else made(function)
 
@@ -124,26 +104,51 @@ def as_tool(given: Callable[..., Any] | OwnTool) -> OwnTool:
     return tool(given)
 
 
-def capabilities(*, command: str, code: str, url: str, path: str, writes: str, reads_workspace: bool) -> Capabilities:
-    """Return the capabilities that a program declares. Whatever runs or opens files may read the workspace."""
-    reads = reads_workspace or bool(command or code or path)
-    return Capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads)
+def _spec(
+    name: str,
+    parameters: Collection[str],
+    *,
+    verdict: VerdictWord = "ask",
+    min_access: LevelWord = "operator",
+    read_only: bool = False,
+    idempotent: bool = False,
+    timeout_s: float = 60.0,
+    command: str = "",
+    code: str = "",
+    url: str = "",
+    path: str = "",
+    writes: str = "",
+    reads_workspace: bool = False,
+) -> ToolSpec:
+    """Return what `ToolOptions` say of a tool with these parameters, and their defaults.
 
-
-def check_capabilities(name: str, known: Capabilities, parameters: Collection[str]) -> None:
-    """Raise ConfigError if a declared argument is not a parameter of the tool, or if it declares a command and code."""
-    for key in ("command", "code", "url", "path"):
-        argument = getattr(known, key)
+    Raises ConfigError if a declared argument is not a parameter of the tool, or if it declares a command and code.
+    """
+    for key, argument in (("command", command), ("code", code), ("url", url), ("path", path)):
         if argument and argument not in parameters:
             raise ConfigError(
                 f"Tool {name}: {key} names the parameter {argument!r}, which it does not have.",
                 advice=f"Name one of: {', '.join(parameters) or 'none'}.",
             )
-    if known.command and known.code:
+    if command and code:
         raise ConfigError(f"Tool {name}: it runs a command or code, not both.", advice="Make two tools of it.")
+    # Whatever runs or opens files may read the workspace.
+    reads = reads_workspace or bool(command or code or path)
+    return ToolSpec(
+        name=name,
+        description="",
+        schema="",
+        min_access=AccessLevel[min_access.upper()],
+        verdict=Verdict(verdict),
+        read_only=read_only,
+        idempotent=idempotent,
+        timeout_s=timeout_s,
+        source=SOURCE,
+        capabilities=Capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads),
+    )
 
 
-def inspector(known: Capabilities) -> Inspector | None:
+def _inspector(known: Capabilities) -> Inspector | None:
     """Return the inspector of a tool with these capabilities; None if they tell nothing about a call."""
     if not (known.runs_anything or known.url or known.path or known.writes):
         return None
@@ -190,18 +195,7 @@ class ToolRegistry:
         parameters: Mapping[str, Any],
         function: Callable[..., Any],
         steps: Sequence[StepKey] | None = None,
-        *,
-        verdict: VerdictWord = "ask",
-        min_access: LevelWord = "operator",
-        read_only: bool = False,
-        idempotent: bool = False,
-        timeout_s: float = 60.0,
-        command: str = "",
-        code: str = "",
-        url: str = "",
-        path: str = "",
-        writes: str = "",
-        reads_workspace: bool = False,
+        **options: Unpack[ToolOptions],
     ) -> None:
         """Add a tool. `parameters` is the JSON Schema of its arguments; `steps` None: it belongs to every step.
 
@@ -216,25 +210,11 @@ class ToolRegistry:
             raise ConfigError(
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
             )
-        known = capabilities(
-            command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads_workspace
-        )
-        check_capabilities(name, known, tuple(parameters.get("properties", {})))
+        spec = _spec(name, tuple(parameters.get("properties", {})), **options)
         self._tools[name] = SchemaTool(
-            spec=ToolSpec(
-                name=name,
-                description=description,
-                schema=_schema(name, parameters),
-                min_access=AccessLevel[min_access.upper()],
-                verdict=Verdict(verdict),
-                read_only=read_only,
-                idempotent=idempotent,
-                timeout_s=timeout_s,
-                source=SOURCE,
-                capabilities=known,
-            ),
+            spec=replace(spec, description=description, schema=_schema(name, parameters)),
             function=function,
-            inspector=inspector(known),
+            inspector=_inspector(spec.capabilities),
         )
         self._parameters[name] = parameters
         self._steps[name] = () if steps is None else tuple(steps)
