@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         if arguments.offline:
-            configured = [(spec.name, spec.type.value, spec.model_name) for spec in opened.rights.models()]
+            configured = [(spec.name, str(spec.type), spec.model_name) for spec in opened.rights.models()]
             screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
             return 0
         require = opened.limits.sandbox().require
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         rows = [
             (
                 f"{'*' if one.spec.name == default else ' '} {one.spec.name}",
-                one.spec.type.value,
+                str(one.spec.type),
                 one.spec.model_name,
                 host_and_port(one.spec.api_url) if one.spec.api_url else "-",
                 _SHORT[one.reachability],
@@ -96,7 +96,7 @@ def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, 
     """Return the price of a model and its source."""
     if spec.price is not None:
         return spec.price, "registry"
-    memory = memory_of(spec, opened.settings) if spec.type.has_server else None
+    memory = memory_of(spec, opened.settings) if spec.has_server else None
     price = None if memory is None else prices.learn(spec, memory, again=again)
     return price, "-" if price is None else "genai-prices"
 
@@ -133,7 +133,7 @@ def _json(one: Reach, default: str) -> JsonValue:
     return {
         "name": one.spec.name,
         "label": one.spec.label,
-        "type": one.spec.type.value,
+        "type": str(one.spec.type),
         "host_type": one.spec.host_type.value,
         "model_name": one.spec.model_name,
         "server": host_and_port(one.spec.api_url) if one.spec.api_url else None,

@@ -105,8 +105,10 @@ def dotted(path: Path) -> str:
 
 EXPECTED = {
     "model_type": "expected an object {…}",
+    "dataclass_type": "expected an object {…}",
     "dict_type": "expected an object {…}",
     "list_type": "expected a list […]",
+    "tuple_type": "expected a list […]",
     "string_type": "expected text in double quotes",
     "bool_type": "expected true or false",
     "int_type": "expected a whole number",
@@ -137,14 +139,17 @@ class Document:
         return ConfigError(f"{self.where(path)}: {why}.", advice=advice or self.advice)
 
     def invalid(
-        self, detail: "ErrorDetails", *, keys: Callable[[Path], Sequence[str]], prefix: Path = ()
+        self, detail: "ErrorDetails", *, keys: Callable[[Path], Sequence[str]] = lambda path: (), prefix: Path = ()
     ) -> ConfigError:
         """Convert an error that pydantic found in the value at `prefix`; `keys` returns the known keys there."""
         inner = tuple(part for part in detail["loc"] if part != "[key]")
         path = (*prefix, *inner)
+        # pydantic names the alternatives of a type too.
+        while detail["type"] != "missing" and len(path) > len(prefix) and path not in self.located.places:
+            path = path[:-1]
         if detail["type"] == "extra_forbidden":
             return self.error(path, f"there is no such key here{nearest(str(path[-1]), keys(inner))}")
-        message = EXPECTED.get(detail["type"]) or detail["msg"]
+        message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
         return self.error(path, message[:1].lower() + message[1:])
 
 

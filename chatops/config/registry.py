@@ -41,7 +41,7 @@ from chatops.config.workflow_files import Unusable, Workflows, find_workflows, f
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.rights import AccessLevel
-from chatops.policy.registry import KeySource, ModelSpec, ModelType, Registries, Registry, RoleSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RoleSpec
 from chatops.policy.workflow import Definition
 
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
@@ -308,7 +308,7 @@ def with_built_in_models(registry: Registry, *, env: Mapping[str, str]) -> Regis
             api_url=env.get("OPENAI_BASE_URL") or DEFAULT_OPENAI_URL,
             model_name=env.get("OPENAI_MODEL", ""),
             label="from the environment",
-            key=KeySource(env="OPENAI_API_KEY"),
+            api_key_env="OPENAI_API_KEY",
         ),
         ModelSpec(
             name="demo",

@@ -1,55 +1,33 @@
 """Read the bytes of a registry file into values, or raise an error that names file, line, column and key."""
 
 import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import astuple, replace
 from difflib import get_close_matches
 
-from pydantic import BaseModel, ValidationError
+from pydantic import JsonValue
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
-from chatops.config.registry_model import (
-    BUILT_IN_TYPES,
-    KnowledgeEntry,
-    Lenient,
-    ModelEntry,
-    RegistryFile,
-    RoleEntry,
-    RoleSandboxEntry,
-    RuleEntry,
-    RulesEntry,
-    SandboxEntry,
-    Strict,
-    ToolEntry,
-    UserEntry,
-    free_key,
-    required_level,
-    variable_fault,
-)
+from chatops.config.entries import EntryReader, free_key, variable_fault
+from chatops.config.packages import ENGINES, installed
+from chatops.config.registry_model import RegistryFile
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.sandbox import SandboxSpec
+from chatops.domain.rights import Verdict
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
-from chatops.policy.patterns import parse_rule, pattern_from_list
+from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
-    SERVER_MARK,
     EntryWarning,
     HostType,
-    KeySource,
     KnowledgeSource,
-    McpServerSpec,
     ModelSpec,
     ModelType,
-    Price,
     Registry,
+    RoleRule,
     RoleSpec,
-    Timeouts,
-    ToolSetting,
     UserSpec,
-    server_of,
 )
-from chatops.policy.verdicts import Rule
+from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, server_of
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
@@ -61,8 +39,6 @@ ALWAYS_THERE = ("env", "demo", "claude_cli")
 BUILT_IN_MODELS = ("default", *ALWAYS_THERE)
 FREE_FORMATS = frozenset({"auto", "native"})
 """Values of tool_format that do not name a format."""
-FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
-"""Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 """Google's OpenAI-compatible endpoint: https://ai.google.dev/gemini-api/docs/openai"""
 GEMINI_KEY = "GEMINI_API_KEY"
@@ -103,15 +79,8 @@ class _Reader:
         if not isinstance(value, dict):
             raise self.error((), "the file has to contain one JSON object")
         self._version(value)
-        try:
-            file = RegistryFile.model_validate(value)
-        except ValidationError as error:
-            detail = error.errors(include_url=False, include_input=False)[0]
-            raise self.document.invalid(detail, keys=_siblings) from None
-        except RecursionError:
-            raise self.error((), "it is nested too deeply") from None
-        self._unknown_keys(file, ())
-        return self._values(file, digest=digest)
+        file = EntryReader(self.document, self._warn).read(RegistryFile, value)
+        return self._values(file, value, digest=digest)
 
     def _version(self, value: dict[str, Json]) -> None:
         version = value.get("version", 3)
@@ -133,31 +102,18 @@ class _Reader:
         about_entry = path[0] in ("roles", "models") and len(path) > 1
         self.warnings.append(EntryWarning(text, entry=(str(path[0]), str(path[1]))) if about_entry else text)
 
-    def _unknown_keys(self, model: BaseModel, path: Path) -> None:
-        """Warn about unknown keys. A near miss of a key that decides rights is an error."""
-        known = list(type(model).model_fields)
-        for key in model.model_extra or {}:
-            if free_key(key):
-                continue
-            rights = sorted(model.rights_keys) if isinstance(model, Lenient) else []
-            if near := get_close_matches(key.casefold(), rights, n=1, cutoff=0.7):
-                raise self.error((*path, key), f"there is no such key; {near[0]!r} is meant, and it decides rights")
-            self._warn((*path, key), f"this key is not known{nearest(key, known)}")
-        for part, inner in _inner(model):
-            self._unknown_keys(inner, (*path, *part))
-
-    def _values(self, file: RegistryFile, *, digest: str) -> Registry:
-        models = tuple(self._model(name, entry) for name, entry in file.models.items())
-        roles = tuple(self._role(name, entry, file) for name, entry in file.roles.items())
-        users = None if file.users is None else tuple(self._user(name, entry) for name, entry in file.users.items())
-        for path, why in _ignored(file, site=self.site):
+    def _values(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
+        models = tuple(self._model(spec) for spec in file.models)
+        names = [role.name for role in file.roles]
+        roles = tuple(self._role(role, [spec.name for spec in models]) for role in file.roles)
+        users = None if file.users is None else tuple(self._user(user) for user in file.users)
+        for path, why in _ignored(file, value, site=self.site):
             self._warn(path, why)
         default_role = file.default_role
-        if "default_role" not in file.model_fields_set and file.roles and default_role not in file.roles:
-            default_role = next(iter(file.roles))
-        if file.roles and not self.site and default_role not in file.roles:
-            near = nearest(file.default_role, list(file.roles))
-            self._warn(("default_role",), f"there is no role {file.default_role!r}{near}")
+        if "default_role" not in value and names and default_role not in names:
+            default_role = names[0]
+        if names and not self.site and default_role not in names:
+            self._warn(("default_role",), f"there is no role {default_role!r}{nearest(default_role, names)}")
         return Registry(
             source=self.document.source,
             digest=digest,
@@ -165,11 +121,11 @@ class _Reader:
             models=models,
             roles=roles,
             users=users,
-            tools=tuple(self._tool(name, entry, file) for name, entry in file.tools.items()),
-            knowledge=tuple(self._knowledge(name, entry) for name, entry in file.knowledge.items()),
+            tools=tuple(self._tool(name, setting, dict(file.tools)) for name, setting in file.tools),
+            knowledge=tuple(self._knowledge(source) for source in file.knowledge),
             may_contain=file.sandbox.contain,
             may_accept_level=file.sandbox.accept_level,
-            sandbox=_sandbox(file.sandbox) if "sandbox" in file.model_fields_set else None,
+            sandbox=file.sandbox.spec if "sandbox" in value else None,
             max_rounds=file.max_rounds,
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
@@ -180,18 +136,19 @@ class _Reader:
         )
 
     def _servers(self, file: RegistryFile) -> tuple[McpServerSpec, ...]:
-        if not (file.mcp_servers or file.mcpServers):
+        servers = {"mcp_servers": file.mcp_servers, "mcpServers": file.mcpServers}
+        if not any(servers.values()):
             return ()
         from chatops.config.server_read import servers_in  # few registries name servers
 
-        found, warnings = servers_in(self.document, file.mcp_servers, file.mcpServers)
-        self.warnings += warnings
-        return found
+        entries = {key: _without_notes(value) for key, value in servers.items()}
+        return servers_in(EntryReader(self.document, self._warn), entries)
 
-    def _knowledge(self, name: str, entry: KnowledgeEntry) -> KnowledgeSource:
-        if name in KNOWN_TOOLS or SERVER_MARK in name:
-            raise self.error(("knowledge", name), "a tool may have this name already, so give the source another")
-        return KnowledgeSource(name=name, paths=tuple(entry.paths), description=entry.description)
+    def _knowledge(self, source: KnowledgeSource) -> KnowledgeSource:
+        if source.name in KNOWN_TOOLS or SERVER_MARK in source.name:
+            why = "a tool may have this name already, so give the source another"
+            raise self.error(("knowledge", source.name), why)
+        return source
 
     def _workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:
@@ -200,115 +157,62 @@ class _Reader:
 
         return tuple(
             definition_in(self.document, value, name=name, prefix=("workflows", name))
-            for name, value in file.workflows.items()
+            for name, value in _without_notes(file.workflows).items()
         )
 
-    def _model(self, name: str, entry: ModelEntry) -> ModelSpec:
-        path: Path = ("models", name)
-        key = KeySource(
-            env=entry.api_key_env,
-            file=entry.api_key_file,
-            command=tuple(entry.api_key_command),
-            keyring=entry.api_key_keyring,
-            literal=entry.api_key,
-        )
-        given = [word for word in (key.env, key.file, key.command, key.keyring, key.literal) if word]
+    def _model(self, spec: ModelSpec) -> ModelSpec:
+        path: Path = ("models", spec.name)
+        if spec.engine and not any(entry.name == spec.engine for entry in installed(ENGINES)):
+            types = ", ".join(ModelType)
+            raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
+        given = [word for word in astuple(spec.key) if word]
         if len(given) > 1:
             raise self.error(path, "more than one source of a key is given, and only one can count")
-        if entry.api_key and entry.api_key.casefold() != "none":
+        if spec.api_key and spec.api_key.casefold() != "none":
             why = "a key in the file can be read by whoever reads the file; api_key_env or api_key_file is safer"
             self._warn((*path, "api_key"), why)
-        if fault := variable_fault(entry.env):
+        if fault := variable_fault(spec.env):
             raise self.error((*path, "env", fault), "this is not a valid variable")
-        for header, text in entry.headers.items():
+        for header, text in spec.headers:
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
                 raise self.error((*path, "headers", header), "this is not a valid header value")
-        gemini = entry.type == "gemini"
-        return ModelSpec(
-            name=name,
-            type=ModelType(entry.type) if entry.type in BUILT_IN_TYPES else ModelType.PACKAGE,
-            engine="" if entry.type in BUILT_IN_TYPES else entry.type,
-            host_type=HostType.GEMINI if gemini else HostType(entry.host_type),
-            api_url=entry.api_url or (GEMINI_URL if gemini else ""),
-            model_name=entry.model_name,
-            label=entry.label,
-            key=KeySource(env=GEMINI_KEY) if gemini and not given else key,
-            command=tuple(entry.command),
-            hosts=tuple(host.lower() for host in entry.hosts),
-            env=tuple(entry.env.items()),
-            unsandboxed=entry.unsandboxed,
-            tool_format=FORMAT_ALIASES.get(entry.tool_format, entry.tool_format),
-            context_window=entry.context_window,
-            max_output_tokens=entry.max_output_tokens,
-            temperature=entry.temperature,
-            top_p=entry.top_p,
-            stop=(entry.stop,) if isinstance(entry.stop, str) else tuple(entry.stop),
-            reasoning_effort=entry.reasoning_effort,
-            max_rounds=entry.max_rounds,
-            price=None
-            if entry.price is None
-            else Price(input=entry.price.input, output=entry.price.output, cached_input=entry.price.cached_input),
-            timeouts=Timeouts(
-                connect=entry.timeout_s.connect,
-                first_token=entry.timeout_s.first_token,
-                idle=entry.timeout_s.idle,
-                total=entry.timeout_s.total,
-            ),
-            extra_body=json.dumps(entry.extra_body, sort_keys=True),
-            headers=tuple(entry.headers.items()),
-            user=entry.user,
-            stream=entry.stream,
-            ca_file=entry.ca_file,
-            max_concurrent=entry.max_concurrent,
-            images=entry.images,
-        )
+        if spec.type is not ModelType.GEMINI:
+            return spec
+        key_env = spec.api_key_env if given else GEMINI_KEY
+        return replace(spec, host_type=HostType.GEMINI, api_url=spec.api_url or GEMINI_URL, api_key_env=key_env)
 
-    def _role(self, name: str, entry: RoleEntry, file: RegistryFile) -> RoleSpec:
-        path: Path = ("roles", name)
-        known = [*file.models, *BUILT_IN_MODELS]
-        models = []
+    def _role(self, role: RoleSpec, models: Collection[str]) -> RoleSpec:
+        path: Path = ("roles", role.name)
+        known = [*models, *BUILT_IN_MODELS]
         for key in ("primary", "backup_1", "backup_2", "backup_3", "backup_4", "responder"):
-            model = str(getattr(entry, key) or "")
+            model = str(getattr(role, key) or "")
             if model and model not in known and model.partition("/")[0] not in known:
                 self._warn((*path, key), f"there is no model {model!r}{nearest(model, known)}")
-            if model and key != "responder" and model not in models:
-                models.append(model)
-        return RoleSpec(
-            name=name,
-            models=tuple(models),
-            system_append=entry.system_append,
-            persona=entry.persona,
-            color=entry.color,
-            tools=None if entry.tools is None else self._listed(entry.tools, (*path, "tools")),
-            max_rounds=entry.max_rounds,
-            rules=tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(entry.rules)),
-            responder=entry.responder,
-            require=required_level(entry.sandbox.require),
-            contain=entry.contain,
-        )
+        tools = None if role.tools is None else self._listed(role.tools, (*path, "tools"))
+        rules = tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(role.rules))
+        return replace(role, tools=tools, rules=rules)
 
-    def _listed(self, tools: list[str], path: Path) -> tuple[str, ...]:
+    def _listed(self, tools: tuple[str, ...], path: Path) -> tuple[str, ...]:
         return tuple(self._meant(tool, (*path, index)) for index, tool in enumerate(tools))
 
-    def _rule(self, entry: RuleEntry, path: Path) -> Rule:
-        tool = self._tool_name(entry.tool, (*path, "tool"))
+    def _rule(self, rule: RoleRule, path: Path) -> RoleRule:
+        rule = replace(rule, tool=self._tool_name(rule.tool, (*path, "tool")))
         try:
-            pattern = pattern_from_list(tool, tuple(entry.match))
+            _ = rule.pattern
         except ConfigError as error:
             raise self.error((*path, "match"), str(error).rstrip("."), advice=error.advice) from None
-        if entry.verdict == "allow" and not entry.match:
+        if rule.verdict is Verdict.ALLOW and not rule.match:
             self._warn(path, "an allow rule without match answers nothing")
-        if "*" in entry.match[:-1]:
+        if "*" in rule.match[:-1]:
             self._warn((*path, "match"), "only a * at the end matches further words")
-        if entry.workspace and (not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).command or entry.verdict != "allow"):
+        runs_command = BUILT_IN_TOOLS.get(rule.tool, NO_CAPABILITIES).command
+        if rule.workspace and (not runs_command or rule.verdict is not Verdict.ALLOW):
             self._warn((*path, "workspace"), "this counts only in a rule that allows shell_exec")
-        return Rule(
-            tool=tool, verdict=Verdict(entry.verdict), pattern=pattern, workspace_read=entry.workspace == "read"
-        )
+        return rule
 
-    def _user(self, name: str, entry: UserEntry) -> UserSpec:
-        path: Path = ("users", name)
-        for index, text in enumerate(entry.confirm_allow):
+    def _user(self, user: UserSpec) -> UserSpec:
+        path: Path = ("users", user.name)
+        for index, text in enumerate(user.confirm_allow):
             where: Path = (*path, "confirm_allow", index)
             try:
                 tool, pattern = parse_rule(text)
@@ -316,27 +220,14 @@ class _Reader:
                 raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
             if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
                 self._warn(where, f"a bare {tool} would let the model run anything, so it answers nothing")
-        denied = [
-            self._tool_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(entry.confirm_deny)
-        ]
-        return UserSpec(
-            name=name,
-            access_level=_level(entry.access_level),
-            confirm_allow=tuple(entry.confirm_allow),
-            confirm_deny=tuple(denied),
-        )
+        denied = (self._tool_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(user.confirm_deny))
+        return replace(user, confirm_deny=tuple(denied))
 
-    def _tool(self, name: str, entry: ToolEntry, file: RegistryFile) -> tuple[str, ToolSetting]:
+    def _tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
         meant = self._tool_name(name, ("tools", name))
-        if meant != name and meant in file.tools:
+        if meant != name and meant in tools:
             raise self.error(("tools", name), f"this is another name of {meant}, which has settings of its own")
-        setting = ToolSetting(
-            verdict=None if entry.verdict is None else Verdict(entry.verdict),
-            min_access=None if entry.min_access is None else _level(entry.min_access),
-            timeout_s=entry.timeout_s,
-            ports=None if entry.ports is None else tuple(entry.ports),
-        )
-        if entry.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
+        if setting.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
             self._warn(("tools", name, "ports"), "this counts only for web_fetch")
         return meant, setting
 
@@ -358,69 +249,25 @@ class _Reader:
         return meant
 
 
-def _inner(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
-    """Yield the models inside a model, each with its path."""
-    for field in type(model).model_fields:
-        value = getattr(model, field)
-        if isinstance(value, BaseModel):
-            yield (field,), value
-        elif isinstance(value, dict):
-            yield from (((field, key), inner) for key, inner in value.items() if isinstance(inner, BaseModel))
+def _without_notes(entries: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: inner for key, inner in entries.items() if isinstance(inner, dict) or not free_key(key)}
 
 
-def _siblings(path: Path) -> list[str]:
-    """Return the keys that are valid beside the last one of `path`."""
-    parts = [part for part in path if isinstance(part, str)]
-    model: type[Strict] = ToolEntry
-    if "sandbox" in parts[:1]:
-        model = SandboxEntry
-    elif "roles" in parts[:1] and "sandbox" in parts[2:3]:
-        model = RoleSandboxEntry
-    elif "users" in parts[:1]:
-        model = UserEntry
-    elif "rules" in parts[:1]:
-        model = RulesEntry
-    elif "rules" in parts:
-        model = RuleEntry
-    return list(model.model_fields)
-
-
-def _sandbox(entry: SandboxEntry) -> SandboxSpec:
-    return SandboxSpec(
-        require=required_level(entry.require),
-        network=entry.network,
-        hosts=tuple(host.lower() for host in entry.hosts),
-        git=entry.git,
-        read=tuple(entry.read),
-        write=tuple(entry.write),
-        env=tuple(entry.env),
-    )
-
-
-def _level(word: str) -> AccessLevel:
-    return AccessLevel[word.upper()]
-
-
-def _ignored(file: RegistryFile, *, site: bool) -> Iterator[tuple[Path, str]]:
+def _ignored(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Iterator[tuple[Path, str]]:
     """Yield path and reason of each key without effect. `site`: the file is the site registry."""
-    for name, model in file.models.items():
+    for model in file.models:
         if reason := _format(model.tool_format):
-            yield ("models", name, "tool_format"), reason
-    if site:
-        yield from _only_for_users(file)
-    elif file.approve_any_shell:
+            yield ("models", model.name, "tool_format"), reason
+    if not site and file.approve_any_shell:
         yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
-
-
-def _only_for_users(file: RegistryFile) -> Iterator[tuple[Path, str]]:
-    for key in ("default_role", "respond_with_final"):
-        if getattr(file, key) != RegistryFile.model_fields[key].default:
+    for key, default in (("default_role", "assistant"), ("respond_with_final", True)):
+        if site and value.get(key, default) != default:
             yield (key,), "only a user's registry sets this, so it has no effect in the site's"
 
 
 def _format(name: str) -> str:
     """Return what is wrong with a `tool_format`; empty if nothing is."""
-    if name in FREE_FORMATS or name in FORMAT_ALIASES:
+    if name in FREE_FORMATS:
         return ""
     from chatops.dialects.writing import WRITABLE  # slow to import, and few registries name a format
 

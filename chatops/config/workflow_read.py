@@ -21,11 +21,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from chatops.config.document import Document, Path, parse, read_document
-from chatops.config.registry_model import FREE_IN_SCHEMA, Name, Strict, Tokens
+from chatops.config.registry_model import FREE_IN_SCHEMA, Strict
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
 from chatops.policy.resolve import MOST_ROUNDS
+from chatops.policy.spelled import Name, Tokens
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
     DEFAULT_ITERATIONS,

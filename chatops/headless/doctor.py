@@ -111,7 +111,7 @@ def _model(one: Reach, *, bad: Grade) -> list[Check]:
     name = f"model {one.spec.name}"
     found = []
     asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
-    if one.reachability in asked and one.spec.type.has_server:
+    if one.reachability in asked and one.spec.has_server:
         found.append(Check(name=name, grade=Grade.OK, text=_key(one.spec.key)))
     grade = Grade.OK if one.usable else bad
     return [*found, Check(name=name, grade=grade, text=one.text, advice=one.advice)]

@@ -77,14 +77,14 @@ async def reach(
             state = await asyncio.to_thread(_program, spec, require)
             found = Reachability.THERE if state.ready else Reachability.ABSENT
             return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
-        case ModelType.PACKAGE:
+        case ModelType.OPENAI | ModelType.GEMINI:
+            return await _server(spec, discover)
+        case str():
             package = await asyncio.to_thread(package_of, spec.engine)
             text = (
                 f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
             )
             return Reach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
-        case ModelType.OPENAI | ModelType.GEMINI:
-            return await _server(spec, discover)
         case kind:
             assert_never(kind)
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import Capabilities, ToolSpec, definition_of
-from chatops.policy.registry import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
+from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
 from chatops.toolkit.output import visible
 from chatops.tools.schema import without_references
 

@@ -31,7 +31,7 @@ from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
 from chatops.mcp.stdio import UNREADABLE, Lost, stdio_transport
-from chatops.policy.registry import McpServerSpec, ServerTransport
+from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.base import Ask
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
@@ -255,7 +255,7 @@ async def _over_http(
     spec: McpServerSpec, stack: AsyncExitStack, make_client: Callable[[Any], Client], records: Path
 ) -> tuple[Origin, Client]:
     """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
-    if spec.oauth:
+    if spec.auth:
         auth = await in_thread(StoredAuth, spec, records)
         origin = Origin(spec, auth=auth, allows=auth.allows)
     else:

@@ -9,7 +9,7 @@ import httpx2
 
 from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
 from chatops.models.hosts import is_loopback
-from chatops.policy.registry import McpServerSpec
+from chatops.policy.servers import McpServerSpec
 
 _CONNECT_S = 10.0
 _READ_S = 300.0

@@ -33,7 +33,7 @@ from chatops.mcp.http import Origin
 from chatops.mcp.process import ServerStartError
 from chatops.mcp.record import login_file
 from chatops.models.hosts import is_loopback
-from chatops.policy.registry import McpServerSpec, ServerTransport
+from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 

@@ -21,7 +21,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.mcp.runners import Ecosystem, RunnerCommand
-from chatops.policy.registry import InstalledPackage
+from chatops.policy.servers import InstalledPackage
 from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.execution import SandboxFailures, run_confined
 from chatops.sandbox.programs import find_program

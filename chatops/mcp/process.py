@@ -24,7 +24,7 @@ from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed
 from chatops.mcp.runners import runner_of
 from chatops.mcp.start import start_of
-from chatops.policy.registry import McpServerSpec
+from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.execution import search_path
@@ -124,7 +124,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
         sandbox,
         workspace=limits.workspace,
         best=limits.best,
-        read_only=not spec.writes_workspace,
+        read_only=spec.workspace == "read",
         protected=limits.protected,
     )
     if confined.refusal:
@@ -210,7 +210,7 @@ async def _command(
         session_id=SessionId(""),
         call_id=CallId(call),
         protected=limits.protected,
-        exposure=Exposure.MASKED if spec.writes_workspace else Exposure.READ_ONLY,
+        exposure=Exposure.MASKED if spec.workspace == "write" else Exposure.READ_ONLY,
         sandbox=sandbox,
     )
     if confined.level is SandboxLevel.NONE:

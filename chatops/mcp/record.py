@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chatops.domain.canonical import JsonValue, digest, parsed
 from chatops.mcp.catalogue import Described
-from chatops.policy.registry import McpServerSpec
+from chatops.policy.servers import McpServerSpec
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from chatops.domain.tools import ToolSpec, definition_of
 from chatops.mcp.catalogue import Described, Listed, catalogue, expected
 from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
 from chatops.mcp.record import Record
-from chatops.policy.registry import McpServerSpec
+from chatops.policy.servers import McpServerSpec
 from chatops.toolkit.threads import in_thread
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Server:
 
         Raises ChatopsError.
         """
-        if not self.spec.oauth:
+        if not self.spec.auth:
             raise ConfigError(
                 f"{self.spec.name} needs no login.", advice='A server at a URL that does has "auth": "oauth".'
             )

@@ -11,7 +11,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.server import Server, ServerStatus
 from chatops.mcp.tool import ServerTool
-from chatops.policy.registry import McpServerSpec, server_of
+from chatops.policy.servers import McpServerSpec, server_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.sandbox import SandboxLevel
-from chatops.policy.registry import McpServerSpec
+from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement
 from chatops.toolkit.output import visible
 

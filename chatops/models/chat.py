@@ -191,7 +191,7 @@ class OpenAIChat:
         endpoint = replace(self._endpoint, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
         reader = ResponseReader(
             endpoint=endpoint,
-            timeouts=self._spec.timeouts,
+            timeouts=self._spec.timeout_s,
             pace=self._pace,
             text_tools=text_tools,
             max_output_tokens=self._spec.max_output_tokens,
@@ -204,7 +204,7 @@ class OpenAIChat:
         except StatusError as refusal:
             error = status_failure(refusal.status, refusal.headers, refusal.body, endpoint=endpoint)
         except Exception as broken:
-            error = error_failure(broken, endpoint=endpoint, timeouts=self._spec.timeouts)
+            error = error_failure(broken, endpoint=endpoint, timeouts=self._spec.timeout_s)
             if error.failure.kind is FailureKind.INTERNAL:
                 log.exception("asking %s failed", self._endpoint.host)
         finally:

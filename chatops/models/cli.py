@@ -103,7 +103,7 @@ def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
         tool_format=spec.tool_format if spec.tool_format in WRITABLE else FORMAT,
         context_window=spec.context_window,
         price=spec.price,
-        timeouts=spec.timeouts,
+        timeout_s=spec.timeout_s,
         max_concurrent=spec.max_concurrent,
         images=False,
     )
@@ -114,7 +114,7 @@ def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
             files={},
             hosts=(*program.hosts, *spec.hosts),
             env=spec.env,
-            seconds=spec.timeouts.total,
+            seconds=spec.timeout_s.total,
             unsandboxed=spec.unsandboxed,
         ),
         model=plain.model_name,

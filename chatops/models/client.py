@@ -91,7 +91,7 @@ class RegistryClient:
     def learn_price(self, name: str) -> None:
         """Look up the price of model `name` unless the registry has one. Run it in a thread: the data loads slowly."""
         spec = self._lookup(name)
-        if spec is None or spec.price is not None or not spec.type.has_server:
+        if spec is None or spec.price is not None or not spec.has_server:
             return
         if (memory := memory_of(spec, self._remembered)) is not None:
             prices.learn(spec, memory)
@@ -132,7 +132,7 @@ class RegistryClient:
 
         Raises ConfigError for a type without an adapter.
         """
-        if spec.type.has_server:
+        if spec.has_server:
             from chatops.models.chat import OpenAIChat  # slow to import
 
             key = _KeyReader(spec.key, environ=self._environ)
@@ -141,14 +141,14 @@ class RegistryClient:
             )
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
-        if spec.type is ModelType.PACKAGE:
+        if spec.engine:
             from chatops.models.packages import package_engine  # needed only for these
 
             return package_engine(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
         raise ConfigError(
-            f"Model {spec.name!r} is of type {spec.type.value}, which is not available here.",
+            f"Model {spec.name!r} is of type {spec.type}, which is not available here.",
             advice="Choose another model, or connect one: chatops connect URL",
         )
 

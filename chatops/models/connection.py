@@ -68,7 +68,7 @@ class ServerConnection:
         self._query = f"?{query}" if query else ""
         self._agent = agent
         self._headers = _own_headers(spec)
-        self._timeout = httpx2.Timeout(None, connect=spec.timeouts.connect)
+        self._timeout = httpx2.Timeout(None, connect=spec.timeout_s.connect)
         try:
             self._http = httpx2.AsyncClient(
                 transport=transport,

@@ -49,7 +49,7 @@ async def list_models(spec: ModelSpec) -> list[str]:
 
     Raises ChatopsError with a sentence and the next step.
     """
-    if not spec.type.has_server:
+    if not spec.has_server:
         return [spec.model_name or spec.name]
     if not spec.api_url:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")
@@ -135,7 +135,7 @@ def _secret(key: str) -> Secret:
 
 
 def _spec(url: str) -> ModelSpec:
-    return ModelSpec(name="probe", api_url=url, timeouts=Timeouts(connect=PATIENCE_S))
+    return ModelSpec(name="probe", api_url=url, timeout_s=Timeouts(connect=PATIENCE_S))
 
 
 def _outside_v1(url: str) -> str:
@@ -236,7 +236,7 @@ async def _listed(connection: "ServerConnection", spec: ModelSpec, *, url: str, 
     except ChatopsError:
         raise
     except Exception as error:
-        failure = error_failure(error, endpoint=endpoint, timeouts=spec.timeouts).failure
+        failure = error_failure(error, endpoint=endpoint, timeouts=spec.timeout_s).failure
         raise _NoAnswerError(
             redact(failure.message, *secrets_of(spec, key=key.reveal())), advice=failure.advice
         ) from None

@@ -1,30 +1,44 @@
 """The registry as values: the content of `model_registry.json`, parsed and checked."""
 
-import shlex
+import json
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
 
-from chatops.domain.decisions import RuleScope
+from annotated_types import Ge, Interval, Len, MaxLen
+
+from chatops.domain.decisions import ArgumentPattern, RuleScope
 from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
-from chatops.policy.verdicts import Rule
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.policy.patterns import pattern_from_list
+from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
+from chatops.policy.spelled import (
+    LENIENT,
+    STRICT,
+    Access,
+    EntryName,
+    Hosts,
+    Matches,
+    Name,
+    OneOrMore,
+    Required,
+    Rounds,
+    Seconds,
+    Spelled,
+    Texts,
+    Tokens,
+)
 from chatops.policy.workflow import Definition
 
 
 class ModelType(StrEnum):
-    """Type of a model, which selects its adapter."""
+    """Built-in type of a model, which selects its adapter."""
 
     OPENAI = "openai"
     GEMINI = "gemini"
     CLI = "cli"
     DEMO = "demo"
-    PACKAGE = "package"
-    """An engine of an installed package; `ModelSpec.engine` names it, and so does the type in the registry."""
-
-    @property
-    def has_server(self) -> bool:
-        """True if models of this type answer chat completions over HTTP."""
-        return self in {ModelType.OPENAI, ModelType.GEMINI}
 
 
 class HostType(StrEnum):
@@ -44,22 +58,34 @@ class HostType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Limits in seconds: to connect, to the first token, between two chunks, and for the whole reply."""
+    """Seconds."""
 
-    connect: float = 5.0
-    first_token: float = 120.0
-    idle: float = 60.0
-    total: float = 1_800.0
+    __pydantic_config__ = LENIENT
+    rights_keys: ClassVar[frozenset[str]] = frozenset()
+
+    connect: Seconds = 5.0
+    """Until the connection is open."""
+    first_token: Seconds = 120.0
+    """Until the first token of a reply."""
+    idle: Seconds = 60.0
+    """Between two tokens."""
+    total: Seconds = 1_800.0
+    """For a whole reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Price per million tokens, in a currency of the user's choice."""
+    """Per million tokens."""
 
-    input: float = 0.0
-    output: float = 0.0
-    cached_input: float | None = None
-    """Price of input tokens that the server read from its cache; None: the same as `input`."""
+    __pydantic_config__ = LENIENT
+    rights_keys: ClassVar[frozenset[str]] = frozenset()
+
+    input: Annotated[float, Ge(0)] = 0.0
+    """Input tokens."""
+    output: Annotated[float, Ge(0)] = 0.0
+    """Output tokens."""
+    cached_input: Annotated[float, Ge(0)] | None = None
+    """Input tokens that come from the prompt cache; left out: as `input`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,46 +111,104 @@ class EntryWarning(str):
         return made
 
 
+FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
+"""Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
+_TYPES = {kind.value: kind for kind in ModelType}
+_TypeWord = Spelled(str, lambda word: _TYPES.get(word, word), {"anyOf": [{"enum": [*_TYPES]}, {"type": "string"}]})
+_HostWord = Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model and how to connect to it."""
+    """A model and how to talk to it."""
 
-    name: str
-    type: ModelType = ModelType.OPENAI
-    engine: str = ""
-    """For type package: the name of the engine."""
-    host_type: HostType = HostType.OPENAI
+    __pydantic_config__ = LENIENT
+    rights_keys: ClassVar[frozenset[str]] = frozenset()
+
+    name: EntryName
+    type: Annotated[ModelType | str, _TypeWord] = ModelType.OPENAI
+    """The engine: ``openai`` (any OpenAI-compatible server), ``gemini``, ``cli``, ``demo``, or one of a package."""
+    host_type: Annotated[HostType, Spelled(_HostWord, HostType)] = HostType.OPENAI
+    """Kind of the server: its base path and quirks."""
     api_url: str = ""
+    """Address of the server."""
     model_name: str = ""
+    """Name of the model at the server."""
     label: str = ""
-    key: KeySource = KeySource()
+    """Name of the model on the screen; left out: the name of the entry."""
+    api_key: str = field(default="", repr=False)
+    """The key itself. Prefer one of the next four."""
+    api_key_env: str = ""
+    """Environment variable that holds the key."""
+    api_key_file: str = ""
+    """File that holds the key, with mode 0600."""
+    api_key_command: tuple[str, ...] = ()
+    """Command that prints the key."""
+    api_key_keyring: str = ""
+    """Entry of the system's keyring, as ``SERVICE/NAME``."""
     command: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """For type cli: hosts that the program reaches besides those that it is known to need."""
-    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """For type cli: variables of the program. ``${NAME}`` in a value stands for a variable of chatops."""
+    """For type cli: the program and its options."""
+    hosts: Hosts = ()
+    """For type cli: hosts that the program reaches besides its own."""
+    env: Texts = field(default=(), repr=False)
+    """For type cli: variables of the program. ``${NAME}`` in a value is a variable of chatops."""
     unsandboxed: bool = False
-    """For type cli: True if the user permits the program to run where there is no sandbox."""
-    tool_format: str = "auto"
-    context_window: int | None = None
-    """None if it is unknown."""
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    stop: tuple[str, ...] = ()
+    """For type cli: run the program where there is no sandbox, with your files and your network."""
+    tool_format: Annotated[str, Spelled(str, lambda word: FORMAT_ALIASES.get(word, word))] = "auto"
+    """``auto``, ``native`` (only the calls of the API), or the text format to ask the model for, such as ``hermes``."""
+    context_window: Tokens | None = None
+    """Tokens that the server takes in all; left out: unknown."""
+    max_output_tokens: Tokens | None = None
+    """Maximum number of tokens of a reply; left out: the server's own limit."""
+    temperature: Annotated[float, Interval(ge=0, le=10)] | None = None
+    """Left out: the server's own."""
+    top_p: Annotated[float, Interval(ge=0, le=1)] | None = None
+    """Left out: the server's own."""
+    stop: OneOrMore = ()
+    """Texts that end a reply."""
     reasoning_effort: str = ""
-    max_rounds: int | None = None
+    """Sent as it is, to servers that know it."""
+    max_rounds: Rounds | None = None
+    """Maximum number of model calls of a turn. The strictest of registry, model and role counts."""
     price: Price | None = None
-    timeouts: Timeouts = Timeouts()
-    extra_body: str = "{}"
-    """JSON object text, merged into the request body."""
-    headers: tuple[tuple[str, str], ...] = ()
+    """Price of tokens; if left out, the known price of public providers."""
+    timeout_s: Timeouts = Timeouts()
+    """Time limits in seconds."""
+    extra_body: Annotated[str, Spelled(dict[str, Any], lambda given: json.dumps(given, sort_keys=True))] = "{}"
+    """Further keys of each request."""
+    headers: Texts = ()
+    """Further headers of each request."""
     user: str = ""
+    """Name of the user for the server."""
     stream: bool = True
+    """False: ask for whole replies."""
     ca_file: str = ""
-    max_concurrent: int | None = None
+    """File with the certificates to trust instead of the usual ones."""
+    max_concurrent: Tokens | None = None
+    """Maximum number of requests at the same time."""
     images: bool | None = None
-    """True if the model takes images; None: by its family, see `models.images`."""
+    """True if the model takes images; left out: known for common families."""
+
+    @property
+    def has_server(self) -> bool:
+        """True if it answers chat completions over HTTP."""
+        return self.type in (ModelType.OPENAI, ModelType.GEMINI)
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine of an installed package; empty for a built-in type."""
+        return "" if isinstance(self.type, ModelType) else self.type
+
+    @property
+    def key(self) -> KeySource:
+        """The source of its key."""
+        return KeySource(
+            env=self.api_key_env,
+            file=self.api_key_file,
+            command=self.api_key_command,
+            keyring=self.api_key_keyring,
+            literal=self.api_key,
+        )
 
     def sibling(self, model_name: str) -> "ModelSpec":
         """Return another model of the same server, without what is known of this one."""
@@ -141,122 +225,135 @@ class ModelSpec:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleRule:
+    """A verdict on the calls of one tool that match."""
+
+    __pydantic_config__ = STRICT
+
+    tool: Name
+    """Name of the tool."""
+    verdict: Verdict
+    """Verdict on matching calls. ``allow`` needs a `match`."""
+    match: tuple[str, ...] = ()
+    """For shell_exec: the words of the command, the last of which may be ``*``. For files: one path glob. For the web:
+    one host pattern. Left out: all calls.
+    """
+    workspace: Literal["read"] | None = None
+    """``read``: a command that the rule allows gets the workspace read-only in the sandbox."""
+
+    @property
+    def pattern(self) -> ArgumentPattern:
+        """The pattern that `match` means. Raises ConfigError if it is none for the tool."""
+        return pattern_from_list(self.tool, self.match)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSandbox:
+    """The sandbox level that a role needs. It can only raise what the registry requires."""
+
+    __pydantic_config__ = STRICT
+
+    require: Required = SandboxLevel.NONE
+    """As in `sandbox`."""
+
+
 ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")
 """Names of colours for roles. A frontend has a shade of each for a dark and for a light background."""
+_HEX = "#[0-9a-fA-F]{6}"
+
+
+def _colour(text: str) -> str:
+    if text and text not in ROLE_COLOURS and not re.fullmatch(_HEX, text):
+        raise ValueError(f"is not a colour: expected {', '.join(ROLE_COLOURS)} or #rrggbb")
+    return text
+
+
+_Colour = Spelled(str, _colour, {"anyOf": [{"enum": [*ROLE_COLOURS]}, {"type": "string", "pattern": f"^{_HEX}$"}]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
-    """A role. `tools` None: all that the access level permits; empty: none."""
+    """A role; without an optional key it behaves as if the key did not exist."""
 
-    name: str
-    models: tuple[str, ...] = ("default",)
-    """primary, backup_1 … backup_4; ``default`` is the user's stored choice."""
+    __pydantic_config__ = LENIENT
+    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox", "contain"})
+
+    name: EntryName
+    primary: Name = "default"
+    """The model that answers; ``default`` is the user's own choice."""
+    backup_1: Name | None = None
+    """Tried only before the first token, when the models before it cannot be reached."""
+    backup_2: Name | None = None
+    backup_3: Name | None = None
+    backup_4: Name | None = None
     system_append: str = ""
+    """Added to the prompt, closest to the turn."""
     persona: str = ""
-    color: str = ""
-    """One of `ROLE_COLOURS` or ``#rrggbb``; empty: chosen by the frontend."""
+    """Name of a file in `personas`, without ``.md``."""
+    color: Annotated[str, _Colour] = ""
+    """Colour of the role on the screen: a name, or ``#rrggbb``."""
     tools: tuple[str, ...] | None = None
-    max_rounds: int | None = None
-    rules: tuple[Rule, ...] = ()
+    """Tools of the role, of those that the user may have; ``[]`` for none, left out for all. ``SERVER__*`` means all
+    tools of an MCP server.
+    """
+    max_rounds: Rounds | None = None
+    """Maximum number of model calls of a turn."""
+    rules: tuple[RoleRule, ...] = ()
+    """Verdicts on calls by their arguments."""
     responder: str = ""
-    require: SandboxLevel = SandboxLevel.NONE
-    """Sandbox level that commands of the role need, on top of what the registry requires."""
+    """The model that writes the final answer from what the first one gathered."""
+    sandbox: RoleSandbox = RoleSandbox()
+    """The sandbox level that the role needs."""
     contain: bool = False
-    """True if the role's turns are contained."""
+    """True if the role's turns work on a copy of the workspace, and ask once about all changes at the end."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models in the order in which they are tried, each once."""
+        named = (self.primary, self.backup_1, self.backup_2, self.backup_3, self.backup_4)
+        return tuple(dict.fromkeys(model for model in named if model))
+
+    def with_models_of(self, other: "RoleSpec") -> "RoleSpec":
+        """Return this role with the models of another one."""
+        backups = {key: getattr(other, key) for key in ("backup_1", "backup_2", "backup_3", "backup_4")}
+        return replace(self, primary=other.primary, **backups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSpec:
-    """Rights of a login name, an ``@unixgroup`` or ``*``. The strictest match wins."""
+    """Rights of a user or a group."""
 
-    name: str
-    access_level: AccessLevel = AccessLevel.USER
+    __pydantic_config__ = STRICT
+
+    name: EntryName
+    """A login name, an ``@unixgroup`` or ``*``. The strictest match wins."""
+    access_level: Access = AccessLevel.USER
+    """The most that the user may have."""
     confirm_allow: tuple[str, ...] = ()
-    """Rules in the syntax of ``--approve`` that answer an ask."""
+    """Rules that answer calls which would ask, such as ``file_edit:src/**``."""
     confirm_deny: tuple[str, ...] = ()
-    """Tools that are denied."""
+    """Tools that never run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSetting:
-    """Settings of a registry for a tool; None keeps the tool's own value."""
+class SandboxSection(SandboxLimits):
+    """Limits of what commands may see, write and reach."""
 
-    verdict: Verdict | None = None
-    min_access: AccessLevel | None = None
-    timeout_s: float | None = None
-    ports: tuple[int, ...] | None = None
-    """For ``web_fetch``: ports besides 80 and 443 that it may connect to."""
-
-
-SERVER_MARK = "__"
-"""Stands between the name of an MCP server and the name of its tool: ``time__get_current_time``."""
-
-
-class ServerTransport(StrEnum):
-    """How to reach an MCP server."""
-
-    STDIO = "stdio"
-    """chatops starts it, and talks to it over its standard streams."""
-    HTTP = "http"
-    """Streamable HTTP; servers that only know SSE are found too."""
-    SSE = "sse"
+    contain: bool = True
+    """False: no turn can be contained."""
+    accept_level: bool = True
+    """False: `accept_level` of MCP servers has no effect, so the user is asked about each start below level basic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledPackage:
-    """A package that `chatops mcp add` installed for a server."""
+class RulesSection:
+    """Limits of the rules that users make with a decision on a call."""
 
-    package: str
-    """Name and version."""
-    folder: str
-    digest: str
-    """Of everything in `folder`. A server whose package has changed since is not started."""
+    __pydantic_config__ = STRICT
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServerSpec:
-    """An MCP server: a command that chatops starts, or a URL."""
-
-    name: str
-    transport: ServerTransport
-    command: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Variables of the command. ``${NAME}`` in a value stands for a variable of chatops."""
-    cwd: str = ""
-    """Folder that the command starts in, absolute; empty: the workspace."""
-    sandbox: SandboxSpec = NARROWEST
-    writes_workspace: bool = False
-    """True if the command may write in the workspace, which it else only sees."""
-    accept_level: SandboxLevel = SandboxLevel.BASIC
-    """Lowest level of the sandbox at which the command starts without asking the user."""
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Sent to the host of `url` only. ``${NAME}`` as in `env`."""
-    oauth: bool = False
-    tool_names: tuple[str, ...] | None = None
-    """The tools to use, by the server's names; None: all."""
-    tools: tuple[tuple[str, ToolSetting], ...] = ()
-    """Verdict and access level of tools, by the server's names."""
-    timeout_s: float = 60.0
-    """Default limit of a call in seconds."""
-    installed: InstalledPackage | None = None
-
-    @property
-    def origin(self) -> str:
-        """The command as one line, or the URL."""
-        return self.url or shlex.join(self.command)
-
-
-def mcp_source(server: str) -> str:
-    """Return the source of the tools of an MCP server, as specs and lists name it."""
-    return f"MCP server {server}"
-
-
-def server_of(tool: str) -> str:
-    """Return the name of the MCP server that `tool` names by its form; empty if it names none."""
-    server, mark, name = tool.partition(SERVER_MARK)
-    return server if mark and name else ""
+    remember: tuple[Literal["session", "folder", "role"], ...] = ("session", "folder", "role")
+    """Scopes that rules may have; a scope that is not listed is off, also for rules stored already."""
 
 
 KNOWLEDGE_TOOL = "knowledge_search"
@@ -267,10 +364,12 @@ KNOWLEDGE_TOOL = "knowledge_search"
 class KnowledgeSource:
     """Folders of documents that a tool of this name searches."""
 
-    name: str
-    paths: tuple[str, ...]
+    __pydantic_config__ = STRICT
+
+    name: EntryName
+    paths: Annotated[tuple[Annotated[str, Matches(r"^(/|~(/|$))")], ...], Len(1)]
     """Absolute, or below ``~``."""
-    description: str = ""
+    description: Annotated[str, MaxLen(1_000)] = ""
     """For the model: what the documents are about."""
 
 

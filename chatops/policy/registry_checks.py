@@ -8,18 +8,9 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
-from chatops.policy.registry import (
-    SERVER_MARK,
-    EntryWarning,
-    ModelSpec,
-    ModelType,
-    Registries,
-    RoleSpec,
-    UserSpec,
-    mcp_source,
-    server_of,
-)
+from chatops.policy.registry import EntryWarning, ModelSpec, ModelType, Registries, RoleSpec, UserSpec
 from chatops.policy.resolve import least_access, listed_tools
+from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
 MOST_TOOLS = 8
 """Number of tools in one role above which models choose badly."""
@@ -121,7 +112,7 @@ def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
     if found is not None or not served:
         return found
     model = _defined(entry, registries)
-    return model.sibling(served) if model is not None and model.type.has_server else None
+    return model.sibling(served) if model is not None and model.has_server else None
 
 
 def _defined(name: str, registries: Registries) -> ModelSpec | None:
@@ -180,7 +171,7 @@ def model_problem(model: ModelSpec) -> str:
     """Return why a model can never answer, whatever its server does; empty if it may."""
     if model.type is ModelType.CLI:
         return "" if model.command else "has no command"
-    if model.type in (ModelType.DEMO, ModelType.PACKAGE):
+    if model.type is ModelType.DEMO or model.engine:
         return ""
     lacking = [key for key in ("api_url", "model_name") if not getattr(model, key).strip()]
     return f"has no {' and no '.join(lacking)}" if lacking else ""

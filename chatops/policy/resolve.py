@@ -18,18 +18,9 @@ from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
 from chatops.policy.access import User, access_level, entitlement
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
-from chatops.policy.registry import (
-    KNOWLEDGE_TOOL,
-    SERVER_MARK,
-    KnowledgeSource,
-    Registries,
-    Registry,
-    RoleSpec,
-    ToolSetting,
-    mcp_source,
-    server_of,
-)
+from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource, Registries, Registry, RoleSpec
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
+from chatops.policy.servers import SERVER_MARK, ToolSetting, mcp_source, server_of
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
@@ -201,7 +192,12 @@ def _rules(role: RoleSpec, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
     """Return the rules of a role, with the patterns of the kind that each tool has."""
     known = {spec.name: spec for spec in specs}
     return tuple(
-        replace(rule, pattern=reread(known[rule.tool], rule.pattern)) if rule.tool in known else rule
+        Rule(
+            tool=rule.tool,
+            verdict=rule.verdict,
+            pattern=reread(known[rule.tool], rule.pattern) if rule.tool in known else rule.pattern,
+            workspace_read=rule.workspace == "read",
+        )
         for rule in role.rules
     )
 
@@ -345,7 +341,7 @@ def sandbox_layers(
         registry=own.sandbox or NARROWEST,
         command_line=command_line,
         session=session,
-        role=max((found.require for found in roles), default=SandboxLevel.NONE),
+        role=max((found.sandbox.require for found in roles), default=SandboxLevel.NONE),
         site=site.sandbox if site is not None else None,
         keys=frozenset(model.key.env for registry in registries if registry for model in registry.models),
     )

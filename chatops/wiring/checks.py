@@ -17,9 +17,10 @@ from chatops.config.workflow_problems import Checked, check
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
-from chatops.policy.registry import ModelType, Registries, Registry, server_of
+from chatops.policy.registry import ModelType, Registries, Registry
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
 from chatops.policy.resolve import resolve_grant, role_names
+from chatops.policy.servers import server_of
 from chatops.policy.workflow import Definition, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 from chatops.runtime.settings import SessionSettings, StepRights

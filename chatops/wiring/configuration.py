@@ -218,7 +218,7 @@ class ConfigurationFiles:
         site, own = loaded.registries
         default = own.role(own.default_role)
         further = tuple(
-            role if default is None else replace(role, models=default.models)
+            role if default is None else role.with_models_of(default)
             for role in self._roles
             if own.role(role.name) is None
         )

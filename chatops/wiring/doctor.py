@@ -101,7 +101,7 @@ async def _with_call(app: App, spec: ModelSpec, found: list[Check]) -> list[Chec
     A call says more than the list of models: if it fails, only its reason is left, and if the model answers, a fault
     of the list is a warning.
     """
-    if not spec.type.has_server:
+    if not spec.has_server:
         return found
     try:
         if spec.key != KeySource():

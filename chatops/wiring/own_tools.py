@@ -18,7 +18,7 @@ from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts
-from chatops.policy.registry import SERVER_MARK
+from chatops.policy.servers import SERVER_MARK
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.function import FunctionTool, SchemaTool
 

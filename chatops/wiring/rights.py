@@ -23,7 +23,7 @@ from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.access import User, access_level
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec, server_of
+from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     model_named,
@@ -40,6 +40,7 @@ from chatops.policy.resolve import (
     sandbox_layers,
 )
 from chatops.policy.sandbox import SandboxLayers
+from chatops.policy.servers import server_of
 from chatops.policy.skills import SKILL_TOOL
 from chatops.policy.verdicts import Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers

@@ -11,8 +11,9 @@ from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import ToolSpec
-from chatops.policy.registry import Registries, mcp_source
+from chatops.policy.registry import Registries
 from chatops.policy.sandbox import SandboxLayers, resolve
+from chatops.policy.servers import mcp_source
 from chatops.runtime.settings import SessionSettings
 from chatops.toolkit.base import Tool
 from chatops.wiring.configuration import Configuration

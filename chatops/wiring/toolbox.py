@@ -9,8 +9,8 @@ from chatops.config.paths import Paths
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
-from chatops.policy.registry import server_of
 from chatops.policy.resolve import knowledge_sources, web_ports
+from chatops.policy.servers import server_of
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.toolkit.base import Tool
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog

@@ -306,5 +306,5 @@ def _prepared(options: Options) -> Workspace:
 def _model(spec: ModelSpec) -> ModelRow:
     missing = f"It {why}." if (why := model_problem(spec)) else ""
     served = spec.model_name if spec.model_name != spec.name else ""
-    note = f"{spec.type.value} {served}".rstrip()
+    note = f"{spec.type} {served}".rstrip()
     return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)

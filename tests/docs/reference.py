@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from chatops.config import registry_model as registry
-from chatops.config import server_read, settings, workflow_read
+from chatops.config import settings, workflow_read
+from chatops.config.entries import adapter_of
+from chatops.config.registry_model import KeySchema, RegistryFile
+from chatops.policy import registry, servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 Schema = Mapping[str, Any]
@@ -42,23 +42,23 @@ This page is written from the code: `python -m tests.docs.reference`.
 are yours. `chatops registry check` reports mistakes with line and column, and `chatops registry schema` prints the JSON
 Schema for your editor.
 """
-SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("The registry", registry.RegistryFile),
-    ("`models.NAME`", registry.ModelEntry),
-    ("`models.NAME.price`", registry.PriceEntry),
-    ("`models.NAME.timeout_s`", registry.TimeoutEntry),
-    ("`roles.NAME`", registry.RoleEntry),
-    ("`roles.NAME.rules[]`", registry.RuleEntry),
-    ("`roles.NAME.sandbox`", registry.RoleSandboxEntry),
-    ("`users.NAME`", registry.UserEntry),
-    ("`tools.NAME`", registry.ToolEntry),
-    ("`sandbox`", registry.SandboxEntry),
-    ("`rules`", registry.RulesEntry),
-    ("`knowledge.NAME`", registry.KnowledgeEntry),
-    ("`mcp_servers.NAME`", server_read.ServerEntry),
-    ("`mcp_servers.NAME.tools.TOOL`", server_read.ServerToolEntry),
-    ("`mcp_servers.NAME.sandbox`", server_read.ServerSandboxEntry),
-    ("`mcp_servers.NAME.installed`", server_read.InstalledEntry),
+SECTIONS: tuple[tuple[str, type], ...] = (
+    ("The registry", RegistryFile),
+    ("`models.NAME`", registry.ModelSpec),
+    ("`models.NAME.price`", registry.Price),
+    ("`models.NAME.timeout_s`", registry.Timeouts),
+    ("`roles.NAME`", registry.RoleSpec),
+    ("`roles.NAME.rules[]`", registry.RoleRule),
+    ("`roles.NAME.sandbox`", registry.RoleSandbox),
+    ("`users.NAME`", registry.UserSpec),
+    ("`tools.NAME`", servers.ToolSetting),
+    ("`sandbox`", registry.SandboxSection),
+    ("`rules`", registry.RulesSection),
+    ("`knowledge.NAME`", registry.KnowledgeSource),
+    ("`mcp_servers.NAME`", servers.McpServerSpec),
+    ("`mcp_servers.NAME.tools.TOOL`", servers.ServerToolSetting),
+    ("`mcp_servers.NAME.sandbox`", servers.ServerSandbox),
+    ("`mcp_servers.NAME.installed`", servers.InstalledPackage),
     ("`workflows.NAME`", workflow_read.WorkflowEntry),
     ("`workflows.NAME.steps[]`", workflow_read.StepEntry),
     ("`workflows.NAME.steps[].validation_tools[]`", workflow_read.ValidationEntry),
@@ -71,8 +71,8 @@ def page() -> str:
     return "\n".join([HEAD, *(line for title, model in SECTIONS for line in _section(title, model)), *_settings()])
 
 
-def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
-    schema = model.model_json_schema()
+def _section(title: str, model: type) -> Iterator[str]:
+    schema = adapter_of(model).json_schema(schema_generator=KeySchema)
     about = _docstrings(model)
     yield f"## {title}\n"
     yield f"{_plain(inspect.getdoc(model) or '')}\n"

@@ -7,10 +7,10 @@ import pytest
 from chatops.domain.errors import ChatopsError
 from chatops.headless.doctor import Grade, model_checks
 from chatops.headless.reach import Reachability, reach
-from chatops.policy.registry import KeySource, ModelSpec, ModelType
+from chatops.policy.registry import ModelSpec, ModelType
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")
-KEYED = ModelSpec(name="team", api_url="http://127.0.0.1:9/v1", model_name="m", key=KeySource(env="MY_TEST_KEY"))
+KEYED = ModelSpec(name="team", api_url="http://127.0.0.1:9/v1", model_name="m", api_key_env="MY_TEST_KEY")
 
 
 async def has_it(spec: ModelSpec) -> Sequence[str]:

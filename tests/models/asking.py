@@ -72,7 +72,7 @@ def spec_for(server: FakeOpenAI, **changes: object) -> ModelSpec:
         name="test",
         api_url=server.url,
         model_name="fake-model",
-        timeouts=Timeouts(connect=5.0, first_token=60.0, idle=60.0),
+        timeout_s=Timeouts(connect=5.0, first_token=60.0, idle=60.0),
     )
     return replace(spec, **changes)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from chatops.domain.model import FailureKind
 from chatops.models.base import Retrying
 from chatops.models.client import RegistryClient
 from chatops.models.discover import list_models
-from chatops.policy.registry import HostType, KeySource, ModelSpec, ModelType, Price
+from chatops.policy.registry import HostType, ModelSpec, ModelType, Price
 from tests.models.asking import KEY, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Wait, error, says
 
@@ -34,7 +34,7 @@ async def test_nothing_of_another_provider_leaks(monkeypatch: pytest.MonkeyPatch
     for name, value in FOREIGN.items():
         monkeypatch.setenv(name, value)
     async with FakeOpenAI([says("hi")]) as server:
-        events = await ask(server, key=KeySource(literal=key))
+        events = await ask(server, api_key=key)
         (request,) = server.requests
     assert events.reply.text == "hi"
     assert "foreign" not in repr(request.headers).lower()
@@ -55,7 +55,7 @@ async def test_nothing_of_another_provider_leaks_when_models_are_listed(monkeypa
     for name, value in FOREIGN.items():
         monkeypatch.setenv(name, value)
     async with FakeOpenAI(models=("m1",)) as server:
-        assert await list_models(spec_for(server, key=KeySource(literal=KEY))) == ["m1"]
+        assert await list_models(spec_for(server, api_key=KEY)) == ["m1"]
         (request,) = server.others
     assert "foreign" not in repr(request.headers).lower()
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -132,7 +132,7 @@ async def test_simultaneous_requests_share_a_notice() -> None:
 async def test_the_key_is_read_for_every_question() -> None:
     environ = {"K": "first"}
     async with FakeOpenAI(lambda _: says("hi")) as server:
-        client = client_for(spec_for(server, key=KeySource(env="K")), environ=environ)
+        client = client_for(spec_for(server, api_key_env="K"), environ=environ)
         await send(client)
         environ["K"] = "second"
         await send(client)
@@ -155,7 +155,7 @@ async def test_a_key_from_a_command_is_read_again_after_five_minutes(
         f"import os; n = len(os.listdir({str(runs)!r})) + 1; open(f'{runs}/{{n}}', 'x').close(); print(f'key-{{n}}')"
     )
     async with FakeOpenAI(lambda _: says("hi")) as server:
-        client = client_for(spec_for(server, key=KeySource(command=(sys.executable, "-c", script))))
+        client = client_for(spec_for(server, api_key_command=(sys.executable, "-c", script)))
         for seconds in (0.0, 299.0, 2.0, 298.0, 301.0):
             clock.now += seconds
             assert (await send(client)).reply.text == "hi"

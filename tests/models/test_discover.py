@@ -9,14 +9,14 @@ import pytest
 from chatops.domain.errors import ChatopsError
 from chatops.domain.model import FailureKind
 from chatops.models.discover import KeyRefusedError, details, list_models, probe
-from chatops.policy.registry import HostType, KeySource, Price
+from chatops.policy.registry import HostType, Price
 from tests.models.asking import KEY, ask, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, error
 
 
 async def test_list_models() -> None:
     async with FakeOpenAI(models=("a", "b\x1b[2J"), api_key=KEY) as server:
-        assert await list_models(spec_for(server, key=KeySource(literal=KEY))) == ["a", "b [2J"]
+        assert await list_models(spec_for(server, api_key=KEY)) == ["a", "b [2J"]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_litellm_without_a_database_refuses_a_key_with_400() -> None:
         with pytest.raises(KeyRefusedError, match=r"refuses the key \(400\)"):
             await probe(server.root, "wrong")
         with pytest.raises(KeyRefusedError):
-            await list_models(spec_for(server, key=KeySource(literal=KEY)))
+            await list_models(spec_for(server, api_key=KEY))
         assert (await ask(server)).failure.kind is FailureKind.UNAUTHORIZED
 
 

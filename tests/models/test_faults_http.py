@@ -10,7 +10,7 @@ from chatops.domain.model import FailureKind, ToolChoice
 from chatops.models import failures
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
-from chatops.policy.registry import KeySource, Timeouts
+from chatops.policy.registry import Timeouts
 from tests.models.asking import KEY, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Pause, Raw, Reply, error, says
 
@@ -171,7 +171,7 @@ async def test_failure(case: Case) -> None:
     async with FakeOpenAI(
         lambda _: says("well again") if healthy else case.reply, models=("other-model", "fake-model-2")
     ) as server:
-        client = client_for(spec_for(server, key=KeySource(env="THE_KEY")), environ={"THE_KEY": KEY})
+        client = client_for(spec_for(server, api_key_env="THE_KEY"), environ={"THE_KEY": KEY})
         events = await send(client)
         assert len(server.requests) == case.requests
         assert len(events.retries) == case.requests - 1
@@ -310,7 +310,7 @@ async def test_a13_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a15_plain_http_where_tls_is_expected() -> None:
     async with FakeOpenAI() as server:
         url = server.url.replace("http://", "https://")
-        events = await ask(server, api_url=url, timeouts=Timeouts(connect=0.3))
+        events = await ask(server, api_url=url, timeout_s=Timeouts(connect=0.3))
         assert not server.requests
     assert events.failure.kind is FailureKind.UNREACHABLE
     assert events.failure.message.endswith("accepted the connection and did not answer in TLS within 0.3 s.")

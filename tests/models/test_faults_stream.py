@@ -54,7 +54,7 @@ async def test_a_partial_reply_is_kept_and_not_requested_again(
 ) -> None:
     async with FakeOpenAI([Raw(steps=steps), says("must not be asked")]) as server:
         idle = 0.15 if kind is FailureKind.TIMEOUT else 60
-        events = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=idle))
+        events = await ask(server, timeout_s=Timeouts(connect=5, first_token=60, idle=idle))
         assert len(server.requests) == 1
     assert events.failure.kind is kind
     assert words in events.failure.message
@@ -100,7 +100,7 @@ async def test_b13_lone_surrogate_is_replaced() -> None:
 async def test_b06_signs_of_life_do_not_reset_the_clock(sign: bytes) -> None:
     steps = (HALF, *(step for _ in range(100) for step in (sign, Pause(seconds=0.01))))
     async with FakeOpenAI([Raw(steps=steps)]) as server:
-        events = await ask(server, timeouts=Timeouts(connect=5, first_token=60, idle=0.5), pace=IMPATIENT)
+        events = await ask(server, timeout_s=Timeouts(connect=5, first_token=60, idle=0.5), pace=IMPATIENT)
     waits = [event for event in events.events if isinstance(event, Waiting)]
     assert any(wait.alive for wait in waits)
     assert events.failure.kind is FailureKind.TIMEOUT
@@ -108,7 +108,7 @@ async def test_b06_signs_of_life_do_not_reset_the_clock(sign: bytes) -> None:
 
 async def test_silence_is_shown_as_such() -> None:
     async with FakeOpenAI([Raw(steps=(Hang(),))]) as server:
-        events = await ask(server, timeouts=Timeouts(connect=1, first_token=0.12, idle=5), pace=IMPATIENT)
+        events = await ask(server, timeout_s=Timeouts(connect=1, first_token=0.12, idle=5), pace=IMPATIENT)
     waits = [event for event in events.events if isinstance(event, Waiting)]
     assert waits
     assert not any(wait.alive for wait in waits)
@@ -119,7 +119,7 @@ async def test_silence_is_shown_as_such() -> None:
 
 async def test_the_limit_for_the_first_token_is_shorter_than_the_pace_of_waiting() -> None:
     async with FakeOpenAI([Raw(steps=(Hang(),))]) as server, asyncio.timeout(300):
-        events = await ask(server, timeouts=Timeouts(connect=1, first_token=0.2, idle=5), pace=Pace(waiting_s=3_000))
+        events = await ask(server, timeout_s=Timeouts(connect=1, first_token=0.2, idle=5), pace=Pace(waiting_s=3_000))
     assert events.failure.kind is FailureKind.TIMEOUT
     assert "timeout_s.first_token" in events.failure.advice
 
@@ -130,7 +130,7 @@ async def test_a_reply_without_an_end_is_stopped(field: str) -> None:
     pieces = (sse(delta(**{field: f"w{number} "}), done=False) for number in range(20_000))
     steps = tuple(step for piece in pieces for step in (piece, Pause(seconds=0.01)))
     async with FakeOpenAI([Raw(steps=steps)]) as server, asyncio.timeout(600):
-        events = await ask(server, timeouts=Timeouts(connect=60, first_token=60, idle=60, total=1.0))
+        events = await ask(server, timeout_s=Timeouts(connect=60, first_token=60, idle=60, total=1.0))
         assert len(server.requests) == 1
     assert events.failure.kind is FailureKind.TIMEOUT
     assert "timeout_s.total" in events.failure.advice

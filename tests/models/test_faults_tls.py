@@ -16,7 +16,7 @@ CA = str(CERTIFICATES / "ca.pem")
 async def test_a14_a_connection_that_is_never_answered_is_given_up_with_the_limit_and_where_to_set_it() -> None:
     with black_hole() as port:
         async with FakeOpenAI() as server:
-            events = await ask(server, api_url=f"http://127.0.0.1:{port}/v1", timeouts=Timeouts(connect=0.4))
+            events = await ask(server, api_url=f"http://127.0.0.1:{port}/v1", timeout_s=Timeouts(connect=0.4))
     assert events.failure.kind is FailureKind.UNREACHABLE
     assert events.failure.message == f"There is no answer from 127.0.0.1:{port} within 0.4 s."
     assert "timeout_s.connect" in events.failure.advice

@@ -161,14 +161,14 @@ def shows(text: str) -> bool:
 async def test_a_key_in_an_error_is_hidden(spelling: str) -> None:
     assert shows(f"x {SPELLINGS[spelling]} y")
     async with FakeOpenAI(lambda _: error(400, f"bad request with {SPELLINGS[spelling]} in it")) as server:
-        failure = (await ask(server, key=KeySource(literal=LONG_KEY))).failure
+        failure = (await ask(server, api_key=LONG_KEY)).failure
     assert "[key]" in failure.message and not shows(failure.message), failure.message
 
 
 async def test_a_key_is_hidden_where_the_error_was_cut() -> None:
     for before in range(270, 300, 4):
         async with FakeOpenAI([error(400, "x" * before + LONG_KEY)]) as server:
-            failure = (await ask(server, key=KeySource(literal=LONG_KEY))).failure
+            failure = (await ask(server, api_key=LONG_KEY)).failure
         assert not shows(failure.message), failure.message
 
 
@@ -179,7 +179,7 @@ async def test_a_key_in_an_answer_is_hidden_however_it_is_cut(spelling: str, fie
     for size in (1, 5, 1_000):
         pieces = [delta(**{field: text[at : at + size]}) for at in range(0, len(text), size)]
         async with FakeOpenAI([stream(*pieces, delta("." * (field != "content")), delta(finish="stop"))]) as server:
-            events = await ask(server, key=KeySource(literal=LONG_KEY))
+            events = await ask(server, api_key=LONG_KEY)
         streamed, whole = (
             (events.text, events.reply.text) if field == "content" else (events.reasoning, events.reply.reasoning)
         )
@@ -189,8 +189,8 @@ async def test_a_key_in_an_answer_is_hidden_however_it_is_cut(spelling: str, fie
 async def test_a_key_in_the_arguments_of_a_call_and_in_a_cut_answer_is_hidden() -> None:
     broken = Raw(steps=(sse(delta(f"It is {LONG_KEY} and "), done=False),))
     async with FakeOpenAI([calls(call("file_read", path=LONG_KEY)), broken]) as server:
-        called = await ask(server, key=KeySource(literal=LONG_KEY))
-        cut = await ask(server, key=KeySource(literal=LONG_KEY))
+        called = await ask(server, api_key=LONG_KEY)
+        cut = await ask(server, api_key=LONG_KEY)
     assert called.reply.calls[0].arguments == '{"path": "[key]"}'
     assert cut.failure.partial_text == cut.text == "It is [key] and "
 
@@ -215,4 +215,4 @@ async def test_a_token_in_place_of_the_user_name_is_hidden(user: str) -> None:
 
 async def test_a_placeholder_for_no_key_is_not_masked() -> None:
     async with FakeOpenAI(lambda _: says("Run ollama serve.")) as server:
-        assert (await ask(server, key=KeySource(literal="ollama"))).text == "Run ollama serve."
+        assert (await ask(server, api_key="ollama")).text == "Run ollama serve."

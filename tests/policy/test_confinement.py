@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.sandbox import GIT_ACCESS, SandboxLevel, SandboxSpec
-from chatops.policy.registry import Registries, Registry, RoleSpec, ToolSetting
+from chatops.policy.registry import Registries, Registry, RoleSandbox, RoleSpec
 from chatops.policy.resolve import sandbox_layers, web_ports
 from chatops.policy.sandbox import covers_host, resolve, stricter, widened
+from chatops.policy.servers import ToolSetting
 
 OPEN = SandboxSpec(require=SandboxLevel.NONE, network=True, read=("/srv/data", "/opt/x"), git="writable")
 STRICT = SandboxSpec(require=SandboxLevel.BASIC, network=False, read=(), git="protect")
@@ -122,7 +123,7 @@ def test_the_narrowest_limits_add_nothing(spec: SandboxSpec) -> None:
 
 def test_a_role_can_only_raise_the_level() -> None:
     def level(own: SandboxLevel, role: SandboxLevel) -> SandboxLevel:
-        spec = RoleSpec(name="coder", require=role)
+        spec = RoleSpec(name="coder", sandbox=RoleSandbox(require=role))
         file = replace(registry(SandboxSpec(require=own)), roles=(spec,))
         return resolve(sandbox_layers((None, file), role="coder")).require
 

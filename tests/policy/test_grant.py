@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, PathPattern, RememberedRule, RuleScope
+from chatops.domain.decisions import ANY_ARGUMENTS, RememberedRule, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
@@ -13,10 +13,11 @@ from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Too
 from chatops.policy.access import User, entitlement
 from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
-from chatops.policy.registry import ModelSpec, Registry, RoleSpec, ToolSetting, UserSpec
+from chatops.policy.registry import ModelSpec, Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import resolve_grant, revoked
-from chatops.policy.verdicts import Layer, Rule
+from chatops.policy.servers import ToolSetting
+from chatops.policy.verdicts import Layer
 
 BUILT_IN = {
     "file_read": (AccessLevel.VIEWER, Verdict.ALLOW),
@@ -170,7 +171,7 @@ def test_confirm_deny_denies_and_nothing_answers_it() -> None:
 
 
 def test_what_answers_an_ask() -> None:
-    rule = Rule(tool="shell_exec", verdict=Verdict.ALLOW, pattern=ArgvPattern(words=("git", "status", "*")))
+    rule = RoleRule(tool="shell_exec", verdict=Verdict.ALLOW, match=("git", "status", "*"))
     by_role = grant(registry(RoleSpec(name="coder", rules=(rule,))))
     assert by_role.judge("shell_exec", STATUS).answered_by == "rule of role coder"
     assert by_role.judge("shell_exec", PUSH).verdict is Verdict.ASK
@@ -183,7 +184,7 @@ def test_what_answers_an_ask() -> None:
 
 def test_a_bare_allow_answers_nothing_for_what_runs_anything() -> None:
     bare = registry(
-        RoleSpec(name="coder", rules=(Rule(tool="shell_exec", verdict=Verdict.ALLOW),)),
+        RoleSpec(name="coder", rules=(RoleRule(tool="shell_exec", verdict=Verdict.ALLOW),)),
         users=(UserSpec(name="*", access_level=AccessLevel.OPERATOR, confirm_allow=("shell_exec", "python_exec")),),
     )
     assert grant(bare).judge("shell_exec", STATUS).verdict is Verdict.ASK
@@ -208,8 +209,8 @@ def test_an_approval_of_an_unknown_tool_is_an_error() -> None:
 
 def test_restricting_rules_are_read_widely() -> None:
     rules = (
-        Rule(tool="shell_exec", verdict=Verdict.DENY, pattern=ArgvPattern(words=("git", "push", "*"))),
-        Rule(tool="file_read", verdict=Verdict.ASK, pattern=PathPattern(glob="secret/**")),
+        RoleRule(tool="shell_exec", verdict=Verdict.DENY, match=("git", "push", "*")),
+        RoleRule(tool="file_read", verdict=Verdict.ASK, match=("secret/**",)),
     )
     held = grant(registry(RoleSpec(name="coder", rules=rules)), approvals=("shell_exec:git push",))
     assert held.judge("shell_exec", PUSH).verdict is Verdict.DENY

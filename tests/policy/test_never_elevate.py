@@ -24,8 +24,9 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.access import User
 from chatops.policy.grant import Grant
-from chatops.policy.registry import Registry, RoleSpec, ToolSetting, UserSpec
+from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.resolve import resolve_grant
+from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import Layer, Rule
 from tests.support.properties import examples
 
@@ -47,7 +48,8 @@ patterns: st.SearchStrategy[ArgumentPattern] = st.sampled_from(
         ExactArguments(arguments="{}"),
     ]
 )
-rules = st.builds(Rule, tool=names, verdict=verdicts, pattern=patterns)
+matches = st.sampled_from([(), ("src/**",), ("{}",), ("git", "status", "*")])
+rules = st.builds(RoleRule, tool=names, verdict=verdicts, match=matches)
 roles = st.builds(
     RoleSpec,
     name=st.sampled_from(ROLES),

@@ -38,16 +38,16 @@ def test_a_persona_that_is_not_there_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("models", "end"),
-    [(("claude_cli",), "no other model answers in this role."), (("claude_cli", "demo"), "demo answers instead")],
+    [(("claude_cli", None), "no other model answers in this role."), (("claude_cli", "demo"), "demo answers instead")],
 )
-def test_a_model_without_a_command_is_said_with_who_answers_instead(models: tuple[str, ...], end: str) -> None:
-    (one,) = said(registry(RoleSpec(name="coder", models=models)))
+def test_a_model_without_a_command_is_said_with_who_answers_instead(models: tuple[str, str | None], end: str) -> None:
+    (one,) = said(registry(RoleSpec(name="coder", primary=models[0], backup_1=models[1])))
     assert "claude_cli has no command" in one and end in one
 
 
 def test_the_sites_definition_of_a_model_counts() -> None:
     site = registry(models=(ModelSpec(name="claude_cli", api_url="http://127.0.0.1:9/v1", model_name="m"),))
-    assert said(registry(RoleSpec(name="coder", models=("claude_cli",))), site=site) == ()
+    assert said(registry(RoleSpec(name="coder", primary="claude_cli")), site=site) == ()
 
 
 def test_only_tools_that_are_there_count_as_too_many() -> None:
@@ -61,5 +61,5 @@ def test_only_tools_that_are_there_count_as_too_many() -> None:
 
 def test_what_is_in_order_is_not_mentioned() -> None:
     user = UserSpec(name="*", confirm_allow=("shell_exec:git status *",), confirm_deny=("file_read",))
-    role = RoleSpec(name="a", persona="default", tools=("file_read",), models=("demo",))
+    role = RoleSpec(name="a", persona="default", tools=("file_read",), primary="demo")
     assert said(registry(role, users=(user,))) == ()

@@ -15,9 +15,9 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
 from chatops.policy.access import User
 from chatops.policy.grant import Grant
-from chatops.policy.registry import Registry, RoleSpec, UserSpec
+from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.resolve import resolve_grant
-from chatops.policy.verdicts import Layer, Rule
+from chatops.policy.verdicts import Layer
 from tests.policy.test_never_elevate import ROLES, TOOLS, facts, layers, levels, people, registries, specs
 from tests.policy.test_never_elevate import remembered_grants as some_grants
 from tests.support.properties import examples
@@ -86,7 +86,7 @@ def test_no_registry_and_no_rule_lets_a_doubtful_call_run_by_itself(
         assert judged.verdict.strictness >= strictness, "a doubt makes nothing looser"
 
 
-def open_to_all(*rules: Rule) -> Grant:
+def open_to_all(*rules: RoleRule) -> Grant:
     spec = ToolSpec(name="run", description="", schema="{}", min_access=AccessLevel.VIEWER, verdict=Verdict.ALLOW)
     registry = Registry(
         source="f",
@@ -120,5 +120,5 @@ def test_what_a_user_has_to_answer_says_why() -> None:
 
 
 def test_a_repair_does_not_turn_a_no_into_a_question() -> None:
-    grant = open_to_all(Rule(tool="run", verdict=Verdict.DENY))
+    grant = open_to_all(RoleRule(tool="run", verdict=Verdict.DENY))
     assert grant.judge("run", CallFacts(arguments="{}", repairs=("a",))).verdict is Verdict.DENY

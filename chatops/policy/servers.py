@@ -1,0 +1,189 @@
+"""MCP servers, the settings of tools and the limits of programs, as a registry names them."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from annotated_types import Interval, Len
+
+from chatops.domain.rights import Verdict
+from chatops.domain.sandbox import NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+from chatops.policy.spelled import (
+    LEVELS,
+    STRICT,
+    Access,
+    EntryName,
+    Hosts,
+    Name,
+    Required,
+    Seconds,
+    Spelled,
+    Texts,
+    by_word,
+    items,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerToolSetting:
+    """Rights of one tool of a server."""
+
+    __pydantic_config__ = STRICT
+
+    verdict: Verdict | None = None
+    """Default verdict on the calls of the tool. Only the site registry can make it milder."""
+    min_access: Access | None = None
+    """The lowest access level that has the tool. Only the site registry can lower it."""
+    timeout_s: Seconds | None = None
+    """Maximum number of seconds of a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSetting(ServerToolSetting):
+    """Settings of a tool."""
+
+    ports: tuple[Annotated[int, Interval(ge=1, le=65_535)], ...] | None = None
+    """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """Limits of what a program may see, write and reach."""
+
+    __pydantic_config__ = STRICT
+
+    require: Required = SandboxLevel.NONE
+    """The lowest level at which commands run."""
+    network: bool = False
+    """True: commands reach the whole network."""
+    hosts: Hosts = ()
+    """Hosts that commands reach through the proxy: ``NAME``, ``*.NAME`` or ``NAME:PORT``."""
+    read: tuple[str, ...] = ()
+    """Absolute paths that commands may read besides the usual ones."""
+    write: tuple[str, ...] = ()
+    """Absolute paths that commands may write besides the workspace."""
+    git: GitAccess = "protect"
+    """Access of commands to `.git`: none, to what a commit changes, or to all of it."""
+    env: tuple[Name, ...] = ()
+    """Names of environment variables that commands get."""
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """The limits of a command."""
+        return SandboxSpec(
+            require=self.require,
+            network=self.network,
+            hosts=self.hosts,
+            git=self.git,
+            read=self.read,
+            write=self.write,
+            env=self.env,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSandbox(SandboxLimits):
+    """Limits of what a server that chatops starts may see, write and reach."""
+
+    git: Literal["protect", "writable"] = "protect"
+    """Access to `.git`: none, or to all of it."""
+
+
+SERVER_MARK = "__"
+"""Stands between the name of an MCP server and the name of its tool: ``time__get_current_time``."""
+
+
+class ServerTransport(StrEnum):
+    """How to reach an MCP server."""
+
+    STDIO = "stdio"
+    """chatops starts it, and talks to it over its standard streams."""
+    HTTP = "http"
+    """Streamable HTTP; servers that only know SSE are found too."""
+    SSE = "sse"
+
+
+_TYPES: Mapping[str, ServerTransport] = {
+    **{transport.value: transport for transport in ServerTransport},
+    "streamable-http": ServerTransport.HTTP,
+    "streamableHttp": ServerTransport.HTTP,
+}
+_TypeWord = Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPackage:
+    """A package that `chatops mcp add` installed for a server. One whose folder has changed since is not started."""
+
+    __pydantic_config__ = STRICT
+
+    package: str
+    """Name and version."""
+    folder: str
+    digest: str
+    """Of everything in `folder`."""
+
+
+def _command(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return given if isinstance(given, tuple) else (given,) if given else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerSpec:
+    """An MCP server: a command that chatops starts, or a URL."""
+
+    __pydantic_config__ = STRICT
+
+    name: EntryName
+    command: Annotated[tuple[str, ...], Spelled(str | Annotated[tuple[str, ...], Len(1)], _command)] = ()
+    # Once the file is read these are part of `command`.
+    args: tuple[str, ...] = ()
+    """Further arguments of the command."""
+    env: Texts = field(default=(), repr=False)
+    """Variables of the command. ``${NAME}`` in a value stands for a variable of chatops."""
+    cwd: str = ""
+    """Folder that the command starts in, absolute; left out: the workspace."""
+    workspace: Literal["read", "write"] = "read"
+    """Rights of a command in the workspace."""
+    accept_level: Annotated[SandboxLevel, Spelled(Literal["none", "landlock", "basic"], by_word(LEVELS))] = (
+        SandboxLevel.BASIC
+    )
+    """Start the command without asking where no better sandbox than this works."""
+    sandbox: Annotated[SandboxSpec, Spelled(ServerSandbox, lambda section: section.spec)] = NARROWEST
+    """Limits of the command."""
+    url: str = ""
+    transport: ServerTransport | None = None
+    """Left out: ``stdio`` for a command, ``http`` for a URL."""
+    type: Annotated[ServerTransport, Spelled(_TypeWord, by_word(_TYPES))] | None = None
+    """Another name of `transport`."""
+    headers: Texts = field(default=(), repr=False)
+    """Sent to the host of `url` only. ``${NAME}`` as in `env`."""
+    auth: Literal["oauth"] | None = None
+    tool_names: tuple[str, ...] | None = None
+    """The tools to use, by the server's names; left out: all."""
+    tools: Annotated[tuple[tuple[str, ServerToolSetting], ...], Spelled(dict[str, ServerToolSetting], items)] = ()
+    """Settings of tools, by the server's names."""
+    timeout_s: Seconds = 60.0
+    """Default limit of a call in seconds."""
+    disabled: bool = False
+    """True: leave the server out."""
+    installed: InstalledPackage | None = None
+    """Written by `chatops mcp add`."""
+
+    @property
+    def origin(self) -> str:
+        """The command as one line, or the URL."""
+        return self.url or shlex.join(self.command)
+
+
+def mcp_source(server: str) -> str:
+    """Return the source of the tools of an MCP server, as specs and lists name it."""
+    return f"MCP server {server}"
+
+
+def server_of(tool: str) -> str:
+    """Return the name of the MCP server that `tool` names by its form; empty if it names none."""
+    server, mark, name = tool.partition(SERVER_MARK)
+    return server if mark and name else ""
