@@ -7,6 +7,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.policy.sandbox import parse_change
+from chatops.policy.skills import SKILL_TOOL
 from chatops.runtime.session import owned
 from chatops.tui.commands.replies import (
     Choose,
@@ -20,6 +21,8 @@ from chatops.tui.commands.replies import (
     UseTheme,
 )
 from chatops.tui.composer.completions import Completion
+
+_MCP_VERBS = {"reconnect": "connect again now", "login": "log in, in the browser"}
 
 
 async def show_help(context: Context, argument: str) -> Replies:
@@ -353,3 +356,44 @@ async def policy(context: Context, argument: str) -> Replies:
 async def doctor(context: Context, argument: str) -> Replies:
     """Show what is configured and what is missing."""
     return (ShowText("Doctor", await context.workspace.doctor()),)
+
+
+async def skills(context: Context, argument: str) -> Replies:
+    """Show each skill with its source, the tools that it permits, and what is wrong with others."""
+    return (ShowText("Skills", await asyncio.to_thread(_skills_text, context)),)
+
+
+def _skills_text(context: Context) -> str:
+    known, grant = context.workspace.skills(), context.session.grant()
+    lines = []
+    for skill in known.found:
+        lines += [f"{skill.name} ({skill.source})", f"  {skill.description}"]
+        if skill.use is not None:
+            allowed = [*skill.use.tools, *(f"{tool} (asks)" for tool in skill.use.asks)]
+            lines.append(f"  Permits only, while in use: {', '.join(allowed) or 'no tool'}")
+        if skill.files:
+            lines.append(f"  Files: {', '.join(name for name, _ in skill.files)}")
+        lines.append("")
+    if not lines:
+        lines += [f"There are no skills. Put one into {context.workspace.skills_folder} as NAME/SKILL.md.", ""]
+    elif grant.tool(SKILL_TOOL) is None:
+        lines += [f"Role {grant.role} does not see them: its tools do not list {SKILL_TOOL}.", ""]
+    return sanitize("\n".join([*lines, *known.warnings]).rstrip())
+
+
+async def mcp(context: Context, argument: str) -> Replies:
+    """Show the servers with their state and tools, connect to one again, or log in at one."""
+    verb, _, name = argument.partition(" ")
+    name = name.strip()
+    if verb and (verb not in _MCP_VERBS or not name):
+        return (Notify("Usage: /mcp [reconnect NAME|login NAME]"),)
+    if verb == "login":
+        return (ShowText(f"Log in at {name}", await context.workspace.log_in(name)),)
+    return (ShowText("MCP servers", context.workspace.servers(reconnect=name)),)
+
+
+async def mcp_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the verb."""
+    if before[1:]:
+        return []
+    return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in _MCP_VERBS.items()]

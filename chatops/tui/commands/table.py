@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import changes, compaction, copying, cost, handlers, mcp, memory, revision, search, skills
+from chatops.tui.commands import changes, compaction, copying, cost, handlers, memory, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -127,7 +127,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=compaction.compact,
     ),
     SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
-    SlashCommand(name="skills", help="the skills that the model may read", run=skills.skills),
+    SlashCommand(name="skills", help="the skills that the model may read", run=handlers.skills),
     SlashCommand(
         name="memory",
         args="[edit|clear [workspace|user]]",
@@ -149,8 +149,8 @@ COMMANDS: tuple[SlashCommand, ...] = (
         name="mcp",
         args="[reconnect NAME|login NAME]",
         help="MCP servers: their state and tools; connect to one again, or log in at one",
-        run=mcp.mcp,
-        offers=mcp.offers,
+        run=handlers.mcp,
+        offers=handlers.mcp_offers,
     ),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(

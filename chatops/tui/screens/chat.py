@@ -23,8 +23,7 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.background import BackgroundWork
-from chatops.tui.screens.commands import CommandPresenter
-from chatops.tui.screens.completing import CompletionPresenter
+from chatops.tui.screens.commands import CommandPresenter, CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
