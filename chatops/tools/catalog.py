@@ -39,7 +39,7 @@ class CatalogSettings:
     knowledge: tuple[KnowledgeSource, ...] = ()
     skills: Skills = NONE
     web: WebSettings = field(default_factory=WebSettings)
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class Catalog:

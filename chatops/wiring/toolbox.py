@@ -1,4 +1,4 @@
-"""The built-in tools as registry and environment set them, including after a change of the registry."""
+"""The tools that exist: built-in ones as configured, the user's own, those of a Python program and of MCP servers."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Toolbox:
-    """The catalog according to the registry in force when a tool is looked up."""
+    """The catalog according to the configuration of the moment in which a tool is looked up."""
 
     def __init__(
         self,
