@@ -23,7 +23,8 @@ from chatops.headless.screen import table, when
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
-    from chatops.store.base import PendingCallRow, Store
+    from chatops.store.base import PendingCallRow
+    from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from chatops.policy.grant import Grant
-    from chatops.store.base import PendingCallRow, SessionInfo, Store
+    from chatops.store.base import PendingCallRow, SessionInfo
+    from chatops.store.store import Store
     from chatops.wiring.app import App
     from chatops.wiring.rights import RegistryRights
 

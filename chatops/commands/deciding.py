@@ -20,7 +20,8 @@ from chatops.headless.pending import answers, describe, mention
 from chatops.runtime.denials import denial_sentence, judge_now
 from chatops.runtime.descriptions import describe_decision, find_decision, stored_way_to_continue
 from chatops.runtime.session import Session
-from chatops.store.base import PendingCallRow, Store
+from chatops.store.base import PendingCallRow
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import open_store
 

@@ -17,8 +17,9 @@ from chatops.wiring.words import NO_TITLE, run_state
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
-    from chatops.store.base import SessionInfo, Store
+    from chatops.store.base import SessionInfo
     from chatops.store.files import SessionFiles
+    from chatops.store.store import Store
 
 AROUND = 40
 """Characters shown on each side of a search hit."""

@@ -13,10 +13,11 @@ from chatops.engine.recovery import unknown_attempts
 from chatops.engine.state import TurnState
 from chatops.runtime.worker import WorkerThread
 from chatops.sandbox.orphans import can_find_orphans, count_orphans, stop_orphans
-from chatops.store.base import Holder, JournalRow, Store
+from chatops.store.base import Holder, JournalRow
 from chatops.store.identity import copied_key
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive
+from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.runtime.settings import Rights, SessionSettings, stored_settings
-from chatops.store.base import PendingCallRow, Store
+from chatops.store.base import PendingCallRow
+from chatops.store.store import Store
 
 _MOST_ROLES = 3
 

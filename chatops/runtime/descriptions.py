@@ -32,7 +32,8 @@ from chatops.engine.state import (
 from chatops.engine.workflow.inputs import ReviewStep
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import PYTHON_PROGRAM, WorkflowSpec
-from chatops.store.base import DecisionRow, SessionInfo, Store
+from chatops.store.base import DecisionRow, SessionInfo
+from chatops.store.store import Store
 
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:

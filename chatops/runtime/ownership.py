@@ -34,7 +34,8 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime.services import Services
 from chatops.runtime.worker import WorkerThread
-from chatops.store.base import Holder, LeaseRow, Store
+from chatops.store.base import Holder, LeaseRow
+from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 

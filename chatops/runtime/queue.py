@@ -16,7 +16,8 @@ from chatops.engine.view import turn_status
 from chatops.runtime.event_bus import EventBus
 from chatops.runtime.services import Services
 from chatops.runtime.turns import Turns
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.store import Store
 
 _HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
 """Turn results that hold the queue until the user continues."""

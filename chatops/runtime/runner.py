@@ -62,7 +62,7 @@ from chatops.engine.view import in_flight
 from chatops.runtime.event_bus import EventBus
 from chatops.runtime.performer import Performer
 from chatops.runtime.worker import Shield, WorkerThread
-from chatops.store.base import Store
+from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
 from chatops.runtime.settings import Rights, SessionSettings
 from chatops.runtime.worker import WorkerThread
-from chatops.store.base import Holder, Store
+from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
+from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 
 if TYPE_CHECKING:

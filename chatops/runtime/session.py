@@ -39,7 +39,8 @@ from chatops.runtime.settings import (
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.user_actions import UserActions
 from chatops.runtime.view import History, SessionView, Snapshot
-from chatops.store.base import Holder, SessionInfo, Store
+from chatops.store.base import Holder, SessionInfo
+from chatops.store.store import Store
 
 
 class Session(SessionView):

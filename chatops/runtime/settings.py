@@ -19,7 +19,8 @@ from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, parse_change
 from chatops.policy.verdicts import Layer
 from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

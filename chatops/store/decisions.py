@@ -4,30 +4,29 @@ A posted decision is for the digest that was shown. It is consumed when the turn
 call has its result. A decision on a digest that is no longer pending is void.
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import UnreadableError
-from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId, TurnId
-from chatops.engine.effects import DecisionRecord, TurnStep
-from chatops.engine.inputs import DecideCall
-from chatops.engine.state import InRound, TurnState
-from chatops.engine.view import pending_calls
 from chatops.store import remembered
-from chatops.store.base import DecisionRow, PendingCallRow
-from chatops.store.codec import (
-    decode_decision,
-    decode_pending,
-    decode_principal,
-    decode_recorded,
-    encode_pending,
-    encode_principal,
-    encode_recorded,
-)
+from chatops.store.base import DecisionRow, Late, PendingCallRow, StorePart
 from chatops.store.connection import Connection, SqlRow, real, text
 from chatops.store.rules import already_decided
-from chatops.store.turn_rules import in_call_order, open_calls, overrules
+
+if TYPE_CHECKING:
+    from chatops.domain.events import PendingCall
+    from chatops.engine import inputs, state, view
+    from chatops.engine.effects import DecisionRecord, TurnStep
+    from chatops.engine.inputs import DecideCall
+    from chatops.engine.state import TurnState
+    from chatops.store import codec, turn_rules
+else:
+    inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
+    codec, turn_rules = Late("chatops.store.codec"), Late("chatops.store.turn_rules")
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
         if record.by.rule:
             remembered.count_use(rows, record.by.rule, now=now)
     _consume(rows, step)
-    waiting = {pending.call.id: pending for pending in pending_calls(step.state)}
+    waiting = {pending.call.id: pending for pending in view.pending_calls(step.state)}
     turn_id = step.state.turn_id
     for (stored,) in rows.all("SELECT call_id FROM pending WHERE turn_id = ?", turn_id):
         if CallId(text(stored)) not in waiting:
@@ -58,10 +57,10 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
     if left is None:
         return
     try:
-        first = (decode_decision(left[0]), decode_principal(left[1]))
+        first = (codec.decode_decision(left[0]), codec.decode_principal(left[1]))
     except UnreadableError:
         return
-    if first != (record.decision, record.by) and not overrules(record.decision, first[0]):
+    if first != (record.decision, record.by) and not turn_rules.overrules(record.decision, first[0]):
         raise already_decided(record.call_id, by=first[1])
 
 
@@ -83,62 +82,134 @@ def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id:
         pending.digest,
         pending.role,
         pending.model,
-        encode_pending(pending),
+        codec.encode_pending(pending),
         now,
     )
 
 
 def _consume(rows: Connection, step: TurnStep) -> None:
-    still_open = open_calls(step.state) - {record.call_id for record in step.decisions}
+    still_open = turn_rules.open_calls(step.state) - {record.call_id for record in step.decisions}
     for (stored,) in rows.all("SELECT call_id FROM posted WHERE turn_id = ?", step.state.turn_id):
         if CallId(text(stored)) not in still_open:
             rows.run("DELETE FROM posted WHERE call_id = ?", stored)
 
 
-def _log(rows: Connection, record: DecisionRecord, state: TurnState, *, now: float) -> None:
+def _log(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: float) -> None:
     """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
-    proposed = (state.phase.proposed_under.role, state.phase.model) if isinstance(state.phase, InRound) else ("", "")
+    proposed = (turn.phase.proposed_under.role, turn.phase.model) if isinstance(turn.phase, state.InRound) else ("", "")
     asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
     answered = rows.one(
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
         record.digest,
-        encode_principal(record.by),
+        codec.encode_principal(record.by),
     )
     rows.insert(
         "decisions",
         call_id=record.call_id,
-        session_id=state.session_id,
+        session_id=turn.session_id,
         tool=record.tool,
         digest=record.digest,
         role=asked[0],
         model=asked[1],
-        decision=encode_recorded(record.decision),
+        decision=codec.encode_recorded(record.decision),
         by_uid=record.by.uid,
-        by=encode_principal(record.by),
+        by=codec.encode_principal(record.by),
         decided_at=now if answered is None else answered[0],
     )
 
 
-def pending(rows: Connection, *, session_id: SessionId | None) -> list[PendingCallRow]:
-    """Return all pending calls, oldest turn first. A damaged row is left out, so it cannot be approved."""
-    found = rows.all(
-        "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
-        "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
-        "WHERE ?1 IS NULL OR q.session_id = ?1 ORDER BY q.seq",
-        session_id,
-    )
-    queued: list[PendingCallRow] = []
-    for row in found:
-        try:
-            queued.append(_queued(row))
-        except UnreadableError as error:
-            log.warning("a row of the queue is left out: %s", error)
-    return in_call_order(queued)
+class DecisionQueue(StorePart):
+    """The methods of `Store` about pending calls, decisions that other processes post, and the log of decisions."""
+
+    def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
+        """Return all pending calls, oldest turn first, those of a turn in call order.
+
+        A damaged one is left out, so it cannot be approved.
+        """
+        with self._rows.read():
+            found = self._rows.all(
+                "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
+                "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
+                "WHERE ?1 IS NULL OR q.session_id = ?1 ORDER BY q.seq",
+                session_id,
+            )
+        queued: list[PendingCallRow] = []
+        for row in found:
+            try:
+                queued.append(_queued(row))
+            except UnreadableError as error:
+                log.warning("a row of the queue is left out: %s", error)
+        # Mostly there is none, and then nothing has to be imported to say so.
+        return turn_rules.in_call_order(queued) if queued else []
+
+    def post_decision(self, decided: DecideCall) -> bool:
+        """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
+        rows = self._rows
+        with rows.write():
+            waiting = rows.one(
+                "SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
+            )
+            first = rows.one("SELECT digest FROM posted WHERE call_id = ?", decided.call_id)
+            if waiting is None or (first is not None and first[0] == decided.digest):
+                return False
+            rows.run("DELETE FROM posted WHERE call_id = ?", decided.call_id)
+            rows.insert(
+                "posted",
+                call_id=decided.call_id,
+                turn_id=waiting[0],
+                digest=decided.digest,
+                decision=codec.encode_recorded(decided.decision),
+                by=codec.encode_principal(decided.by),
+                decided_at=self._clock(),
+            )
+            reach("in_posting")
+            return True
+
+    def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
+        """Return the decisions posted for a turn and not consumed by a commit yet. A damaged one is void.
+
+        A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.
+        """
+        with self._rows.read():
+            found = self._rows.all(
+                "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
+            )
+        answers: list[DecideCall] = []
+        for call_id, digest, decision, by in found:
+            try:
+                answers.append(
+                    inputs.DecideCall(
+                        call_id=CallId(text(call_id)),
+                        digest=text(digest),
+                        decision=codec.decode_decision(decision),
+                        by=codec.decode_principal(by),
+                    )
+                )
+            except UnreadableError as error:
+                log.warning("a posted answer is left out: %s", error)
+        return answers
+
+    def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
+        """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
+        with self._rows.read():
+            found = self._rows.all(
+                "SELECT call_id, session_id, tool, digest, decision, by, decided_at, role, model FROM decisions "
+                "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY seq DESC LIMIT ?2",
+                session_id,
+                limit,
+            )
+        entries: list[DecisionRow] = []
+        for row in reversed(found):
+            try:
+                entries.append(_entry(row))
+            except UnreadableError as error:
+                log.warning("an entry of the decision log is left out: %s", error)
+        return entries
 
 
 def _queued(row: SqlRow) -> PendingCallRow:
-    pending = decode_pending(row[2])
+    pending = codec.decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
     if row[4] is not None:
@@ -147,8 +218,8 @@ def _queued(row: SqlRow) -> PendingCallRow:
             session_id=session_id,
             tool=pending.call.name,
             digest=pending.digest,
-            decision=decode_decision(row[4]),
-            by=decode_principal(row[5]),
+            decision=codec.decode_decision(row[4]),
+            by=codec.decode_principal(row[5]),
             decided_at=real(row[6]),
             role=pending.role,
             model=pending.model,
@@ -162,73 +233,14 @@ def _queued(row: SqlRow) -> PendingCallRow:
     )
 
 
-def post(rows: Connection, decided: DecideCall, *, now: float) -> bool:
-    """Post a decision. Returns False if the call is not pending under this digest or was decided already."""
-    waiting = rows.one("SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest)
-    if waiting is None:
-        return False
-    first = rows.one("SELECT digest FROM posted WHERE call_id = ?", decided.call_id)
-    if first is not None and first[0] == decided.digest:
-        return False
-    rows.run("DELETE FROM posted WHERE call_id = ?", decided.call_id)
-    rows.insert(
-        "posted",
-        call_id=decided.call_id,
-        turn_id=waiting[0],
-        digest=decided.digest,
-        decision=encode_recorded(decided.decision),
-        by=encode_principal(decided.by),
-        decided_at=now,
-    )
-    reach("in_posting")
-    return True
-
-
-def posted(rows: Connection, turn_id: TurnId) -> list[DecideCall]:
-    """Return the decisions not consumed yet, in the order they were posted. A damaged one is void."""
-    answers: list[DecideCall] = []
-    for call_id, digest, decision, by in rows.all(
-        "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
-    ):
-        try:
-            answers.append(
-                DecideCall(
-                    call_id=CallId(text(call_id)),
-                    digest=text(digest),
-                    decision=decode_decision(decision),
-                    by=decode_principal(by),
-                )
-            )
-        except UnreadableError as error:
-            log.warning("a posted answer is left out: %s", error)
-    return answers
-
-
-def decisions(rows: Connection, *, session_id: SessionId | None, limit: int) -> list[DecisionRow]:
-    """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
-    found = rows.all(
-        "SELECT call_id, session_id, tool, digest, decision, by, decided_at, role, model FROM decisions "
-        "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY seq DESC LIMIT ?2",
-        session_id,
-        limit,
-    )
-    entries: list[DecisionRow] = []
-    for row in reversed(found):
-        try:
-            entries.append(_entry(row))
-        except UnreadableError as error:
-            log.warning("an entry of the decision log is left out: %s", error)
-    return entries
-
-
 def _entry(row: SqlRow) -> DecisionRow:
     return DecisionRow(
         call_id=CallId(text(row[0])),
         session_id=SessionId(text(row[1])),
         tool=text(row[2]),
         digest=text(row[3]),
-        decision=decode_recorded(row[4]),
-        by=decode_principal(row[5]),
+        decision=codec.decode_recorded(row[4]),
+        by=codec.decode_principal(row[5]),
         decided_at=real(row[6]),
         role=text(row[7]),
         model=text(row[8]),

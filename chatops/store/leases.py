@@ -7,23 +7,23 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `acquire` makes the caller the owner. `rules.keeps_out` says when a process
-  counts as gone: on the same host when it is dead, on another host or in another container when the lease has expired.
-- Owned: `renew` moves the expiry. It never takes a lost lease again, because another process may have owned the session
-  in between, and the caller's state may be outdated.
-- Requested: `request` writes the requester into the row and clears the owner's answer (`acknowledged`). The last
+- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner. `rules.keeps_out` says when a
+  process counts as gone: on the same host when it is dead, on another host or in another container when the lease has
+  expired.
+- Owned: `renew_lease` moves the expiry. It never takes a lost lease again, because another process may have owned the
+  session in between, and the caller's state may be outdated.
+- Requested: `request_lease` writes the requester into the row and clears the owner's answer (`acknowledged`). The last
   requester replaces the one before, which can see that. `withdraw_request` withdraws the caller's own request only.
 - Answered: the owner has seen the request and will hand over (`acknowledged`).
-- Handed over or seized: `seize` replaces the owner, by itself (it makes the requester the holder) or by the requester.
-  The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is raised.
-- Released: `release` deletes the row if it names the caller.
+- Handed over or seized: `seize_lease` replaces the owner, by itself (it makes the requester the holder) or by the
+  requester. The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is
+  raised.
+- Released: `release_lease` deletes the row if it names the caller.
 
 Every commit checks the lease in its own transaction (`must_not_be_taken`). From the moment at which a session is
 seized, the old owner can store nothing more. Since the runner performs only what is stored, it starts nothing more
 either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
 the runtime asks again, and there a missing row counts as lost, see `runtime.ownership`.
-
-The rules that need no SQL are in `rules`, so that every store has the same ones.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.store import sessions
-from chatops.store.base import Holder, LeaseRow
+from chatops.store.base import Holder, LeaseRow, StorePart
 from chatops.store.connection import Connection, integer, real, text
 from chatops.store.rules import keeps_out, may_take, taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chatops.domain.ids import SessionId
 
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, acknowledged"
@@ -59,98 +57,95 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
     )
 
 
-def current(
-    rows: Connection, session_id: SessionId, *, me: Holder, now: float, alive: Callable[[Holder], bool]
-) -> LeaseRow | None:
-    """Return the lease if its process still counts as alive, else None. Raises NoSuchSessionError."""
-    sessions.info(rows, session_id)
-    lease = stored(rows, session_id)
-    return lease if lease is not None and keeps_out(lease, me=me, now=now, alive=alive) else None
-
-
-def acquire(
-    rows: Connection,
-    session_id: SessionId,
-    holder: Holder,
-    *,
-    ttl_s: float,
-    now: float,
-    alive: Callable[[Holder], bool],
-) -> None:
-    """Take or renew the lease. Raises SessionHeldError and NoSuchSessionError."""
-    sessions.info(rows, session_id)
-    before = stored(rows, session_id)
-    may_take(before, holder, session_id=session_id, now=now, alive=alive)
-    if before is not None and before.holder == holder:
-        rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", now + ttl_s, session_id)
-    else:
-        _put(rows, session_id, holder, expires_at=now + ttl_s, now=now)
-
-
-def renew(rows: Connection, session_id: SessionId, holder: Holder, *, ttl_s: float, now: float) -> None:
-    """Renew the lease if this holder still has it."""
-    before = stored(rows, session_id)
-    if before is not None and before.holder == holder:
-        rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", now + ttl_s, session_id)
-
-
-def seize(
-    rows: Connection,
-    session_id: SessionId,
-    holder: Holder,
-    *,
-    of: Holder,
-    ttl_s: float,
-    now: float,
-) -> None:
-    """Take the lease from `of`, whether or not it lives. Raises SessionHeldError if a third process has it by now."""
-    sessions.info(rows, session_id)
-    before = stored(rows, session_id)
-    if before is not None and before.holder == holder:
-        return
-    if before is not None and before.holder != of:
-        raise SessionHeldError(
-            f"Session {session_id} was taken over by another chatops in the meantime (pid {before.holder.pid}).",
-            advice="Check again which process has it.",
-        )
-    _put(rows, session_id, holder, expires_at=now + ttl_s, now=now)
-
-
-def release(rows: Connection, session_id: SessionId, holder: Holder) -> None:
-    """Release the lease if this holder has it."""
-    rows.run(
-        "DELETE FROM leases WHERE session_id = ? AND host = ? AND pid = ? AND boot_id = ? AND pid_started = ?",
-        session_id,
-        holder.host,
-        holder.pid,
-        holder.boot_id,
-        holder.pid_started,
-    )
-
-
-def request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
-    """Ask the holder to hand the session over. This replaces an earlier request."""
-    rows.run("UPDATE leases SET requested_by = ?, acknowledged = 0 WHERE session_id = ?", _text(asker), session_id)
-
-
-def withdraw_request(rows: Connection, session_id: SessionId, asker: Holder) -> None:
-    """Withdraw the request of `asker`. A later request of another process stays."""
-    sql = "UPDATE leases SET requested_by = '', acknowledged = 0 WHERE session_id = ? AND requested_by = ?"
-    rows.run(sql, session_id, _text(asker))
-
-
-def acknowledge(rows: Connection, session_id: SessionId, holder: Holder) -> None:
-    """Confirm to the requester that the holder knows, and hands over when it can."""
-    before = stored(rows, session_id)
-    if before is not None and before.holder == holder:
-        rows.run("UPDATE leases SET acknowledged = 1 WHERE session_id = ?", session_id)
-
-
 def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> None:
     """Raise ConflictError if another process holds the lease: what this one would store is void."""
     lease = stored(rows, session_id)
     if lease is not None and lease.holder != me:
         raise ConflictError(taken_over(session_id, lease.holder), advice="Open it again to see its current state.")
+
+
+class Leases(StorePart):
+    """The methods of `Store` about leases."""
+
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """Take or renew the lease of a session.
+
+        Raises SessionHeldError while a live process of this host holds it, or a process of another host whose lease has
+        not expired.
+        """
+        with self._rows.write():
+            full, now = sessions.full_id(self._rows, session_id), self._clock()
+            before = stored(self._rows, full)
+            may_take(before, holder, session_id=full, now=now, alive=self._alive)
+            if before is not None and before.holder == holder:
+                self._extend(full, now + ttl_s)
+            else:
+                _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
+
+    def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """Renew the lease if this holder still has it.
+
+        A lost lease is never taken again by this: another process may have owned the session, changed it and left.
+        """
+        with self._rows.write():
+            if self._is_held(session_id, holder):
+                self._extend(session_id, self._clock() + ttl_s)
+
+    def lease(self, session_id: SessionId) -> LeaseRow | None:
+        """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
+        with self._rows.read():
+            lease = stored(self._rows, sessions.full_id(self._rows, session_id))
+        keeps = lease is not None and keeps_out(lease, me=self._process(), now=self._clock(), alive=self._alive)
+        return lease if keeps else None
+
+    def request_lease(self, session_id: SessionId, asker: Holder) -> None:
+        """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
+        sql = "UPDATE leases SET requested_by = ?, acknowledged = 0 WHERE session_id = ?"
+        with self._rows.write():
+            self._rows.run(sql, _text(asker), session_id)
+
+    def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
+        """Withdraw the request of `asker`. A later request of another process stays."""
+        sql = "UPDATE leases SET requested_by = '', acknowledged = 0 WHERE session_id = ? AND requested_by = ?"
+        with self._rows.write():
+            self._rows.run(sql, session_id, _text(asker))
+
+    def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
+        """Confirm that the holder knows of the request. Has no effect if it holds nothing."""
+        with self._rows.write():
+            if self._is_held(session_id, holder):
+                self._rows.run("UPDATE leases SET acknowledged = 1 WHERE session_id = ?", session_id)
+
+    def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
+        """Seize the lease from `of` even if it is alive.
+
+        From now on, whatever that process commits in the session is a ConflictError, so it starts nothing more. Raises
+        SessionHeldError if a third process has the lease by now.
+        """
+        with self._rows.write():
+            full, now = sessions.full_id(self._rows, session_id), self._clock()
+            before = stored(self._rows, full)
+            if before is not None and before.holder == holder:
+                return
+            if before is not None and before.holder != of:
+                raise SessionHeldError(
+                    f"Session {full} was taken over by another chatops in the meantime (pid {before.holder.pid}).",
+                    advice="Check again which process has it.",
+                )
+            _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
+
+    def release_lease(self, session_id: SessionId, holder: Holder) -> None:
+        """Release the lease. Has no effect if another process holds it."""
+        sql = "DELETE FROM leases WHERE session_id = ? AND host = ? AND pid = ? AND boot_id = ? AND pid_started = ?"
+        with self._rows.write():
+            self._rows.run(sql, session_id, holder.host, holder.pid, holder.boot_id, holder.pid_started)
+
+    def _is_held(self, session_id: SessionId, holder: Holder) -> bool:
+        lease = stored(self._rows, session_id)
+        return lease is not None and lease.holder == holder
+
+    def _extend(self, session_id: SessionId, expires_at: float) -> None:
+        self._rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", expires_at, session_id)
 
 
 def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float) -> None:

@@ -3,14 +3,24 @@
 A message's row number is greater than its parent's. That is the order, and it ends every walk.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import AlreadyStoredError, StoreError, UnreadableError
-from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import Message
-from chatops.store.codec import damaged_message, decode_message, encode_message
+from chatops.domain.ids import MessageId, SessionId
+from chatops.store.base import Late
 from chatops.store.connection import Connection, Value, text, text_or, text_or_none
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chatops.domain.ids import TurnId
+    from chatops.domain.messages import Message
+    from chatops.store import codec
+else:
+    codec = Late("chatops.store.codec")
 
 LARGEST = 16 * 1024 * 1024
 """Maximum characters of a stored message, far more than any user, model or tool produces."""
@@ -47,7 +57,7 @@ def append(
                 advice="Load the session again.",
                 session_id=SessionId(text_or(found[0], "")),
             )
-        body = encode_message(message)
+        body = codec.encode_message(message)
         if len(body) > LARGEST:
             raise StoreError("A message is too large to be saved.", advice="Send it in parts, or name a file instead.")
         rows.insert(
@@ -77,10 +87,10 @@ def chain(rows: Connection, head: MessageId | None, *, last: int | None = None) 
         last,
     )
     if not found:
-        return (damaged_message(head),)
+        return (codec.damaged_message(head),)
     messages = [_readable(body, MessageId(text(id_))) for id_, _, body in found]
     lost = text_or_none(found[0][1]) if last is None else None
-    return (*((damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
+    return (*((codec.damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
 
 def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
@@ -96,7 +106,7 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for message_id in ids:
         row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
-        messages.append(damaged_message(message_id) if row is None else _readable(row[0], message_id))
+        messages.append(codec.damaged_message(message_id) if row is None else _readable(row[0], message_id))
     return tuple(messages)
 
 
@@ -107,7 +117,7 @@ def decoded(body: Value, message_id: MessageId) -> Message:
     """
     if isinstance(body, str) and len(body) > LARGEST:
         raise UnreadableError("A stored message is damaged: it exceeds the size limit.")
-    return decode_message(body, message_id=message_id)
+    return codec.decode_message(body, message_id=message_id)
 
 
 def _readable(body: Value, message_id: MessageId) -> Message:
@@ -115,7 +125,7 @@ def _readable(body: Value, message_id: MessageId) -> Message:
     try:
         return decoded(body, message_id)
     except UnreadableError:
-        return damaged_message(message_id)
+        return codec.damaged_message(message_id)
 
 
 def missing(rows: Connection, ids: Iterable[MessageId]) -> list[MessageId]:

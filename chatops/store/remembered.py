@@ -3,14 +3,22 @@
 A rule of scope *session* ends with its session. The others outlive the session that they come from.
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import RememberedRule, RuleScope
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import CallId, SessionId
-from chatops.store.base import RuleRow
-from chatops.store.codec import decode_pattern, encode_pattern
+from chatops.store.base import Late, RuleRow, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, real, real_or_none, text
+from chatops.store.sessions import full_id
+
+if TYPE_CHECKING:
+    from chatops.store import codec
+else:
+    codec = Late("chatops.store.codec")
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +36,7 @@ def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: f
         "folder": rule.folder,
         "role": rule.role,
         "tool": rule.tool,
-        "pattern": encode_pattern(rule.pattern),
+        "pattern": codec.encode_pattern(rule.pattern),
         "definition": rule.definition,
         "source_call": rule.source_call,
     }
@@ -48,28 +56,38 @@ def count_use(rows: Connection, rule_id: str, *, now: float) -> None:
     rows.run("UPDATE rules SET uses = uses + 1, used_at = ? WHERE id = ?", now, rule_id)
 
 
-def revoke(rows: Connection, rule_id: str, *, now: float) -> bool:
-    """Revoke a rule. Return False if none in force has this id. The row stays, with its uses."""
-    done = rows.run("UPDATE rules SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", now, rule_id)
-    return done.rowcount > 0
+class RememberedRules(StorePart):
+    """The methods of `Store` about remembered rules."""
 
+    def rules(
+        self, *, session_id: SessionId | None = None, uid: int | None = None, tool: str | None = None
+    ) -> list[RuleRow]:
+        """Return the remembered rules in force, for all roles, oldest first. A damaged one is left out.
 
-def in_force(rows: Connection, *, session_id: SessionId | None, uid: int | None, tool: str | None) -> list[RuleRow]:
-    """Return what `Store.rules` does. A damaged rule answers nothing and is left out."""
-    found = rows.all(
-        f"SELECT {_COLUMNS} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
-        "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) ORDER BY id",
-        session_id,
-        uid,
-        tool,
-    )
-    rules: list[RuleRow] = []
-    for row in found:
-        try:
-            rules.append(_rule_row(row))
-        except (UnreadableError, ValueError) as error:
-            log.warning("a remembered rule is left out: %s", error)
-    return rules
+        With `session_id`, rules of scope *session* that belong to another session are left out; with `uid`, rules that
+        another user made; with `tool`, rules about other tools.
+        """
+        with self._rows.read():
+            found = self._rows.all(
+                f"SELECT {_COLUMNS} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
+                "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) ORDER BY id",
+                None if session_id is None else full_id(self._rows, session_id),
+                uid,
+                tool,
+            )
+        rules: list[RuleRow] = []
+        for row in found:
+            try:
+                rules.append(_rule_row(row))
+            except (UnreadableError, ValueError) as error:
+                log.warning("a remembered rule is left out: %s", error)
+        return rules
+
+    def revoke_rule(self, rule_id: str) -> bool:
+        """Revoke a rule. Returns False if no rule in force has this id. The row stays, with its uses."""
+        sql = "UPDATE rules SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        with self._rows.write():
+            return self._rows.run(sql, self._clock(), rule_id).rowcount > 0
 
 
 def _rule_row(row: SqlRow) -> RuleRow:
@@ -79,7 +97,7 @@ def _rule_row(row: SqlRow) -> RuleRow:
         folder=text(row[2]),
         role=text(row[3]),
         tool=text(row[4]),
-        pattern=decode_pattern(row[5]),
+        pattern=codec.decode_pattern(row[5]),
         definition=text(row[6]),
         source_call=CallId(text(row[7])),
         uid=integer_or_none(row[8]),

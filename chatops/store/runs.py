@@ -4,33 +4,88 @@ A run's step follows its predecessor or is refused, as a turn's does. The run de
 may start in its session until the run is over: see `turns.commit`.
 """
 
+from __future__ import annotations
+
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
-from chatops.engine.workflow.effects import WorkflowStep
-from chatops.engine.workflow.inputs import CancelRun, ReviewStep
-from chatops.engine.workflow.state import WorkflowState
-from chatops.store.codec import RUN_VERSION, decode_review, decode_run, encode_review, encode_run
+from chatops.store import leases, sessions
+from chatops.store.base import Late, StorePart
 from chatops.store.connection import Connection, integer, text, text_or_none
-from chatops.store.turn_rules import applies, awaited_turn, mark_of, must_be_first
+
+if TYPE_CHECKING:
+    from chatops.engine.workflow.effects import WorkflowStep
+    from chatops.engine.workflow.inputs import CancelRun, ReviewStep
+    from chatops.engine.workflow.state import WorkflowState
+    from chatops.store import codec, turn_rules
+    from chatops.store.base import SessionInfo
+else:
+    codec, turn_rules = Late("chatops.store.codec"), Late("chatops.store.turn_rules")
 
 log = logging.getLogger(__name__)
 
 _RELOAD = "Another chatops has continued it. To see its state: chatops workflow show"
 
 
-def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
-    """Store `step` within the current transaction. See `Store.commit_run`.
+class Runs(StorePart):
+    """The methods of `Store` about runs of workflows."""
 
-    Raises ConflictError, AlreadyDecidedError and NoSuchSessionError.
-    """
+    def commit_run(self, step: WorkflowStep) -> None:
+        """Store a run's step: its state, without the posted inputs that no longer apply.
+
+        The first one has seq 0 and makes the session a run. Until the run is over, only the turn that the run waits for
+        may start in its session, even if it does not start at the head.
+
+        Raises ConflictError as `commit` does. Raises AlreadyDecidedError for an input (`WorkflowStep.word`) if another
+        one of its kind was posted for the run first.
+        """
+        with self._rows.write():
+            leases.must_not_be_taken(self._rows, step.state.session_id, self._process())
+            _commit(self._rows, step, now=self._clock(), writer=self._writer)
+
+    def load_run(self, session_id: SessionId) -> WorkflowState:
+        """Return the run as last committed.
+
+        Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
+        """
+        with self._rows.read():
+            return _load(self._rows, sessions.full_id(self._rows, session_id))
+
+    def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
+        """Return the sessions that are runs, by newest activity."""
+        with self._rows.read():
+            return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
+
+    def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
+        """Post a review or a cancellation for the owner of the run.
+
+        Returns False if it does not apply to the run as stored, or another one of its kind was first. Raises
+        NoSuchSessionError.
+        """
+        with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            if not turn_rules.applies(review, _load(self._rows, full)):
+                return False
+            if any(type(earlier) is type(review) for earlier in _posted(self._rows, full)):
+                return False
+            self._rows.insert("posted_reviews", session_id=full, body=codec.encode_review(review))
+            return True
+
+    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
+        """Return the inputs posted for a run and not consumed by a commit yet, oldest first. A damaged one is void."""
+        with self._rows.read():
+            return _posted(self._rows, sessions.full_id(self._rows, session_id))
+
+
+def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
     state = step.state
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
-    body = encode_run(state)
+    body = codec.encode_run(state)
     stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
     if stored is not None and stored[0] == state.seq:
         if stored[2] == body and (stored[1] == writer or not step.effects):
@@ -40,20 +95,20 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
         raise ConflictError(
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD
         )
-    if step.word is not None and (waiting := posted(rows, state.session_id)):
-        must_be_first(step, load(rows, state.session_id), waiting)
-    mark = mark_of(state)
+    if step.word is not None and (waiting := _posted(rows, state.session_id)):
+        turn_rules.must_be_first(step, _load(rows, state.session_id), waiting)
+    mark = turn_rules.mark_of(state)
     rows.upsert(
         "runs",
         "session_id",
         session_id=state.session_id,
         seq=state.seq,
-        version=RUN_VERSION,
+        version=codec.RUN_VERSION,
         workflow=mark.workflow,
         phase=mark.phase,
         step=mark.step,
         result=mark.result,
-        turn_id=awaited_turn(state),
+        turn_id=turn_rules.awaited_turn(state),
         state=body,
         writer=writer,
     )
@@ -69,17 +124,33 @@ def commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> 
     reach("in_run_commit")
 
 
-def load(rows: Connection, session_id: SessionId) -> WorkflowState:
-    """Return the run as last committed.
-
-    Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
-    """
+def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
     row = rows.one("SELECT state, version FROM runs WHERE session_id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
             f"Session {session_id} is not a workflow run.", advice="`chatops workflow list` shows the runs."
         )
-    return decode_run(row[0], version=integer(row[1]))
+    return codec.decode_run(row[0], version=integer(row[1]))
+
+
+def _posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
+    found: list[ReviewStep | CancelRun] = []
+    for (body,) in rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id):
+        try:
+            found.append(codec.decode_review(body))
+        except UnreadableError as error:
+            log.warning("a posted review of run %s is left out: %s", session_id, error)
+    return found
+
+
+def _consume(rows: Connection, state: WorkflowState) -> None:
+    for seq, body in rows.all("SELECT seq, body FROM posted_reviews WHERE session_id = ?", state.session_id):
+        try:
+            still = turn_rules.applies(codec.decode_review(body), state)
+        except UnreadableError:
+            still = False
+        if not still:
+            rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,34 +168,3 @@ def active_run(rows: Connection, session_id: SessionId) -> ActiveRun | None:
         return None
     turn = text_or_none(row[1])
     return ActiveRun(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
-
-
-def post(rows: Connection, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
-    """Post an input for the run. Returns False if it does not apply, or another one of its kind was first."""
-    if not applies(review, load(rows, session_id)):
-        return False
-    if any(type(earlier) is type(review) for earlier in posted(rows, session_id)):
-        return False
-    rows.insert("posted_reviews", session_id=session_id, body=encode_review(review))
-    return True
-
-
-def posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-    """Return the inputs not consumed yet, oldest first. A damaged one is void."""
-    found: list[ReviewStep | CancelRun] = []
-    for (body,) in rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id):
-        try:
-            found.append(decode_review(body))
-        except UnreadableError as error:
-            log.warning("a posted review of run %s is left out: %s", session_id, error)
-    return found
-
-
-def _consume(rows: Connection, state: WorkflowState) -> None:
-    for seq, body in rows.all("SELECT seq, body FROM posted_reviews WHERE session_id = ?", state.session_id):
-        try:
-            still = applies(decode_review(body), state)
-        except UnreadableError:
-            still = False
-        if not still:
-            rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)

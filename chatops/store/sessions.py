@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import countable
+from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
-from chatops.store.rules import AT_MOST_NAMED, ambiguous, turn_number
+from chatops.store.rules import AT_MOST_NAMED, ambiguous
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,34 +98,11 @@ def listed(rows: Connection, *, workspace: str | None, limit: int, runs_only: bo
     return [_session(row) for row in found if isinstance(row[0], str)]
 
 
-def update(
-    rows: Connection,
-    session_id: SessionId,
-    *,
-    role: str | None,
-    model_pin: str | None,
-    persona: str | None,
-    title: str | None,
-) -> None:
-    """Change the settings that are not None. This does not count as activity."""
-    rows.run(
-        "UPDATE sessions SET role = coalesce(?, role), model_pin = coalesce(?, model_pin), "
-        "persona = coalesce(?, persona), title = coalesce(?, title) WHERE id = ?",
-        role,
-        model_pin,
-        persona,
-        title,
-        session_id,
-    )
-
-
 def delete(rows: Connection, session_id: SessionId) -> None:
     """Delete a session. Messages that a fork shares, and the decision log, stay.
 
     Forks of a deleted fork become forks of its source.
     """
-    from chatops.store import messages
-
     gone = info(rows, session_id)
     rows.run("DELETE FROM sessions WHERE id = ?", session_id)
     rows.run(
@@ -143,7 +121,6 @@ def fork(
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
-    from chatops.store import messages
     from chatops.store.titles import copy_title
 
     source = info(rows, session_id)
@@ -183,7 +160,6 @@ def fork(
 
 def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:
     """Add messages outside of any turn and move the head."""
-    from chatops.store import messages
     from chatops.store.titles import title_from
 
     before = info(rows, session_id)
@@ -199,52 +175,11 @@ def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Mes
     )
 
 
-def next_turn_id(rows: Connection, session_id: SessionId) -> TurnId:
-    """Return a new number for each turn, counting those that were never committed."""
-    counter, last = rows.one("SELECT turn_counter, last_turn FROM sessions WHERE id = ?", session_id) or (0, None)
-    number = max(integer(counter), turn_number(text_or(last, ""))) + 1
-    while rows.one("SELECT 1 FROM turns WHERE turn_id = ?", f"{session_id}.{number}") is not None:
-        number += 1
-    rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, session_id)
-    return TurnId(f"{session_id}.{number}")
-
-
-def queue_message(rows: Connection, session_id: SessionId, message: str) -> None:
-    """Queue a message at the end of the session's queue."""
-    rows.insert("queued_texts", session_id=session_id, text=message)
-
-
-def queued_messages(rows: Connection, session_id: SessionId) -> tuple[str, ...]:
-    """Return the queued messages of a session, oldest first."""
-    found = rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", session_id)
-    return tuple(text(row[0]) for row in found)
-
-
 def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
     """Remove the oldest queued message."""
     rows.run(
         "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
     )
-
-
-def remove_queued(rows: Connection, session_id: SessionId, message: str, *, later: int) -> bool:
-    """Remove the queued message `message` that has `later` newer ones. Returns False if it is not there any more."""
-    found = rows.one(
-        "SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?", session_id, later
-    )
-    if found is None or text(found[1]) != message:
-        return False
-    rows.run("DELETE FROM queued_texts WHERE seq = ?", found[0])
-    return True
-
-
-def take_newest_queued(rows: Connection, session_id: SessionId) -> str | None:
-    """Remove the newest queued message and return it."""
-    newest = rows.one("SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1", session_id)
-    if newest is None:
-        return None
-    rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
-    return text(newest[1])
 
 
 def _session(row: SqlRow) -> SessionInfo:

@@ -33,51 +33,110 @@ Invariants
 The caller checks the lease in the same transaction, see `leases.must_not_be_taken`.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.messages import Message, countable
+from chatops.domain.messages import countable
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
-from chatops.engine.effects import AttemptResult, RunTool, TurnStep
-from chatops.engine.state import Finished, TurnState
-from chatops.store import decisions, messages, remembered, runs, sessions
-from chatops.store.base import Holder, JournalRow
-from chatops.store.codec import (
-    PRUNED,
-    STATE_VERSION,
-    damaged_message,
-    decode_state,
-    encode_state,
-    encode_usage,
-    fingerprint,
-)
+from chatops.store import decisions, leases, messages, remembered, runs, sessions
+from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.rules import turn_number
-from chatops.store.titles import title_from
-from chatops.store.turn_rules import carries_nothing, intents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chatops.domain.messages import Message
+    from chatops.engine.effects import AttemptResult, RunTool, TurnStep
+    from chatops.engine.state import TurnState
+    from chatops.store import codec, titles, turn_rules
+else:
+    codec, titles, turn_rules = (Late(f"chatops.store.{name}") for name in ("codec", "titles", "turn_rules"))
 
 _RELOAD = "Load the session again: another chatops has continued it."
 
 
-def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder) -> None:
-    """Store `step` within the current transaction. See `Store.commit`.
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 
-    Raises ConflictError, NoSuchSessionError and AlreadyDecidedError.
-    """
+
+class Turns(StorePart):
+    """The methods of `Store` about turns."""
+
+    def commit(self, step: TurnStep) -> None:
+        """Store a step in one transaction.
+
+        That is its state, messages, intents, results, decisions, rules and pending calls, and the session's head. The
+        first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
+
+        Raises ConflictError if `seq` does not follow the stored one, if another process holds the session's lease, or
+        for a second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecidedError, and
+        stores nothing, for a decision on a call that another decision was posted for first, unless it denies what that
+        one approved.
+        """
+        with self._rows.write():
+            process = self._process()
+            leases.must_not_be_taken(self._rows, step.state.session_id, process)
+            commit(self._rows, step, now=self._clock(), writer=self._writer, process=process)
+
+    def load_turn(self, turn_id: TurnId) -> TurnState:
+        """Return the turn as last committed, with message bodies. Raises UnreadableError."""
+        with self._rows.read():
+            return load(self._rows, turn_id)
+
+    def unfinished_turns(self) -> list[TurnId]:
+        """Return the unfinished turns of all sessions, also of those without messages."""
+        with self._rows.read():
+            found = self._rows.all("SELECT t.turn_id FROM turns t JOIN sessions s ON s.active_turn = t.turn_id")
+        return [TurnId(text(turn_id)) for (turn_id,) in found]
+
+    def usage(self, session_id: SessionId, *, besides: TurnId | None = None) -> Usage | None:
+        """Return the usage of all turns of a session except `besides`; None if no server reported any.
+
+        A fork starts without usage. A turn whose usage cannot be read counts as none.
+        """
+        # SQLite adds them up, because there may be thousands.
+        sums = ", ".join(f"total(json_extract(usage, '$.{name}'))" for name in _COUNTS)
+        with self._rows.read():
+            found = self._rows.one(
+                f"SELECT count(*), sum(json_extract(usage, '$.cost')), {sums} FROM turns WHERE session_id = ? "
+                "AND turn_id IS NOT ? AND CASE WHEN json_valid(usage) THEN json_type(usage) END = 'object'",
+                session_id,
+                besides,
+            )
+        if found is None or not found[0]:
+            return None
+        counts = {name: int(real(value)) for name, value in zip(_COUNTS, found[2:], strict=True)}
+        return Usage(**counts, cost=real_or_none(found[1]))
+
+    def journal(self, turn_id: TurnId) -> list[JournalRow]:
+        """Return all attempts of a turn, in the order they were started."""
+        with self._rows.read():
+            found = self._rows.all(
+                "SELECT call_id, attempt, tool, arguments, digest, boot_id, pid, pid_started, started_at, outcome, "
+                "result, finished_at FROM journal WHERE turn_id = ? ORDER BY seq",
+                turn_id,
+            )
+        return [_journal_row(row) for row in found]
+
+
+def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder) -> None:
+    """Store `step` within the current transaction. Raises as `Turns.commit` does, and NoSuchSessionError."""
     state = step.state
     session = rows.one("SELECT head, active_turn, title, last_turn FROM sessions WHERE id = ?", state.session_id)
     if session is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
     head, active, title, last = (text_or_none(value) for value in session)
     grants: dict[str, str] = {}
-    body = encode_state(state, grants=grants)
-    checkpoint = _Checkpoint(state=state, body=body, mark=fingerprint(step, state=body), writer=writer)
+    body = codec.encode_state(state, grants=grants)
+    checkpoint = _Checkpoint(state=state, body=body, mark=codec.fingerprint(step, state=body), writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
-    if stored is not None and _repeats(checkpoint, stored, nothing_new=carries_nothing(step)):
+    if stored is not None and _repeats(checkpoint, stored, nothing_new=turn_rules.carries_nothing(step)):
         return
     _must_follow(state, stored, active=active)
     if stored is None:
@@ -99,7 +158,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     _put_checkpoint(rows, checkpoint, now=now)
     for result in step.results:
         _close_attempt(rows, result, now=now)
-    for run in intents(step):
+    for run in turn_rules.intents(step):
         _put_intent(rows, run, turn_id=state.turn_id, now=now, process=process)
     for rule in step.rules:
         remembered.add(rows, state.session_id, rule, now=now)
@@ -113,10 +172,10 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         "message_count = message_count + ?, activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? "
         "WHERE id = ?",
         new_head,
-        None if isinstance(state.phase, Finished) else state.turn_id,
+        None if state.phase.kind == "finished" else state.turn_id,
         state.turn_id,
         turn_number(state.turn_id),
-        title or title_from(step.messages),
+        title or titles.title_from(step.messages),
         countable(step.messages),
         now,
         state.session_id,
@@ -177,7 +236,7 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
         raise UnreadableError(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
     try:
         session_id = text(row[2])
-        stored = decode_state(
+        stored = codec.decode_state(
             text(row[0]), version=integer(row[1]), grant_of=lambda digest: stored_grant(rows, session_id, digest)
         )
     except UnreadableError as error:
@@ -202,35 +261,10 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
             rows.insert("turn_grants", session_id=session_id, digest=digest, body=body)
 
 
-_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
-
-
-def unfinished(rows: Connection) -> list[TurnId]:
-    """Return the unfinished turns. See `Store.unfinished_turns`."""
-    found = rows.all("SELECT t.turn_id FROM turns t JOIN sessions s ON s.active_turn = t.turn_id")
-    return [TurnId(text(turn_id)) for (turn_id,) in found]
-
-
-def usage(rows: Connection, session_id: SessionId, *, besides: TurnId | None) -> Usage | None:
-    """Return the usage of a session's turns. See `Store.usage`."""
-    # SQLite adds them up, because there may be thousands.
-    sums = ", ".join(f"total(json_extract(usage, '$.{name}'))" for name in _COUNTS)
-    found = rows.one(
-        f"SELECT count(*), sum(json_extract(usage, '$.cost')), {sums} FROM turns WHERE session_id = ? "
-        "AND turn_id IS NOT ? AND CASE WHEN json_valid(usage) THEN json_type(usage) END = 'object'",
-        session_id,
-        besides,
-    )
-    if found is None or not found[0]:
-        return None
-    counts = {name: int(real(value)) for name, value in zip(_COUNTS, found[2:], strict=True)}
-    return Usage(**counts, cost=real_or_none(found[1]))
-
-
 def _prune(rows: Connection, turn_id: str | None) -> None:
     """Keep only the result and the usage of a finished turn of a chat."""
     rows.run(
-        f"UPDATE turns SET state = json_object('{PRUNED}', json_extract(state, '$.phase.result')) "
+        f"UPDATE turns SET state = json_object('{codec.PRUNED}', json_extract(state, '$.phase.result')) "
         "WHERE turn_id = ? AND phase = 'finished' AND CASE WHEN typeof(state) = 'text' AND json_valid(state) "
         "THEN json_extract(state, '$.messages') IS NOT NULL AND json_extract(state, '$.contract') IS NULL "
         "AND json_extract(state, '$.gate') IS NULL END",
@@ -244,19 +278,9 @@ def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
         return messages.chain(rows, state.parent_id)
     owner = rows.one("SELECT turn_id FROM messages WHERE id = ?", state.parent_id)
     if owner is None or owner[0] is None or owner[0] == state.turn_id:
-        return (damaged_message(state.parent_id),)
+        return (codec.damaged_message(state.parent_id),)
     before = load(rows, TurnId(text(owner[0])))
     return (*before.history, *before.messages)
-
-
-def journal(rows: Connection, turn_id: TurnId) -> list[JournalRow]:
-    """Return all attempts of a turn, in the order they were started."""
-    found = rows.all(
-        "SELECT call_id, attempt, tool, arguments, digest, boot_id, pid, pid_started, started_at, outcome, result, "
-        "finished_at FROM journal WHERE turn_id = ? ORDER BY seq",
-        turn_id,
-    )
-    return [_journal_row(row) for row in found]
 
 
 def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) -> None:
@@ -267,10 +291,10 @@ def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) ->
         turn_id=state.turn_id,
         session_id=state.session_id,
         seq=state.seq,
-        version=STATE_VERSION,
+        version=codec.STATE_VERSION,
         phase=state.phase.kind,
         state=checkpoint.body,
-        usage=encode_usage(state.usage) if state.usage is not None else "",
+        usage=codec.encode_usage(state.usage) if state.usage is not None else "",
         writer=checkpoint.writer,
         fingerprint=checkpoint.mark,
         updated_at=now,

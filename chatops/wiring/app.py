@@ -24,9 +24,10 @@ from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
-from chatops.store.base import RuleRow, SessionInfo, Store
+from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
+from chatops.store.store import Store
 from chatops.toolkit.base import Tool
 from chatops.wiring.call_limits import CallLimits
 from chatops.wiring.configuration import ConfigurationFiles

@@ -12,7 +12,7 @@ from chatops.domain.errors import NotSavedError, StoreError
 
 if TYPE_CHECKING:
     from chatops.runtime.worker import WorkerThread
-    from chatops.store.base import Store
+    from chatops.store.store import Store
 
 
 class Storage(Enum):
@@ -43,11 +43,11 @@ def open_store(storage: Storage = Storage.NEEDED) -> "Iterator[Store]":
 
 def make_store(path: Path, storage: Storage) -> "Store":
     """Return the store at `path`, which is created if it is missing and `storage` is not READ. Raises StoreError."""
-    from chatops.store.sqlite import SqliteStore  # pydantic and the codec: not for --help
+    from chatops.store.store import Store  # pydantic and the codec: not for --help
 
     match storage:
         case Storage.NEEDED:
-            return SqliteStore(path)
+            return Store(path)
         case Storage.WANTED:
             return _writable(path)
         case Storage.READ:
@@ -56,10 +56,10 @@ def make_store(path: Path, storage: Storage) -> "Store":
 
 def _writable(path: Path) -> "Store":
     from chatops.store.opening import must_have_room
-    from chatops.store.sqlite import SqliteStore
+    from chatops.store.store import Store
 
     try:
-        store = SqliteStore(path)
+        store = Store(path)
     except NotSavedError as error:
         return _in_memory(path, error)
     try:
@@ -72,12 +72,12 @@ def _writable(path: Path) -> "Store":
 
 def _looked_at(path: Path) -> "Store":
     from chatops.store.reading import look_at
-    from chatops.store.sqlite import SqliteStore
+    from chatops.store.store import Store
 
     rows, salvage = look_at(path, unsaved="the store is only read")
     if salvage is not None and not salvage.whole:
         rows.notices.append(f"The session store {path} is damaged. {salvage.text}")
-    return SqliteStore(rows)
+    return Store(rows)
 
 
 def _in_memory(path: Path, why: NotSavedError) -> "Store":
@@ -88,14 +88,14 @@ def _in_memory(path: Path, why: NotSavedError) -> "Store":
     from chatops.store.connection import Connection
     from chatops.store.late_file import LateFile
     from chatops.store.reading import empty_in_memory, sessions_of
-    from chatops.store.sqlite import SqliteStore
+    from chatops.store.store import Store
 
     try:
         rows, _ = sessions_of(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
     notice = f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"
-    return SqliteStore(LateFile(rows, notice=notice))
+    return Store(LateFile(rows, notice=notice))
 
 
 class Settings:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.tools import BUILT_IN_TOOLS
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import FakeOpenAI, says
 
@@ -213,7 +213,7 @@ def test_a_backup_takes_over_visibly_from_a_program_that_is_not_installed(
 
 def test_a_default_model_that_is_gone_is_said(chatops: CommandLine, chatops_home: Path) -> None:
     chatops("models", "list")
-    store = SqliteStore(chatops_home / "data" / "chatops.db")
+    store = Store(chatops_home / "data" / "chatops.db")
     store.set_setting("default_model", "gone")
     store.close()
     ran = chatops("-p", "hello")

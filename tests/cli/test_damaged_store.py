@@ -8,7 +8,7 @@ import pytest
 
 from chatops.store.health import findings
 from chatops.store.schema import SCHEMA_VERSION, UNRELEASED_ID
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store.damage import filled, flip, pages_of, waiting
 from tests.support.command_line import CommandLine
 
@@ -86,7 +86,7 @@ def test_a_store_whose_tables_are_not_those_of_its_version_is_named_and_repaired
 
 @pytest.mark.more
 def test_every_table_and_column_is_looked_for(path: Path) -> None:
-    SqliteStore(path).close()
+    Store(path).close()
     whole = path.read_bytes()
     with closing(sqlite3.connect(path)) as raw:
         tables = [
@@ -165,7 +165,7 @@ def test_a_store_of_another_version_is_refused_and_stays_as_it_is(
 
 @pytest.mark.more
 def test_listing_does_not_get_in_the_way_of_a_store_that_is_in_use(chatops: CommandLine, path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = store.create_session(workspace=str(chatops.workspace), role="coder", persona="p").id
         waiting(store, session_id)
         listed = chatops("sessions", "list", "--output-format", "json")

@@ -15,7 +15,7 @@ from chatops.store.base import Holder
 from chatops.store.opening import backup_of
 from chatops.store.process import this_process
 from chatops.store.schema import SCHEMA_VERSION
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of
 from tests.support.command_line import CommandLine
@@ -122,7 +122,7 @@ def test_doctor_reports_permissions_quarantined_files_and_the_log(path: Path) ->
     filled(path)
     path.chmod(0o644)
     Path(f"{path}.bad-1").write_bytes(b"x" * 2000)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         store.set_setting("a", "b")
         path.chmod(0o644)
         lines = store_lines(path)
@@ -141,7 +141,7 @@ def test_doctor_names_the_backup_and_a_store_too_large_for_one(path: Path, monke
 
 
 def test_doctor_names_a_call_whose_process_died(path: Path) -> None:
-    with closing(SqliteStore(path, alive=lambda holder: holder != DEAD)) as store:
+    with closing(Store(path, alive=lambda holder: holder != DEAD)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session_id)
         step = kit.first(turn, session_id)

@@ -11,7 +11,7 @@ import pytest
 from chatops.commands.parser import build_parser
 from chatops.domain.ids import SessionId
 from chatops.store.process import this_process
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.support.command_line import CommandLine
 
 
@@ -93,7 +93,7 @@ def test_a_session_that_is_open_somewhere_is_not_deleted_under_it(chatops: Comma
     """Nothing typed or done there could be stored any more."""
     named, _ = chatops.paused("run `touch made.txt`")
     session = SessionId(named)
-    with closing(SqliteStore(chatops_home / "data" / "chatops.db")) as store:
+    with closing(Store(chatops_home / "data" / "chatops.db")) as store:
         store.acquire_lease(session, this_process())
         refused = chatops("sessions", "delete", session, "--yes")
         assert refused.code == 1

@@ -14,7 +14,7 @@ import pytest
 from chatops.config.paths import find_paths
 from chatops.domain.ids import SessionId
 from chatops.store.process import this_process
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.support.command_line import CommandLine, program, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, SeenRequest, says
 from tests.support.terminal import Terminal
@@ -121,7 +121,7 @@ def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> No
 @pytest.mark.more
 def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
-    store = SqliteStore(find_paths(os.environ).store)
+    store = Store(find_paths(os.environ).store)
     store.acquire_lease(SessionId(session), this_process())
     try:
         ran = program("approvals", "approve", call, "--edit", '{"command": "touch other.txt"}', cwd=chatops.workspace)

@@ -4,22 +4,22 @@ import pytest
 
 from chatops.domain.errors import ConflictError, StoreError
 from chatops.engine.effects import TurnStep
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.support.command_line import CommandLine
 
 
 def refuse_after_first(monkeypatch: pytest.MonkeyPatch, error: StoreError) -> None:
     """From the second step on the store refuses."""
-    commit = SqliteStore.commit
+    commit = Store.commit
     done: list[TurnStep] = []
 
-    def refusing(self: SqliteStore, step: TurnStep) -> None:
+    def refusing(self: Store, step: TurnStep) -> None:
         if done:
             raise error
         commit(self, step)
         done.append(step)
 
-    monkeypatch.setattr(SqliteStore, "commit", refusing)
+    monkeypatch.setattr(Store, "commit", refusing)
 
 
 def test_a_full_disk_is_a_failure_told_once_and_the_turn_can_be_resumed(

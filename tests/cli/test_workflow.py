@@ -15,7 +15,7 @@ import pytest
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.store.base import Holder
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, call, calls, error, says
 from tests.support.workflows import WorkflowInstallation, answer, gave_up, step
@@ -40,9 +40,9 @@ def scripted(chatops: CommandLine) -> Iterator[Scripted]:
 
 
 @pytest.fixture
-def store(chatops_home: Path) -> Iterator[SqliteStore]:
+def store(chatops_home: Path) -> Iterator[Store]:
     """The store, as another program sees it."""
-    with closing(SqliteStore(chatops_home / "data" / "chatops.db")) as opened:
+    with closing(Store(chatops_home / "data" / "chatops.db")) as opened:
         yield opened
 
 
@@ -373,7 +373,7 @@ def test_a_run_that_waits_is_cancelled(scripted: Scripted) -> None:
 
 @pytest.mark.more
 def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
-    scripted: Scripted, store: SqliteStore, somebody: Holder
+    scripted: Scripted, store: Store, somebody: Holder
 ) -> None:
     installation, _ = scripted
     at = installation(answer(1))

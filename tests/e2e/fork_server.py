@@ -42,7 +42,7 @@ _LOADED = (
     "chatops.models.client",
     "chatops.demo.model",
     "chatops.models.chat",
-    "chatops.store.sqlite",
+    "chatops.store.store",
     "chatops.tools.catalog",
     "chatops.wiring.toolbox",
     "h11",

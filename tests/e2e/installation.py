@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from chatops.store.base import JournalRow, SessionInfo
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.e2e import fork_server
 from tests.support.command_line import Ran, program_environment
 from tests.support.fake_openai import SeenRequest
@@ -95,9 +95,9 @@ class Installation:
         return fork_server.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
 
     @contextmanager
-    def store(self) -> Iterator[SqliteStore]:
+    def store(self) -> Iterator[Store]:
         """The store, as another program sees it."""
-        store = SqliteStore(self.home / "data" / "chatops.db")
+        store = Store(self.home / "data" / "chatops.db")
         try:
             yield store
         finally:

@@ -15,7 +15,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.effects import RunTool, TurnStep
 from chatops.store.base import JournalRow
 from chatops.store.process import this_process
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.toolkit.base import ToolContext
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import Provider, patient_registry
@@ -110,14 +110,14 @@ def table(
     """A table whose store refuses nothing yet."""
     monkeypatch.chdir(installation.workspace)
     laid = Table(installation, provider, CommandLine(installation.workspace, capsys))
-    commit = SqliteStore.commit
+    commit = Store.commit
 
-    def refuse(self: SqliteStore, step: TurnStep) -> None:
+    def refuse(self: Store, step: TurnStep) -> None:
         if laid.refused(step):
             raise StoreError("The disk is full.")
         commit(self, step)
 
-    monkeypatch.setattr(SqliteStore, "commit", refuse)
+    monkeypatch.setattr(Store, "commit", refuse)
     return laid
 
 

@@ -23,7 +23,7 @@ from chatops.sandbox.orphans import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
 from chatops.store.outputs import Outputs
 from chatops.store.process import is_alive, this_process
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.engine.world import World, grant, raw, reply
 
 HERE = this_process()
@@ -57,7 +57,7 @@ class Scene:
 
     async def left_by(self, process: Holder) -> tuple[CrashRecovery, TurnState]:
         """Return the recovery to test, and the turn as `process` stored it."""
-        self._store = SqliteStore(
+        self._store = Store(
             self._folder / "chatops.db",
             process=lambda: process,
             clock=lambda: STARTED_AT,

@@ -26,7 +26,7 @@ from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.process import is_alive, this_process
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.support.fake_openai import FakeOpenAI, call, calls
@@ -43,7 +43,7 @@ class Window:
     def __init__(self, workspace: Path, holder: Holder, registry: Path | None) -> None:
         self.app = App(Options(workspace=workspace, role="coder", registry=registry))
         known = (this_process(), SECOND)
-        self.app.__dict__["store"] = SqliteStore(
+        self.app.__dict__["store"] = Store(
             self.app.paths.store, process=lambda: holder, alive=lambda one: one in known or is_alive(one)
         )
         self.services: Services = replace(self.app._services(attended=True), holder=holder)

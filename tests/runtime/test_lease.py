@@ -11,7 +11,7 @@ from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.process import this_process
-from tests.store.memory_store import MemoryStore
+from tests.store.storekit import memory_store
 from tests.support.waiting import until
 
 OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
@@ -25,7 +25,7 @@ async def test_a_lost_lease_is_noticed_after_a_failed_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.001)
-    store, worker, lost = MemoryStore(alive=lambda one: True), WorkerThread(), list[Holder | None]()
+    store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
@@ -49,7 +49,7 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     """The owner was suspended meanwhile, so its state in memory is outdated."""
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     monkeypatch.setattr(module, "LEASE_S", 0.0)
-    store, worker, lost = MemoryStore(alive=lambda one: True), WorkerThread(), list[Holder | None]()
+    store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
     await lease.take(info.id)
@@ -71,7 +71,7 @@ async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: 
     def fails(*_: object) -> None:
         raise StoreError("not now")
 
-    store, worker = MemoryStore(alive=lambda one: True), WorkerThread()
+    store, worker = memory_store(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)
@@ -86,7 +86,7 @@ async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: 
 
 async def test_the_newest_requester_gets_the_lease() -> None:
     third = replace(OTHER, pid=OTHER.pid + 1)
-    store, worker = MemoryStore(alive=lambda one: True), WorkerThread()
+    store, worker = memory_store(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")
     lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
     await lease.take(info.id)

@@ -13,7 +13,7 @@ from chatops.domain.decisions import Approved, ArgvPattern, RuleScope
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.runtime.session import Session
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.options import Options
 from tests.runtime.demo_session import demo_session, settled
@@ -167,7 +167,7 @@ async def test_a_rule_is_stored_with_the_decision_or_not_at_all(
         seen: list[tuple[int, int]] = []
 
         def look(*_: object) -> None:
-            with closing(SqliteStore(app.paths.store)) as other:
+            with closing(Store(app.paths.store)) as other:
                 seen.append((len(other.rules()), len(other.decisions())))
 
         # Called inside of each commit, before it is durable.

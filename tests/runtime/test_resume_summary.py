@@ -24,7 +24,7 @@ from chatops.engine.state import (
 from chatops.runtime.descriptions import resume_summary, turn_summary
 from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
-from tests.store.memory_store import MemoryStore
+from tests.store.storekit import memory_store
 from tests.support import turns
 
 SPEC = ToolSpec(name="shell_exec", capabilities=BUILT_IN_TOOLS["shell_exec"], description="", schema="{}")
@@ -116,7 +116,7 @@ def test_model_text_is_escaped_and_shortened() -> None:
 
 
 def test_the_summary_includes_decisions_of_other_processes() -> None:
-    store = MemoryStore()
+    store = memory_store()
     info = store.create_session(workspace="/w", role="coder", persona="p")
     assert resume_summary(store, info) == ""
     turn = store.next_turn_id(info.id)

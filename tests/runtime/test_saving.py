@@ -16,7 +16,7 @@ from chatops.engine.effects import TurnStep
 from chatops.engine.state import Finished
 from chatops.runtime import runner
 from chatops.runtime.session import Session
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from tests.runtime.demo_session import demo_session, settled, users
 from tests.runtime.slow_store import SlowStore
@@ -26,20 +26,20 @@ from tests.support.waiting import PATIENCE, until
 def fill_up(app: App) -> None:
     """Keep the file from growing, which SQLite reports like a full disk."""
     store = app.store
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, Store)
     store._rows.pragma("max_page_count = 1")
 
 
 def shut(app: App) -> None:
     """Make the store read-only."""
     store = app.store
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, Store)
     store._rows.pragma("query_only = 1")
 
 
 def make_room(app: App) -> None:
     store = app.store
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, Store)
     store._rows.pragma("max_page_count = 1000000")
     store._rows.pragma("query_only = 0")
 

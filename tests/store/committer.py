@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.state import CallState
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 
 
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def commit_for_ever(path: str, session_id: str, *, where: bool) -> None:
-    store = SqliteStore(Path(path))
+    store = Store(Path(path))
 
     def done(what: str, turn: TurnId) -> None:
         say(f"{what} {turn} {' '.join(log_of(path)) if where else ''}".rstrip())

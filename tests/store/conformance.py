@@ -13,9 +13,9 @@ import pytest
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import TurnId
-from chatops.store.base import Holder, SessionInfo, Store
+from chatops.store.base import Holder, SessionInfo
+from chatops.store.store import Store
 from tests.store import storekit as kit
-from tests.store.memory_store import Memory
 
 
 @dataclass
@@ -23,7 +23,6 @@ class World:
     """A place for data, a clock to set, and which processes live."""
 
     folder: Path
-    memory: Memory = field(default_factory=Memory)
     now: float = 1_795_256_112.0
     dead: set[int] = field(default_factory=set)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chatops.domain.ids import CallId, SessionId
 from chatops.engine.state import CallState
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 
 PAGE = 4096
@@ -15,7 +15,7 @@ MESSAGES = 120
 
 def filled(path: Path, *, sessions: int = 2) -> list[SessionId]:
     """A closed store with conversations of many pages, the last of them with a call that waits."""
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         ids = [store.create_session(workspace="/w", role="coder", persona="p").id for _ in range(sessions)]
         for number in range(MESSAGES):
             for session_id in ids:
@@ -24,7 +24,7 @@ def filled(path: Path, *, sessions: int = 2) -> list[SessionId]:
     return ids
 
 
-def waiting(store: SqliteStore, session_id: SessionId) -> CallId:
+def waiting(store: Store, session_id: SessionId) -> CallId:
     """Begin a turn whose call waits for a user."""
     turn = store.next_turn_id(session_id)
     history = store.history(session_id)

@@ -5,10 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 from chatops.domain.ids import SessionId
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 
 
-def a_session(store: SqliteStore) -> SessionId:
+def a_session(store: Store) -> SessionId:
     return store.create_session(workspace="/w", role="coder", persona="default").id
 
 

@@ -7,7 +7,8 @@ import pytest
 from chatops.domain.errors import ConflictError, NoSuchSessionError, SessionHeldError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.state import CallState
-from chatops.store.base import Holder, SessionInfo, Store
+from chatops.store.base import Holder, SessionInfo
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import World, holder
 

@@ -12,7 +12,8 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.rights import Verdict
 from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import CallState, Inspecting, Permitted, Stopping
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import World
 

@@ -8,12 +8,12 @@ from chatops.domain.errors import ConflictError
 from chatops.domain.ids import TurnId
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 
 
 def main(path: str, turn_id: str) -> None:
-    store = SqliteStore(Path(path))
+    store = Store(Path(path))
     turn = TurnId(turn_id)
     call = kit.a_call(turn)
     state = store.load_turn(turn)

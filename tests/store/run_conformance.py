@@ -13,7 +13,8 @@ from chatops.engine.contract import StepContract
 from chatops.engine.effects import TurnStep
 from chatops.engine.workflow.inputs import ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import CheckingGate, RunResult
-from chatops.store.base import RunMark, SessionInfo, Store
+from chatops.store.base import RunMark, SessionInfo
+from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
 

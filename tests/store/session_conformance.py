@@ -16,7 +16,8 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import CallState
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import World
 

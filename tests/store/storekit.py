@@ -1,6 +1,7 @@
 """Steps and states written by hand, so that a store is tested without the engine."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from chatops.domain.decisions import Approved, HostPattern, Principal, RememberedRule, RuleScope
@@ -26,10 +27,22 @@ from chatops.engine.state import (
 )
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.connection import Connection
+from chatops.store.reading import empty_in_memory
+from chatops.store.store import Store
 
 ANA = Principal(uid=1000, login="ana", host="box", tty="/dev/pts/3", via="approvals")
 BEN = Principal(uid=1001, login="ben", host="box", via="tui")
+
+
+def memory_store(rows: Connection | None = None, *, unsaved: str = "", **options: Any) -> Store:
+    """Return an empty store in memory, or another entry point to one with these rows."""
+    return Store(rows or memory_rows(unsaved=unsaved), **options)
+
+
+def memory_rows(*, unsaved: str = "", path: Path = Path("/nonexistent/chatops.db")) -> Connection:
+    return Connection(empty_in_memory(), path=path, unsaved=unsaved)
 
 
 def a_grant(role: str = "coder") -> Grant:

@@ -16,7 +16,7 @@ from chatops.store import backup, opening
 from chatops.store.backup import EVERY_S, is_due, make_backup
 from chatops.store.identity import copied_key
 from chatops.store.opening import backup_of
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
 from tests.store.filekit import a_session, sql
@@ -32,7 +32,7 @@ def idle() -> bool:
 
 def test_a_backup_is_one_private_file_with_every_row(path: Path) -> None:
     filled(path)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "in the log", 1))
         assert make_backup(path, idle=idle)
@@ -48,7 +48,7 @@ def test_a_backup_is_one_private_file_with_every_row(path: Path) -> None:
 def test_a_backup_is_due_once_a_day(path: Path) -> None:
     now = time.time()
     assert not is_due(path, now=now), "there is no store"
-    SqliteStore(path).close()
+    Store(path).close()
     assert is_due(path, now=now)
     assert make_backup(path, idle=idle)
     assert not is_due(path, now=now + EVERY_S - 60)
@@ -65,7 +65,7 @@ def test_a_large_store_is_not_backed_up(path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_backup_ends_as_soon_as_a_turn_runs_and_the_one_before_stays(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    SqliteStore(path).close()
+    Store(path).close()
     assert make_backup(path, idle=idle)
     before = backup_of(path).read_bytes()
     filled(path)
@@ -82,7 +82,7 @@ def test_a_backup_of_a_store_that_keeps_changing_has_one_moment_of_it(
 ) -> None:
     filled(path)
     monkeypatch.setattr(backup, "_STEPS", 1000)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
 
         def writes() -> bool:
             store.set_setting("a", str(time.monotonic()))
@@ -103,7 +103,7 @@ def test_a_damaged_store_does_not_replace_the_backup_of_a_sound_one(path: Path) 
 
 
 def test_a_deleted_session_is_deleted_in_the_backup_too(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         gone, kept = a_session(store), a_session(store)
         for session_id in (gone, kept):
             store.append_message(session_id, kit.user(session_id, f"secret of {session_id}", 1))
@@ -118,7 +118,7 @@ def test_a_deleted_session_is_deleted_in_the_backup_too(path: Path) -> None:
 def test_a_session_deleted_while_the_copy_is_made_does_not_come_back(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "secret", 1))
         lock = opening.locked
@@ -133,7 +133,7 @@ def test_a_session_deleted_while_the_copy_is_made_does_not_come_back(
 
 
 def test_a_backup_in_which_nothing_can_be_deleted_is_removed(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "secret", 1))
         backup_of(path).write_bytes(b"secret" * 1000)
@@ -144,10 +144,10 @@ def test_a_backup_in_which_nothing_can_be_deleted_is_removed(path: Path) -> None
 def test_a_repair_takes_what_is_lost_from_the_backup(path: Path) -> None:
     one, other = filled(path)
     assert make_backup(path, idle=idle)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         store.append_message(one, kit.user(one, "since then", 5000))
     flip(path, pages_of(path, "messages")[6])
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert "come from the backup" in store.notices[0]
         for session_id in (one, other):
             said = texts(store.history(session_id))
@@ -160,10 +160,10 @@ def test_a_repair_takes_what_is_lost_from_the_backup(path: Path) -> None:
 def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_nothing(path: Path) -> None:
     one, other = filled(path)
     assert make_backup(path, idle=idle)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         store.append_message(one, kit.user(one, "since then", 5000))
     flip(path, *pages_of(path, "sessions"))
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert {info.id: (info.role, info.workspace) for info in store.sessions()} == dict.fromkeys(
             (one, other), ("coder", "/w")
         )
@@ -176,7 +176,7 @@ def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_n
 @pytest.mark.parametrize("lost", ["the first page", "everything"])
 def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: Path, lost: str) -> None:
     one, other = filled(path)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         store.set_setting(f"revoked:{one}", "shell_exec")
         store.set_setting(copied_key(TurnId(f"{one}.1")), "1")
     assert make_backup(path, idle=idle)
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
         path.write_bytes(b"x" * 5000)
     else:
         flip(path, 1)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert f"2 sessions with {2 * MESSAGES + 1} messages" in store.notices[0]
         assert all(len(store.history(session_id)) >= MESSAGES for session_id in (one, other))
         # Nothing that waited can be told from what was done since.
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
 
 
 def test_a_backup_put_in_place_of_the_store_asks_again(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id: SessionId = a_session(store)
         call = waiting(store, session_id)
         assert store.post_decision(DecideCall(call_id=call, digest="d1", decision=Approved(), by=kit.ANA))
@@ -203,6 +203,6 @@ def test_a_backup_put_in_place_of_the_store_asks_again(path: Path) -> None:
         assert turn is not None
     assert make_backup(path, idle=idle)
     backup_of(path).replace(path)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert [one.decided for one in store.pending_calls()] == [None]
         assert store.setting(copied_key(turn)) == "1"

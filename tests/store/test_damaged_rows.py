@@ -11,7 +11,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.messages import NoticeMessage
 from chatops.engine.state import CallState
 from chatops.store.codec import DAMAGED
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
 from tests.store.filekit import a_session, sql
@@ -32,7 +32,7 @@ from tests.store.filekit import a_session, sql
     ],
 )
 def test_one_damaged_message_is_shown_as_damaged_and_the_rest_is_there(path: Path, body: object) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         for n in range(3):
             store.append_message(session_id, kit.user(session_id, f"text {n}", n))
@@ -50,7 +50,7 @@ def test_one_damaged_message_is_shown_as_damaged_and_the_rest_is_there(path: Pat
 
 
 def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         for n in range(4):
             store.append_message(session_id, kit.user(session_id, f"text {n}", n))
@@ -64,7 +64,7 @@ def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> 
 
 
 def test_a_message_that_is_its_own_ancestor_does_not_hang(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         for n in range(3):
             store.append_message(session_id, kit.user(session_id, f"text {n}", n))
@@ -88,7 +88,7 @@ def test_a_message_that_is_its_own_ancestor_does_not_hang(path: Path) -> None:
     ],
 )
 def test_a_damaged_or_newer_checkpoint_leaves_the_messages_readable(path: Path, change: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         store.commit(kit.first(turn, session_id))
@@ -103,7 +103,7 @@ def test_a_damaged_or_newer_checkpoint_leaves_the_messages_readable(path: Path, 
     "change", ["DELETE FROM turn_grants", "UPDATE turn_grants SET body = replace(body, 'prompt', 'tpromp')"]
 )
 def test_a_turn_whose_grant_is_lost_or_was_changed_cannot_be_resumed(path: Path, change: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         store.commit(kit.first(turn, session_id))
@@ -119,7 +119,7 @@ def test_a_turn_whose_grant_is_lost_or_was_changed_cannot_be_resumed(path: Path,
     ["version = 999", "state = 'x'", "state = '{}'", "state = 5", "state = json_set(state, '$.phase.step', 7)"],
 )
 def test_a_damaged_or_newer_run_leaves_its_messages_readable(path: Path, change: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id))
         store.commit_run(run.begun(session_id))
@@ -133,7 +133,7 @@ def test_a_damaged_or_newer_run_leaves_its_messages_readable(path: Path, change:
 
 
 def test_a_damaged_review_is_ignored(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         step = run.begun(session_id)
         store.commit_run(step)
@@ -144,7 +144,7 @@ def test_a_damaged_review_is_ignored(path: Path) -> None:
 
 
 def test_damaged_decisions_and_rules_allow_nothing(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         call = kit.a_call(turn)
@@ -166,7 +166,7 @@ def test_a_message_that_is_too_large_is_not_stored_and_counts_as_damaged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chatops.store.messages.LARGEST", 1000)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "small", 1))
         with pytest.raises(StoreError, match="too large"):
@@ -183,7 +183,7 @@ def test_a_message_that_is_too_large_is_not_stored_and_counts_as_damaged(
     "column", ["workspace", "title", "role", "persona", "created_at", "message_count", "last_turn"]
 )
 def test_a_damaged_value_of_a_session_costs_only_that_value(path: Path, column: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id, other = a_session(store), a_session(store)
         for id_ in (session_id, other):
             store.append_message(id_, kit.user(id_))
@@ -195,7 +195,7 @@ def test_a_damaged_value_of_a_session_costs_only_that_value(path: Path, column: 
 
 
 def test_a_damaged_decision_is_left_out_of_the_log_and_reported(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         calls = [kit.a_call(turn, index) for index in (1, 2)]
@@ -209,7 +209,7 @@ def test_a_damaged_decision_is_left_out_of_the_log_and_reported(path: Path) -> N
 
 
 def test_a_grant_is_stored_once_for_each_session_and_goes_with_it(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         for _ in range(3):
             head, history = store.session(session_id).head, store.history(session_id)

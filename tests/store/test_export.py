@@ -23,7 +23,7 @@ from chatops.domain.messages import (
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.store import codec
 from chatops.store.export import ExportFormat, export, to_html, to_jsonl, to_markdown, to_openai
-from tests.store.memory_store import MemoryStore
+from tests.store.storekit import memory_store
 
 HOSTILE = '\x1b]0;x\x07 <script>alert(1)</script> & "q" \'</pre> \u202egnp \ud83d ````'
 
@@ -147,7 +147,7 @@ def test_the_page_holds_hostile_text_as_text_and_nothing_that_runs_or_loads() ->
 
 @pytest.mark.parametrize("to", list(ExportFormat))
 def test_no_export_lets_control_characters_through_or_fails_to_encode(to: ExportFormat) -> None:
-    info = MemoryStore().create_session(workspace="/w\udcff", role="r", persona="p", title=HOSTILE)
+    info = memory_store().create_session(workspace="/w\udcff", role="r", persona="p", title=HOSTILE)
     text = export(hostile_history(), info, to=to)
     text.encode("utf-8")
     assert not set(text) & {"\x1b", "\x07", "\x9b"}
@@ -157,7 +157,7 @@ def test_no_export_lets_control_characters_through_or_fails_to_encode(to: Export
 
 
 def test_json_lines_lose_nothing(tmp_path: Path) -> None:
-    info = MemoryStore().create_session(workspace="/w", role="r", persona="p", title="T")
+    info = memory_store().create_session(workspace="/w", role="r", persona="p", title="T")
     file = tmp_path / "export.jsonl"
     file.write_text(to_jsonl(hostile_history() + HISTORY[1:4], info), encoding="utf-8", newline="")
     header, *lines = file.read_text(encoding="utf-8").split("\n")[:-1]

@@ -14,7 +14,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, StopRun, TryAgain
 from chatops.store import identity
 from chatops.store.identity import FileIdentity, copied_key
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of, waiting
@@ -33,7 +33,7 @@ def copy_of(path: Path) -> Path:
 
 def answered(path: Path, decision: Decision | None = None) -> None:
     """A store with a call that waits, and perhaps an answer to it that no turn has taken."""
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         call_id = waiting(store, store.create_session(workspace="/w", role="coder", persona="p").id)
         if decision is not None:
             assert store.post_decision(DecideCall(call_id=call_id, digest="d1", decision=decision, by=kit.ANA))
@@ -41,7 +41,7 @@ def answered(path: Path, decision: Decision | None = None) -> None:
 
 def is_copied(path: Path) -> bool:
     """Return True if the unfinished turn counts as another copy's once the store is opened."""
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         return any(store.setting(copied_key(info.active_turn)) for info in store.sessions() if info.active_turn)
 
 
@@ -54,15 +54,15 @@ def test_a_copy_finds_out_that_it_is_one_and_the_file_it_was_made_of_does_not(pa
 
 def test_rules_do_not_come_along_into_a_copy(path: Path) -> None:
     rules = tuple(kit.remembered(scope=scope) for scope in RuleScope)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session)
         step = kit.first(turn, session)
         store.commit(step)
         store.commit(kit.then(step, kit.awaiting_model(turn), rules=rules))
-    with closing(SqliteStore(copy_of(path))) as copy:
+    with closing(Store(copy_of(path))) as copy:
         assert copy.rules() == []
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert kit.rules(store) == list(rules)
 
 
@@ -83,7 +83,7 @@ def test_another_name_makes_no_copy(path: Path) -> None:
 def test_a_copy_keeps_only_posted_decisions_that_run_nothing(decision: Decision, kept: bool, path: Path) -> None:
     answered(path, decision)
     for file, there in ((copy_of(path), kept), (path, True)):
-        with closing(SqliteStore(file)) as store:
+        with closing(Store(file)) as store:
             (queued,) = store.pending_calls()
             assert (queued.decided is not None) == there
 
@@ -100,24 +100,24 @@ def test_a_copy_keeps_only_posted_decisions_that_run_nothing(decision: Decision,
 def test_a_copy_keeps_only_posted_reviews_that_end_the_run(
     word: ReviewStep | CancelRun, kept: bool, path: Path
 ) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
         store.commit_run(step := run.begun(session))
         store.commit_run(run.then(step, run.review()))
         assert store.post_review(session, word)
     for file, there in ((copy_of(path), kept), (path, True)):
-        with closing(SqliteStore(file)) as store:
+        with closing(Store(file)) as store:
             assert store.posted_reviews(session) == [word] * there
 
 
 def test_a_decision_made_in_the_copy_counts(path: Path) -> None:
     answered(path, Approved())
     copy = copy_of(path)
-    with closing(SqliteStore(copy)) as store:
+    with closing(Store(copy)) as store:
         (queued,) = store.pending_calls()
         call_id = CallId(queued.pending.call.id)
         assert store.post_decision(DecideCall(call_id=call_id, digest="d1", decision=Approved(), by=kit.BEN))
-    with closing(SqliteStore(copy)) as store:
+    with closing(Store(copy)) as store:
         assert [one.by for one in store.posted_decisions(TurnId(queued.turn_id))] == [kit.BEN]
 
 
@@ -132,7 +132,7 @@ def test_a_store_without_an_identity_is_not_a_copy(path: Path) -> None:
 
 def test_a_damaged_identity_makes_the_store_a_copy(path: Path) -> None:
     answered(path)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         store.set_setting("place", "7")
     assert is_copied(path)
 
@@ -173,7 +173,7 @@ def test_a_store_that_lost_its_identity_is_a_copy(path: Path) -> None:
 
 def test_a_file_that_is_written_again_is_not_a_copy(path: Path) -> None:
     answered(path)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         path.unlink()
         store.set_setting("a", "b")
         assert store.notices

@@ -21,7 +21,7 @@ from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
 from chatops.store.late_file import LateFile
 from chatops.store.reading import sessions_of
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.wiring.stored import Storage, make_store
 from tests.store import runkit
 from tests.store import storekit as kit
@@ -31,19 +31,19 @@ HERE = Holder(host="box", pid=7, boot_id="b", pid_started="1")
 ELSEWHERE = Holder(host="box", pid=8, boot_id="b", pid_started="1")
 
 
-def opened(file: Path | LateFile, holder: Holder = HERE, *, dead: tuple[Holder, ...] = ()) -> SqliteStore:
-    return SqliteStore(file, process=lambda: holder, alive=lambda other: other not in dead)
+def opened(file: Path | LateFile, holder: Holder = HERE, *, dead: tuple[Holder, ...] = ()) -> Store:
+    return Store(file, process=lambda: holder, alive=lambda other: other not in dead)
 
 
 @contextmanager
-def in_memory(path: Path) -> Iterator[SqliteStore]:
+def in_memory(path: Path) -> Iterator[Store]:
     """The store that a chat has while its disk is full."""
     rows, _ = sessions_of(path, unsaved="disk full")
     with closing(opened(LateFile(rows, notice="Disk full."))) as store:
         yield store
 
 
-def a_turn(store: SqliteStore, session_id: SessionId, text: str) -> None:
+def a_turn(store: Store, session_id: SessionId, text: str) -> None:
     """A whole turn with a call that ran."""
     info = store.session(session_id)
     turn = store.next_turn_id(session_id)
@@ -146,36 +146,36 @@ def test_what_is_stored_while_it_moves_is_not_lost(path: Path, stored: SessionId
         assert list(store.queued_messages(stored)) == [str(each) for each in range(number)]
 
 
-def a_step_elsewhere(store: SqliteStore, session_id: SessionId) -> None:
+def a_step_elsewhere(store: Store, session_id: SessionId) -> None:
     a_turn(store, session_id, "elsewhere")
 
 
-def an_unfinished_turn(store: SqliteStore, session_id: SessionId) -> None:
+def an_unfinished_turn(store: Store, session_id: SessionId) -> None:
     info = store.session(session_id)
     store.commit(kit.first(store.next_turn_id(session_id), session_id, parent=info.head))
 
 
-def a_queued_message(store: SqliteStore, session_id: SessionId) -> None:
+def a_queued_message(store: Store, session_id: SessionId) -> None:
     store.queue_message(session_id, "elsewhere")
 
 
-def a_run(store: SqliteStore, session_id: SessionId) -> None:
+def a_run(store: Store, session_id: SessionId) -> None:
     store.commit_run(runkit.begun(session_id))
 
 
-def an_owner(store: SqliteStore, session_id: SessionId) -> None:
+def an_owner(store: Store, session_id: SessionId) -> None:
     store.acquire_lease(session_id, ELSEWHERE)
 
 
-def a_revoked_tool(store: SqliteStore, session_id: SessionId) -> None:
+def a_revoked_tool(store: Store, session_id: SessionId) -> None:
     store.set_setting(f"revoked:{session_id}", "web_fetch")
 
 
-def a_deletion(store: SqliteStore, session_id: SessionId) -> None:
+def a_deletion(store: Store, session_id: SessionId) -> None:
     store.delete_session(session_id)
 
 
-Act = Callable[[SqliteStore, SessionId], None]
+Act = Callable[[Store, SessionId], None]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import pytest
 
 from chatops.domain.ids import SessionId, TurnId
 from chatops.engine.effects import TurnStep
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.support.figures import Count
 
@@ -146,7 +146,7 @@ def _wait_stopped(pid: int) -> None:
 def committing(folder: Path) -> Iterator[Committer]:
     """A new store in which one session goes on and on."""
     path = folder / "chatops.db"
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="default").id
     with Committer(path, session_id) as running:
         yield running
@@ -175,7 +175,7 @@ def open_after(moment: Moment, log: bytes, folder: Path, losses: Losses, *, cut:
     Path(f"{path}-wal").write_bytes(log)
     losses.tried += 1
     kept = moment.before(cut)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         losses.damaged += [f"{cut}: {complaint}" for complaint in (*store.notices, *store.problems())]
         gone = missing(path, kept)
         losses.lost += [f"{cut}: {one}" for one in gone]
@@ -204,7 +204,7 @@ def missing(path: Path, kept: Sequence[Acknowledged]) -> list[Acknowledged]:
     return gone
 
 
-def go_on(store: SqliteStore, session_id: SessionId) -> None:
+def go_on(store: Store, session_id: SessionId) -> None:
     """End the turn that was under way, and begin another."""
     unfinished = store.session(session_id).active_turn
     if unfinished is not None:

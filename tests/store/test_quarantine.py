@@ -24,7 +24,7 @@ from chatops.store.identity import copied_key
 from chatops.store.process import this_process
 from chatops.store.reading import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
 from tests.support.waiting import PATIENCE
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_a_database_is_quarantined_and_reported(path: Path, c
     path.parent.mkdir(parents=True)
     for number in (1, 2):
         path.write_bytes(content)
-        with closing(SqliteStore(path)) as store:
+        with closing(Store(path)) as store:
             (notice,) = store.notices
             assert f"moved to {path}.bad-{number}, and a new one was made" in notice
             assert "Nothing of it could be read" in notice
@@ -74,7 +74,7 @@ def test_a_changed_byte_in_the_schema_of_an_index_costs_nothing(path: Path, at: 
         file.seek(path.read_bytes().index(b"CREATE INDEX messages_by_parent") + at)
         file.write(b"\xb5")
     assert [one for one in findings(path) if one.severity is Severity.FAIL]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert "moved to" in store.notices[0]
         assert len(texts(store.history(session_ids[0]))) >= MESSAGES
         assert not store.problems()
@@ -89,7 +89,7 @@ def test_flipped_pages_cost_what_lies_between_them_and_nothing_else(
     leaves = pages_of(path, "messages")
     flip(path, *(leaves[number] for number in damaged))
     before = path.read_bytes()
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         (notice,) = store.notices
         assert "was damaged; it was moved to" in notice
         assert "some rows could not" in notice
@@ -110,7 +110,7 @@ def test_flipped_pages_cost_what_lies_between_them_and_nothing_else(
 def test_a_lost_table_leaves_the_messages_and_nothing_that_could_run(path: Path, table: str) -> None:
     one, other = filled(path)
     flip(path, *pages_of(path, table))
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert "was damaged" in store.notices[0]
         for session_id in (one, other):
             assert len(texts(store.history(session_id))) >= MESSAGES
@@ -131,9 +131,9 @@ def damaged_with_a_log(path: Path) -> SessionId:
     one, _ = filled(path)
     page = pages_of(path, "settings")[0]
     script = (
-        "import os, sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "import os, sys; from pathlib import Path; from chatops.store.store import Store\n"
         "from tests.store import storekit as kit\n"
-        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store = Store(Path(sys.argv[1]))\n"
         "store.append_message(sys.argv[2], kit.user(sys.argv[2], 'in the log', 5000))\n"
         "os._exit(0)\n"
     )
@@ -148,7 +148,7 @@ def damaged_with_a_log(path: Path) -> SessionId:
 def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -> None:
     one = damaged_with_a_log(path)
     script = (
-        "import os, sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "import os, sys; from pathlib import Path; from chatops.store.store import Store\n"
         "left, places = int(sys.argv[2]), [os.link, os.replace]\n"
         "def killed_later(place):\n"
         "    def change(*names):\n"
@@ -158,18 +158,18 @@ def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -
         "        place(*names)\n"
         "    return change\n"
         "os.link, os.replace = map(killed_later, places)\n"
-        "SqliteStore(Path(sys.argv[1])).close()\n"
+        "Store(Path(sys.argv[1])).close()\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path), str(name_changes)], cwd=ROOT)
     # The link, the log, the new file: the last number comes to the end.
     assert done.returncode == (9 if name_changes < 3 else 0)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert len(store.history(one)) >= MESSAGES
         assert store.problems() == []
         said = texts(store.history(one))
     assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
     rows, _ = sessions_of(Path(f"{path}.bad-1"), unsaved="only a copy")
-    with closing(SqliteStore(rows)) as bad:
+    with closing(Store(rows)) as bad:
         # A log that was moved is not read any more, but goes with the file that has its name.
         assert "in the log" in (texts(bad.history(one))[-1], said[-1])
 
@@ -177,7 +177,7 @@ def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -
 def test_damage_in_an_open_file_is_repaired_when_it_is_met(path: Path) -> None:
     one, _ = filled(path)
     page = pages_of(path, "messages")[6]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         flip(path, page)
         with pytest.raises(NotSavedError, match="was damaged; it was moved to") as caught:
             store.history(one)
@@ -193,9 +193,9 @@ def test_two_processes_repair_a_file_once(path: Path) -> None:
     filled(path)
     flip(path, pages_of(path, "messages")[6])
     script = (
-        "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "import sys; from pathlib import Path; from chatops.store.store import Store\n"
         "sys.stdin.readline()\n"
-        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store = Store(Path(sys.argv[1]))\n"
         "print(len(store.notices), len(store.sessions()))\n"
     )
     pipe = subprocess.PIPE
@@ -214,7 +214,7 @@ def test_two_processes_repair_a_file_once(path: Path) -> None:
 
 @pytest.mark.parametrize("gone", ["deleted", "with its log", "its log", "its index", "with its folder"])
 def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, gone: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(session_id, kit.user(session_id, "before", 1))
         call = waiting(store, session_id)
@@ -237,7 +237,7 @@ def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, go
         assert [one.pending.call.id for one in store.pending_calls()] == [call]
         assert store.problems() == []
         assert path.stat().st_mode & 0o777 == 0o600
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.notices == ()
         assert store.setting("after") == "it"
         assert texts(store.history(session_id)) == ["before", "List it"]
@@ -246,11 +246,11 @@ def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, go
 
 
 def test_two_processes_with_a_deleted_file_continue_with_the_same_new_one(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         script = (
-            "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
-            "store = SqliteStore(Path(sys.argv[1]))\n"
+            "import sys; from pathlib import Path; from chatops.store.store import Store\n"
+            "store = Store(Path(sys.argv[1]))\n"
             "print('open', flush=True)\n"
             "sys.stdin.readline()\n"
             "store.set_setting('theirs', 'kept')\n"
@@ -269,10 +269,10 @@ def test_two_processes_with_a_deleted_file_continue_with_the_same_new_one(path: 
 
 
 def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(path: Path, scratch: Path) -> None:
-    with closing(SqliteStore(scratch)) as other:
+    with closing(Store(scratch)) as other:
         theirs = other.create_session(workspace="/w", role="coder", persona="p", title="theirs").id
         other.append_message(theirs, kit.user(theirs, "from the other", 1))
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "stored", 1))
         call = waiting(store, ours)
@@ -291,16 +291,16 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         assert texts(store.history(ours))[-1] == "in memory"
         assert len(store.notices) == 1
     old, _ = sessions_of(Path(f"{path}.old-1"), unsaved="a copy")
-    with closing(SqliteStore(old)) as copy:
+    with closing(Store(old)) as copy:
         assert texts(copy.history(ours))[:2] == ["stored", "List it"]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.problems() == []
         assert [info.id for info in store.sessions()] == [theirs]
         assert store.notices == ()
 
 
 def test_a_call_that_ran_before_an_earlier_copy_was_put_back_asks_again_there(path: Path, scratch: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
         call = waiting(store, session)
         assert store.post_decision(DecideCall(call_id=call, digest="d1", decision=Approved(), by=kit.ANA))
@@ -321,29 +321,29 @@ def test_a_call_that_ran_before_an_earlier_copy_was_put_back_asks_again_there(pa
             Path(f"{scratch}{suffix}").rename(f"{path}{suffix}")
         assert [row.call_id for row in store.journal(turn)] == [call]
         assert store.unsaved == REPLACED
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert [(one.pending.call.id, one.decided) for one in store.pending_calls()] == [(call, None)]
         assert store.setting(copied_key(turn)) == "1"
 
 
 def test_a_renamed_file_gives_its_rows_and_its_log_leaves_the_name(path: Path, scratch: Path) -> None:
-    SqliteStore(scratch).close()
-    with closing(SqliteStore(path)) as store:
+    Store(scratch).close()
+    with closing(Store(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "stored", 1))
         path.rename(path.with_name("away.db"))
         scratch.rename(path)
         assert texts(store.history(ours)) == ["stored"]
         assert f"--store {path}.old-1" in store.notices[0]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.sessions() == []
-    with closing(SqliteStore(Path(f"{path}.old-1"))) as store:
+    with closing(Store(Path(f"{path}.old-1"))) as store:
         assert texts(store.history(ours)) == ["stored"]
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 1000])
 def test_a_file_replaced_by_no_store_is_left_alone_until_chatops_starts_again(path: Path, content: bytes) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "stored", 1))
         path.unlink()
@@ -351,22 +351,22 @@ def test_a_file_replaced_by_no_store_is_left_alone_until_chatops_starts_again(pa
         assert texts(store.history(ours)) == ["stored"]
         assert store.unsaved == REPLACED
     assert path.read_bytes() == content
-    with closing(SqliteStore(Path(f"{path}.old-1"))) as store:
+    with closing(Store(Path(f"{path}.old-1"))) as store:
         assert texts(store.history(ours)) == ["stored"]
 
 
 def test_a_file_replaced_by_one_of_a_newer_version_is_left_alone(path: Path, scratch: Path) -> None:
-    SqliteStore(scratch).close()
+    Store(scratch).close()
     with closing(sqlite3.connect(scratch)) as raw:
         raw.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = scratch.read_bytes()
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         scratch.rename(path)
         assert store.sessions() == []
         assert store.unsaved == REPLACED
     assert path.read_bytes() == before
     with pytest.raises(UnreadableError, match="newer"):
-        SqliteStore(path)
+        Store(path)
 
 
 def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None:
@@ -374,7 +374,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
     flip(path, pages_of(path, "messages")[5])
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()}
     rows, salvage = sessions_of(path, unsaved="only a copy")
-    with closing(SqliteStore(rows)) as copy:
+    with closing(Store(rows)) as copy:
         assert copy.unsaved == "only a copy"
         assert 0 < salvage.messages < 2 * MESSAGES
         assert not salvage.whole
@@ -386,7 +386,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
 
 def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_none(path: Path) -> None:
     rows, salvage = sessions_of(path, unsaved="")
-    with closing(SqliteStore(rows)) as copy:
+    with closing(Store(rows)) as copy:
         assert copy.sessions() == []
     assert salvage.text == "There was nothing in it."
     assert not path.parent.exists()

@@ -20,7 +20,7 @@ from chatops.engine.effects import TurnStep
 from chatops.engine.state import Finished
 from chatops.store.opening import must_be_ours
 from chatops.store.schema import migrate
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.filekit import a_session
 from tests.support.waiting import PATIENCE
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_writer_in_the_way_is_waited_for(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         script = (
             "import sqlite3, sys, time\n"
@@ -48,7 +48,7 @@ def test_a_writer_in_the_way_is_waited_for(path: Path) -> None:
 
 
 def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store._rows.pragma("busy_timeout = 20")
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -60,7 +60,7 @@ def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
 
 
 def test_other_writers_are_waited_for_as_long_as_they_commit(path: Path) -> None:
-    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with closing(Store(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
         session_id = a_session(store)
         store._rows.pragma("busy_timeout = 1")
         other.execute("BEGIN IMMEDIATE")
@@ -83,9 +83,9 @@ def test_other_writers_are_waited_for_as_long_as_they_commit(path: Path) -> None
 @pytest.mark.more
 def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from chatops.store.sqlite import SqliteStore\n"
+        "import sys; from pathlib import Path; from chatops.store.store import Store\n"
         "sys.stdin.readline()\n"
-        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store = Store(Path(sys.argv[1]))\n"
         "print(store.create_session(workspace='/w', role='r', persona='p').id, store.notices)\n"
     )
     command = [sys.executable, "-c", script, str(path)]
@@ -97,7 +97,7 @@ def test_several_processes_may_make_the_store_at_once(path: Path) -> None:
         process.stdin.flush()
     said = [process.communicate(timeout=PATIENCE)[0].split() for process in crowd]
     assert [notices for _, notices in said] == ["()"] * 4
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert len({store.session(SessionId(made)).id for made, _ in said}) == 4
 
 
@@ -109,7 +109,7 @@ def test_a_store_that_is_made_while_it_is_looked_at_is_ours(path: Path) -> None:
 
 
 def test_of_two_processes_on_one_turn_one_wins_and_there_is_one_intent(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         for _ in range(3):
             session_id = a_session(store)
             turn = store.next_turn_id(session_id)
@@ -132,7 +132,7 @@ def test_of_two_processes_on_one_turn_one_wins_and_there_is_one_intent(path: Pat
 
 def test_no_kill_loses_what_was_acknowledged(path: Path) -> None:
     chance = random.Random(7)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_ids = [a_session(store), a_session(store)]
     begun: dict[SessionId, list[TurnId]] = {session_id: [] for session_id in session_ids}
     pipe = subprocess.PIPE
@@ -149,13 +149,13 @@ def test_no_kill_loses_what_was_acknowledged(path: Path) -> None:
         acknowledged = {id_: _killed(victim, after_s=chance.uniform(0, 0.02)) for id_, victim in victims.items()}
         for session_id, commits in acknowledged.items():
             begun[session_id] += [turn for what, turn in commits if what == "begun"]
-            with closing(SqliteStore(path)) as store:
+            with closing(Store(path)) as store:
                 for what, turn in commits[-5:]:
                     _must_be_stored(store, what, turn)
                 _finish(store, session_id)
     for victim in victims.values():
         victim.communicate(timeout=PATIENCE)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.problems() == []
         for session_id in session_ids:
             stored = [message.id for message in store.history(session_id) if message.kind == "user"]
@@ -179,7 +179,7 @@ def _killed(victim: subprocess.Popen[str], *, after_s: float) -> list[tuple[str,
     return [(what, TurnId(turn)) for what, turn in (line.split() for line in acknowledged)]
 
 
-def _must_be_stored(store: SqliteStore, what: str, turn: TurnId) -> None:
+def _must_be_stored(store: Store, what: str, turn: TurnId) -> None:
     # The state of a turn is pruned when another one follows.
     with closing(sqlite3.connect(store.path)) as raw:
         (seq,) = raw.execute("SELECT seq FROM turns WHERE turn_id = ?", (turn,)).fetchone()
@@ -190,7 +190,7 @@ def _must_be_stored(store: SqliteStore, what: str, turn: TurnId) -> None:
         assert rows[0].outcome is Outcome.SUCCESS
 
 
-def _finish(store: SqliteStore, session_id: SessionId) -> None:
+def _finish(store: Store, session_id: SessionId) -> None:
     """Whatever a kill left behind can be resumed."""
     unfinished = store.session(session_id).active_turn
     if unfinished is not None:

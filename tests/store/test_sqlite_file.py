@@ -18,7 +18,7 @@ from chatops.store import health, opening, schema
 from chatops.store.file import StoreFile
 from chatops.store.reading import look_at
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, UNRELEASED_ID
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.filekit import a_session, sql
 
@@ -33,7 +33,7 @@ def mode(path: Path) -> int:
 def test_file_and_folders_are_closed_to_others_whatever_the_umask(path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        with closing(SqliteStore(path)) as store:
+        with closing(Store(path)) as store:
             a_session(store)
             names = [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
             assert [mode(name) for name in names] == [0o600] * 3
@@ -44,17 +44,17 @@ def test_file_and_folders_are_closed_to_others_whatever_the_umask(path: Path, um
 
 
 def test_an_existing_file_becomes_private_and_its_folder_stays_as_it_is(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
     path.chmod(0o644)
     path.parent.chmod(0o755)
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.session(session_id).id == session_id
     assert (mode(path), mode(path.parent)) == (0o600, 0o755)
 
 
 def test_files_open_to_others_are_reported(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         path.chmod(0o640)
         path.parent.chmod(0o777)
         complaints = " ".join(store.problems())
@@ -77,18 +77,18 @@ def test_the_store_works_without_a_write_ahead_log(path: Path, monkeypatch: pyte
     usual = opening.uri
     with monkeypatch.context() as patched:
         patched.setattr(opening, "uri", lambda path, *, mode: f"{usual(path, mode=mode)}&vfs=unix-dotfile")
-        with closing(SqliteStore(path)) as store:
+        with closing(Store(path)) as store:
             session_id = a_session(store)
             assert "write-ahead" in store.notices[0]
             assert any("write-ahead" in complaint for complaint in store.problems())
     assert sql(path, "PRAGMA journal_mode") == [("delete",)]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.session(session_id).id == session_id
         assert store.notices == ()
 
 
 def test_stored_values_are_there_after_opening_again(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         call = kit.a_call(turn)
@@ -97,7 +97,7 @@ def test_stored_values_are_there_after_opening_again(path: Path) -> None:
         ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())), rules=(kit.remembered(),))
         store.commit(ask)
         assert store.post_decision(kit.decided(call))
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.load_turn(turn) == ask.state
         assert store.posted_decisions(turn) == [kit.decided(call)]
         with pytest.raises(ConflictError):
@@ -105,12 +105,12 @@ def test_stored_values_are_there_after_opening_again(path: Path) -> None:
 
 
 def test_a_newer_file_is_refused_and_not_touched(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         a_session(store)
     sql(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before, when = path.read_bytes(), path.stat().st_mtime_ns
     with pytest.raises(UnreadableError, match=f"version {SCHEMA_VERSION + 1}") as caught:
-        SqliteStore(path)
+        Store(path)
     assert "Update" in caught.value.advice
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
     assert [name.name for name in path.parent.iterdir()] == [path.name]
@@ -121,7 +121,7 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
     sql(path, "CREATE TABLE bookmarks (url TEXT)")
     before = path.read_bytes()
     with pytest.raises(UnreadableError, match="another program"):
-        SqliteStore(path)
+        Store(path)
     assert path.read_bytes() == before
 
 
@@ -130,12 +130,12 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
 def test_a_store_from_before_the_first_release_is_refused_in_words_and_not_touched(
     path: Path, first_byte: bytes
 ) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         a_session(store)
     sql(path, f"PRAGMA application_id = {UNRELEASED_ID}")
     path.write_bytes(first_byte + path.read_bytes()[1:])
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    for opened in (lambda: SqliteStore(path), lambda: look_at(path, unsaved="a copy")):
+    for opened in (lambda: Store(path), lambda: look_at(path, unsaved="a copy")):
         with pytest.raises(UnreadableError, match="made by a chatops from before") as caught:
             opened()
         assert "Move it away to start a new one" in caught.value.advice
@@ -159,34 +159,34 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_a_file_of_an_older_version_becomes_a_newer_one_and_loses_nothing(
     path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
     version = request.getfixturevalue("next_version")
     before = path.read_bytes()
     (line, *_) = health.findings(path)
     assert f"version {SCHEMA_VERSION} of {version}, upgraded when chatops opens it" in line.text
     assert path.read_bytes() == before
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert store.session(session_id).id == session_id
     assert sql(path, "SELECT colour FROM sessions") == [("blue",)]
     assert sql(path, "PRAGMA user_version") == [(version,)]
 
 
 def test_a_column_of_a_later_version_is_damage(path: Path, next_version: int) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
     sql(path, f"PRAGMA user_version = {next_version - 1}")
     with closing(sqlite3.connect(path)) as raw:
         assert schema.schema_faults(raw) == [
             f"column sessions.colour belongs to a later version than {next_version - 1}"
         ]
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         assert "was damaged; it was moved to" in store.notices[0]
         assert store.session(session_id).id == session_id
 
 
 def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         call = kit.a_call(turn)
@@ -217,12 +217,12 @@ def test_a_folder_that_cannot_be_made_is_a_sentence_with_the_way_out(tmp_path: P
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "chatops.db", tmp_path):
         with pytest.raises(StoreError, match="Not saving") as caught:
-            SqliteStore(place)
+            Store(place)
         assert "CHATOPS_HOME" in caught.value.advice
 
 
 def test_a_file_that_may_not_be_written_is_a_sentence(path: Path) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(Store(path)) as store:
         session_id = a_session(store)
         store._rows.pragma("query_only = 1")
         with pytest.raises(StoreError, match="cannot be written"):
@@ -235,7 +235,7 @@ def test_older_files_become_newer_ones_step_by_step() -> None:
     assert all(migration.summary.strip() for migration in MIGRATIONS)
 
 
-def test_reading_the_protocol_loads_neither_pydantic_nor_sqlite() -> None:
-    script = "import sys, chatops.store.base; print({'pydantic', 'sqlite3', 'asyncio'} & set(sys.modules))"
+def test_a_store_loads_neither_pydantic_nor_the_engine_before_it_is_asked_for_a_turn() -> None:
+    script = "import sys, chatops.store.store; print({'pydantic', 'chatops.engine.state'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

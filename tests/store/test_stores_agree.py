@@ -1,4 +1,4 @@
-"""The store on disk and the one in memory answer alike, whatever is done to them in whatever order."""
+"""Two stores of one file answer like two of one connection in memory, whatever is done to them in whatever order."""
 
 import itertools
 import tempfile
@@ -21,14 +21,11 @@ from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
-from chatops.store.base import Holder, Store
-from chatops.store.connection import Connection
+from chatops.store.base import Holder
 from chatops.store.late_file import LateFile
-from chatops.store.reading import empty_in_memory
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
-from tests.store.memory_store import Memory, MemoryStore
 
 T = TypeVar("T")
 
@@ -42,11 +39,11 @@ class StoresAgree(RuleBasedStateMachine):
         self.now = 1_795_256_112.0
         self.message_numbers = itertools.count(1)
         path = Path(self.folder.name) / "chatops.db"
-        memory = Memory()
+        rows = kit.memory_rows()
         # Two entry points to each store, as two processes would have.
         on_disk, in_ram = numbered(), numbered()
-        self.disk = [SqliteStore(path, clock=self.clock, process=process, new_id=on_disk) for _ in range(2)]
-        self.ram = [MemoryStore(memory=memory, clock=self.clock, process=process, new_id=in_ram) for _ in range(2)]
+        self.disk = [Store(path, clock=self.clock, process=process, new_id=on_disk) for _ in range(2)]
+        self.ram = [Store(rows, clock=self.clock, process=process, new_id=in_ram) for _ in range(2)]
         self.entry_point = 0
         self.ids: list[SessionId] = []
         self.steps: list[TurnStep] = []
@@ -265,8 +262,8 @@ class AgreeWhenSavedLate(StoresAgree):
         for store in self.disk:
             store.close()
         path = Path(self.folder.name) / "late" / "chatops.db"
-        memory = Connection(empty_in_memory(), path=path, unsaved="disk full")
-        late = SqliteStore(LateFile(memory, notice="n"), clock=self.clock, process=process, new_id=numbered())
+        memory = kit.memory_rows(path=path, unsaved="disk full")
+        late = Store(LateFile(memory, notice="n"), clock=self.clock, process=process, new_id=numbered())
         # One process, which is all that a store in memory has.
         self.disk, self.ram = [late] * 2, self.ram[:1] * 2
 

@@ -11,7 +11,8 @@ from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState
-from chatops.store.base import SessionInfo, Store
+from chatops.store.base import SessionInfo
+from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import World
 

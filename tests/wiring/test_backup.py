@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from chatops.store.opening import backup_of
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from chatops.wiring import background
 from chatops.wiring.background import Background
 from chatops.wiring.open_sessions import OpenSessions
@@ -33,5 +33,5 @@ async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pyt
     assert not copy.exists()
     busy = False
     await until(copy.exists)
-    with closing(SqliteStore(copy)) as store:
+    with closing(Store(copy)) as store:
         assert store.setting("a") == "b"

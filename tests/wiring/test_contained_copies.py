@@ -4,22 +4,14 @@ from dataclasses import replace
 
 from chatops.domain.ids import TurnId
 from chatops.engine.state import Containment
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from tests.store import storekit as kit
-from tests.store.memory_store import MemoryStore
 from tests.tools.toolkit import context_for
 from tests.wiring.conftest import Bench
 
 
-class UnsavedStore(MemoryStore):
-    """A store in memory, as used when the stored one cannot be opened."""
-
-    @property
-    def unsaved(self) -> str:
-        return "The store cannot be opened."
-
-
-async def started(bench: Bench, store: MemoryStore) -> set[str]:
+async def started(bench: Bench, store: Store) -> set[str]:
     """Start an app beside the copies ``t.c0`` and ``over``. Returns the copies that are there afterwards."""
     app = App(bench.app().options, store=store)
     for name in ("t.c0", "over"):
@@ -31,7 +23,7 @@ async def started(bench: Bench, store: MemoryStore) -> set[str]:
 
 async def test_the_copy_of_an_unfinished_turn_stays_also_without_messages(bench: Bench) -> None:
     bench.write()
-    store = MemoryStore()
+    store = kit.memory_store()
     info = store.create_session(workspace=str(bench.workspace), role="assistant", persona="")
     step = kit.first(TurnId(f"{info.id}.1"), info.id)
     state = replace(step.state, messages=(), containment=Containment(name="t.c0", used=("file_write",)))
@@ -42,4 +34,4 @@ async def test_the_copy_of_an_unfinished_turn_stays_also_without_messages(bench:
 
 async def test_a_store_in_memory_removes_no_copy(bench: Bench) -> None:
     bench.write()
-    assert await started(bench, UnsavedStore()) == {"t.c0", "over"}
+    assert await started(bench, kit.memory_store(unsaved="The store cannot be opened.")) == {"t.c0", "over"}

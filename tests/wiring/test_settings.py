@@ -9,7 +9,7 @@ from chatops.domain.ids import SessionId
 from chatops.runtime.worker import WorkerThread
 from chatops.wiring.stored import Settings
 from chatops.wiring.user_state import UserState
-from tests.store.memory_store import MemoryStore
+from tests.store.storekit import memory_store
 
 
 def refuses(key: str, value: str) -> None:
@@ -19,7 +19,7 @@ def refuses(key: str, value: str) -> None:
 async def test_what_another_process_has_written_is_seen_also_after_something_could_not_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store, worker = MemoryStore(), WorkerThread()
+    store, worker = memory_store(), WorkerThread()
     settings = Settings(store, worker)
     with monkeypatch.context() as full:
         full.setattr(store, "set_setting", refuses)
@@ -34,7 +34,7 @@ async def test_what_another_process_has_written_is_seen_also_after_something_cou
 
 async def test_times_of_steps_are_kept_and_nonsense_is_no_time(tmp_path: Path) -> None:
     worker = WorkerThread()
-    settings = Settings(MemoryStore(), worker)
+    settings = Settings(memory_store(), worker)
     user, run = UserState(settings, workspace=tmp_path, file=tmp_path / "settings.yaml"), SessionId("r")
     user.save_step_times(run, (6, 2.54))
     assert list(user.step_times(run)) == [6, 2.5]

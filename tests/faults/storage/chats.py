@@ -5,7 +5,7 @@ from pathlib import Path
 
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.store.reading import look_at
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.e2e.installation import ChatTerminal, Installation
 from tests.faults.entry_points import FaultyChat, Provider
 
@@ -25,7 +25,7 @@ def goes_well(chat: FaultyChat, path: Path) -> None:
 
     def at_rest(_: str) -> bool:
         rows, _salvage = look_at(path, unsaved="only read")
-        with closing(SqliteStore(rows)) as store:
+        with closing(Store(rows)) as store:
             return all(info.active_turn is None for info in store.sessions())
 
     chat.terminal.wait_until(at_rest, what="the turn to be stored")
@@ -34,7 +34,7 @@ def goes_well(chat: FaultyChat, path: Path) -> None:
 def said(path: Path) -> list[str]:
     """The beginnings of what was said in the one conversation of a store."""
     rows, _ = look_at(path, unsaved="only read")
-    with closing(SqliteStore(rows)) as store:
+    with closing(Store(rows)) as store:
         (info,) = store.sessions()
         history = store.history(info.id)
     return [m.text[:20] for m in history if isinstance(m, UserMessage | AssistantMessage) and m.text]

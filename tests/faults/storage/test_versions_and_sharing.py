@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.store.schema import SCHEMA_VERSION
-from chatops.store.sqlite import SqliteStore
+from chatops.store.store import Store
 from tests.e2e.installation import EFFECT, Installation
 from tests.faults.entry_points import Pipe, Provider, flat
 from tests.faults.storage.chats import contents, goes_well, ready, said
@@ -122,13 +122,13 @@ def test_clocks_that_jump(installation: Installation, provider: Provider, pipe: 
     path.parent.mkdir(mode=0o700, parents=True)
     made = []
     for number, time in enumerate(times):
-        with closing(SqliteStore(path, clock=lambda time=time: time)) as store:  # type: ignore[misc]
+        with closing(Store(path, clock=lambda time=time: time)) as store:  # type: ignore[misc]
             info = store.create_session(
                 workspace=str(installation.workspace), role="coder", persona="", title=f"T{number}"
             )
             store.append_message(info.id, kit.user(info.id, f"said {number}", number))
             made.append(info.id)
-    with closing(SqliteStore(path, clock=lambda: now - 5 * YEAR)) as store:
+    with closing(Store(path, clock=lambda: now - 5 * YEAR)) as store:
         store.append_message(made[2], kit.user(made[2], "said last of all", 9))
     listed = pipe.run("sessions", "list", "--output-format", "json").json
     assert [one["title"] for one in listed] == ["T2", "T5", "T4", "T3", "T1", "T0"]

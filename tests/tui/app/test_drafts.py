@@ -11,7 +11,7 @@ from chatops.runtime.worker import WorkerThread
 from chatops.tui.composer.composer import Composer
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.stored import Settings
-from tests.store.memory_store import MemoryStore
+from tests.store.storekit import memory_store
 from tests.tui.app.fakes import FakeUser
 
 ONE, OTHER = SessionId("20261121-101512-k3f9"), SessionId("20261121-101512-2222")
@@ -167,7 +167,7 @@ def test_a_message_sent_before_its_draft_was_stored_needs_no_other_draft() -> No
 
 
 def test_a_setting_of_another_process_is_read_unless_a_newer_one_is_being_written() -> None:
-    store, worker = MemoryStore(), WorkerThread()
+    store, worker = memory_store(), WorkerThread()
     settings = Settings(store, worker)
     assert settings.fresh("a") is None
     store.set_setting("a", "theirs")

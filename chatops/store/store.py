@@ -1,0 +1,303 @@
+"""The session store. It is synchronous: the runtime calls it in a worker thread.
+
+Each topic has a module with its methods: `turns`, `runs`, `decisions`, `remembered`, `leases`. The tests behind
+`tests/store/conformance.py` specify each method.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.domain.errors import StoreError
+from chatops.domain.ids import TurnId
+from chatops.store import leases, messages, sessions, turns
+from chatops.store.base import Late
+from chatops.store.connection import Connection, integer, text, text_or
+from chatops.store.decisions import DecisionQueue
+from chatops.store.leases import Leases
+from chatops.store.process import is_alive, this_process
+from chatops.store.remembered import RememberedRules
+from chatops.store.rules import may_take, new_session_id, turn_number
+from chatops.store.runs import Runs
+from chatops.store.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chatops.domain.ids import MessageId, SessionId
+    from chatops.domain.messages import Message
+    from chatops.engine.effects import ComposerDraft, TurnStep
+    from chatops.store import backup, files, health, search
+    from chatops.store.base import Holder, LeaseRow, SearchHit, SessionInfo
+else:
+    backup, files, health, search = (Late(f"chatops.store.{name}") for name in ("backup", "files", "health", "search"))
+
+
+class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
+    """A session store. It may be used from several threads, which take turns.
+
+    Each method is one transaction, durable when it returns. Raises StoreError and its subclasses only.
+    """
+
+    def __init__(
+        self,
+        file: Path | Connection,
+        *,
+        clock: Callable[[], float] = time.time,
+        process: Callable[[], Holder] = this_process,
+        alive: Callable[[Holder], bool] = is_alive,
+        new_id: Callable[[float], SessionId] = new_session_id,
+    ) -> None:
+        """Open or create `file`, or use a connection that is open already.
+
+        `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
+        """
+        self._rows = _opened(file) if isinstance(file, Path) else file
+        self._clock = clock
+        self._process = process
+        self._alive = alive
+        self._new_id = new_id
+        self._writer = secrets.token_hex(8)
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self._rows.path
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices for the user, one sentence each: the file was damaged, deleted, replaced. More may come."""
+        return tuple(self._rows.notices)
+
+    @property
+    def unsaved(self) -> str:
+        """Reason that nothing stored here outlives this process; empty if it does.
+
+        While it is set, calls are not approved: no decision without a record of it.
+        """
+        return self._rows.unsaved
+
+    def create_session(
+        self, *, workspace: str, role: str, persona: str, title: str = "", messages: Sequence[Message] = ()
+    ) -> SessionInfo:
+        """Create a session with a new id, and with these messages, whose ids must be new too."""
+        now = self._clock()
+        with self._rows.write():
+            made = sessions.create(
+                self._rows, self._free_id(now), workspace=workspace, role=role, persona=persona, title=title, now=now
+            )
+            if not messages:
+                return made
+            sessions.append_messages(self._rows, made.id, messages, now=now)
+            return sessions.info(self._rows, made.id)
+
+    def session(self, session_id: SessionId) -> SessionInfo:
+        """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""
+        with self._rows.read():
+            return sessions.info(self._rows, sessions.full_id(self._rows, session_id))
+
+    def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
+        """Return sessions by newest activity (by sequence), of one workspace or of all.
+
+        Sessions without messages are left out: a process may have died between creating one and its first turn.
+        """
+        with self._rows.read():
+            return sessions.listed(self._rows, workspace=workspace, limit=limit)
+
+    def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
+        """Return where messages and titles contain `text`, whatever the case: newest first, titles last.
+
+        A message of several sessions is a hit in each of them. May take a while: call it in a thread.
+        """
+        return search.search(self._rows, text, workspace=workspace, most=limit)
+
+    def update_session(
+        self,
+        session_id: SessionId,
+        *,
+        role: str | None = None,
+        model_pin: str | None = None,
+        persona: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        """Change the given settings. This does not count as activity."""
+        with self._rows.write():
+            self._rows.run(
+                "UPDATE sessions SET role = coalesce(?, role), model_pin = coalesce(?, model_pin), "
+                "persona = coalesce(?, persona), title = coalesce(?, title) WHERE id = ?",
+                role,
+                model_pin,
+                persona,
+                title,
+                sessions.full_id(self._rows, session_id),
+            )
+
+    def delete_session(self, session_id: SessionId) -> None:
+        """Delete a session and all that only it has, in the backup too. Its decisions stay in the log.
+
+        Raises SessionHeldError if it is open in another process.
+        """
+        with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            self._may_take(leases.stored(self._rows, full), full)
+            sessions.delete(self._rows, full)
+        if not self.unsaved:
+            backup.delete_from_backup(self.path, full)
+            files.SessionFiles(self.path).forget(full)
+
+    def fork_session(
+        self,
+        session_id: SessionId,
+        *,
+        before: MessageId | None = None,
+        workspace: str = "",
+        begin: Callable[[SessionInfo], TurnStep] | None = None,
+    ) -> SessionInfo:
+        """Create a session that shares the history, or that before a message. Its rules are not copied.
+
+        The copy belongs to `workspace`; empty: to the one of the original.
+
+        `begin` makes the first step of a turn in it, which is stored with it.
+        """
+        now = self._clock()
+        with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            copy = sessions.fork(
+                self._rows, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
+            )
+            if begin is not None:
+                turns.commit(self._rows, begin(copy), now=now, writer=self._writer, process=self._process())
+        if not self.unsaved:
+            files.SessionFiles(self.path).share(full, copy.id)
+        return copy
+
+    def append_message(self, session_id: SessionId, message: Message) -> None:
+        """Add a message outside of any turn (the divider of a role switch) and move the head."""
+        with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            leases.must_not_be_taken(self._rows, full, self._process())
+            sessions.append_messages(self._rows, full, [message], now=self._clock())
+
+    def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:
+        """Return the messages up to the head, oldest first. A damaged one becomes a NoticeMessage.
+
+        `last` limits them to that many of the newest ones.
+        """
+        with self._rows.read():
+            full = sessions.full_id(self._rows, session_id)
+            return messages.chain(self._rows, sessions.info(self._rows, full).head, last=last)
+
+    def next_turn_id(self, session_id: SessionId) -> TurnId:
+        """Return the id for the next turn: ``<session>.<n>``, never used before, not even by one never committed."""
+        rows = self._rows
+        with rows.write():
+            full = sessions.full_id(rows, session_id)
+            found = rows.one("SELECT turn_counter, last_turn FROM sessions WHERE id = ?", full) or (0, None)
+            number = max(integer(found[0]), turn_number(text_or(found[1], ""))) + 1
+            while rows.one("SELECT 1 FROM turns WHERE turn_id = ?", f"{full}.{number}") is not None:
+                number += 1
+            rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, full)
+        return TurnId(f"{full}.{number}")
+
+    def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
+        """Queue a message that the user sent during a turn, and store the draft that it leaves."""
+        with self._rows.write():
+            self._rows.insert("queued_texts", session_id=sessions.full_id(self._rows, session_id), text=text)
+            if draft is not None:
+                self._rows.upsert("settings", "key", key=draft.setting, value=draft.text)
+
+    def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
+        """Return the queued messages, oldest first.
+
+        The commit that starts a turn with the oldest one removes it (`TurnStep.takes_queued`), so that it is sent
+        exactly once.
+        """
+        with self._rows.read():
+            full = sessions.full_id(self._rows, session_id)
+            found = self._rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", full)
+        return tuple(text(row[0]) for row in found)
+
+    def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
+        """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""
+        with self._rows.write():
+            found = self._queued(session_id, later=later)
+            if found is None or found[1] != text:
+                return False
+            self._rows.run("DELETE FROM queued_texts WHERE seq = ?", found[0])
+            return True
+
+    def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
+        """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
+
+        Returns None, and changes nothing, if the queue is empty. Raises NoSuchSessionError.
+        """
+        with self._rows.write():
+            newest = self._queued(session_id, later=0)
+            if newest is None:
+                return None
+            self._rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
+            self._rows.upsert("settings", "key", key=into, value=newest[1])
+            return newest[1]
+
+    def _queued(self, session_id: SessionId, *, later: int) -> tuple[int, str] | None:
+        """Return number and text of the queued message that has `later` newer ones."""
+        found = self._rows.one(
+            "SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+            sessions.full_id(self._rows, session_id),
+            later,
+        )
+        return None if found is None else (integer(found[0]), text(found[1]))
+
+    def setting(self, key: str) -> str | None:
+        """Return a setting of the application, or None: last role of a workspace, default model, drafts."""
+        with self._rows.read():
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
+        return None if row is None else text(row[0])
+
+    def set_setting(self, key: str, value: str) -> None:
+        """Store a setting."""
+        with self._rows.write():
+            self._rows.upsert("settings", "key", key=key, value=value)
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has written: a cheap hint for polling."""
+        row = self._rows.pragma("data_version")
+        return 0 if row is None else integer(row[0])
+
+    def problems(self) -> list[str]:
+        """Return the problems of the store for doctor, if any."""
+        return health.problems(self._rows)
+
+    def save(self) -> None:
+        """Store what only this process has because the file could not be written. Then `unsaved` is empty.
+
+        Has no effect in a store that is saved, or that lost its file. Raises StoreError if it is still not possible.
+        """
+        from chatops.store.late_file import LateFile
+
+        if isinstance(self._rows, LateFile):
+            for copy, source in self._rows.save(may_take=self._may_take):
+                files.SessionFiles(self.path).share(source, copy)
+
+    def close(self) -> None:
+        """Close the store. Idempotent."""
+        self._rows.close()
+
+    def _may_take(self, lease: LeaseRow | None, session_id: SessionId) -> None:
+        may_take(lease, self._process(), session_id=session_id, now=self._clock(), alive=self._alive)
+
+    def _free_id(self, now: float) -> SessionId:
+        for _ in range(100):
+            session_id = self._new_id(now)
+            if not sessions.exists(self._rows, session_id):
+                return session_id
+        raise StoreError("No free session id was found.", advice="Try again.")
+
+
+def _opened(path: Path) -> Connection:
+    from chatops.store.file import StoreFile
+
+    return StoreFile(path)
