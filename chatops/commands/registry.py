@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
             return 2
         raise
     concerns = concerns_of(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
-    _print(registry, (*registry.warnings, *concerns), path, arguments.output_format)
+    _print(registry, (*(warning.text for warning in registry.warnings), *concerns), path, arguments.output_format)
     return 0
 
 

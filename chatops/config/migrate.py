@@ -69,7 +69,7 @@ def migrate(data: bytes, *, source: str) -> Migration:
         warnings = read_registry(text.encode(), source="the new file").warnings
     except ConfigError as error:
         raise ConfigError(f"{source} cannot be migrated. {error}", advice="Correct it there.") from error
-    return Migration(text=text, notes=(*converter.notes, *warnings))
+    return Migration(text=text, notes=(*converter.notes, *(warning.text for warning in warnings)))
 
 
 class _Converter:

@@ -41,7 +41,7 @@ from chatops.config.workflow_files import Unusable, Workflows, find_workflows, f
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.rights import AccessLevel
-from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RoleSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RegistryWarning, RoleSpec
 from chatops.policy.workflow import Definition
 
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
@@ -78,11 +78,16 @@ class Loaded:
     """Text of `broken` for the user, naming the registry in force instead. It is one of the notices."""
     access_cap: AccessLevel | None = None
     """Set if only the packaged registry could replace a broken file."""
-    notices: tuple[str, ...] = ()
-    """Notices for the user: warnings with their positions."""
+    warnings: tuple[RegistryWarning, ...] = ()
+    """Warnings of both files, with their positions."""
     stamp: tuple[str, ...] = ()
     """State of the files on disk, to notice when one of them changes."""
     lookup: _Lookup
+
+    @property
+    def notices(self) -> tuple[RegistryWarning, ...]:
+        """Everything that the user has to know about the files."""
+        return (*((RegistryWarning(self.broken_note),) if self.broken_note else ()), *self.warnings)
 
     @property
     def registries(self) -> Registries:
@@ -131,7 +136,7 @@ class Loaded:
 
     def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
         notice = f"{error} The version read before stays in force."
-        return replace(self, broken=error, broken_note=notice, notices=(notice,), stamp=stamp)
+        return replace(self, broken=error, broken_note=notice, warnings=(), stamp=stamp)
 
 
 def load_registry(
@@ -180,9 +185,7 @@ def _load(lookup: _Lookup) -> Loaded:
         broken = error
         registry, cap, note = _instead(lookup, path)
         broken_note = f"{error} {note}"
-        notices.append(broken_note)
-    notices.extend(registry.warnings)
-    notices.extend(site.warnings if site is not None else ())
+    warnings = (*map(RegistryWarning, notices), *registry.warnings, *(site.warnings if site is not None else ()))
     return Loaded(
         registry=with_built_in_models(registry, env=dict(lookup.env)),
         site=site,
@@ -190,7 +193,7 @@ def _load(lookup: _Lookup) -> Loaded:
         broken=broken,
         broken_note=broken_note,
         access_cap=cap,
-        notices=tuple(notices),
+        warnings=warnings,
         stamp=stamp,
         lookup=lookup,
     )

@@ -17,12 +17,12 @@ from chatops.domain.rights import Verdict
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
-    EntryWarning,
     HostType,
     KnowledgeSource,
     ModelSpec,
     ModelType,
     Registry,
+    RegistryWarning,
     RoleRule,
     RoleSpec,
     UserSpec,
@@ -72,7 +72,7 @@ class _Reader:
         self.error = document.error
         self._where = document.where
         self.site = site
-        self.warnings: list[str] = []
+        self.warnings: list[RegistryWarning] = []
 
     def registry(self, *, digest: str) -> Registry:
         value = self.document.located.value
@@ -100,7 +100,7 @@ class _Reader:
     def _warn(self, path: Path, why: str) -> None:
         text = f"{self._where(path)}: {why}."
         about_entry = path[0] in ("roles", "models") and len(path) > 1
-        self.warnings.append(EntryWarning(text, entry=(str(path[0]), str(path[1]))) if about_entry else text)
+        self.warnings.append(RegistryWarning(text, (str(path[0]), str(path[1])) if about_entry else None))
 
     def _values(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
         models = tuple(self._model(spec) for spec in file.models)

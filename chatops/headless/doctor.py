@@ -75,8 +75,7 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
         found.append(Check(name="registry", grade=Grade.FAIL, text=text, advice=loaded.broken.advice))
     else:
         found.append(Check(name="registry", grade=Grade.OK, text=f"{loaded.path}"))
-    notices = [notice for notice in loaded.notices if notice != loaded.broken_note]
-    found += [Check(name="registry", grade=Grade.WARN, text=notice) for notice in notices]
+    found += [Check(name="registry", grade=Grade.WARN, text=warning.text) for warning in loaded.warnings]
     site = "none" if loaded.site is None else loaded.site.source
     found.append(Check(name="site registry", grade=Grade.OK, text=site))
     found.append(Check(name="access level", grade=Grade.OK, text=level.word))

@@ -99,16 +99,14 @@ class KeySource:
     literal: str = field(default="", repr=False)
 
 
-class EntryWarning(str):
-    """A warning that matters only where the role or model `entry` is in use: its section and its name there."""
+@dataclass(frozen=True, slots=True)
+class RegistryWarning:
+    """Something in a registry that has no effect, or a doubtful one."""
 
-    entry: tuple[str, str]
-
-    def __new__(cls, text: str, *, entry: tuple[str, str]) -> "EntryWarning":
-        """Make the sentence."""
-        made = super().__new__(cls, text)
-        made.entry = entry
-        return made
+    text: str
+    """A sentence, with its position where it is about a key."""
+    entry: tuple[str, str] | None = None
+    """Section and name of the role or model outside of which it does not matter; None: it always does."""
 
 
 FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", "python_list": "pythonic"}
@@ -403,8 +401,7 @@ class Registry:
     """MCP servers."""
     workflows: tuple[Definition, ...] = ()
     """Workflows of the file itself. Those in files beside it are found by `config.workflow_files`."""
-    warnings: tuple[str, ...] = ()
-    """Those about a role or a model are each an `EntryWarning`."""
+    warnings: tuple[RegistryWarning, ...] = ()
 
     def model(self, name: str) -> ModelSpec | None:
         """Return the model of that name."""

@@ -8,7 +8,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
-from chatops.policy.registry import EntryWarning, ModelSpec, ModelType, Registries, RoleSpec, UserSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, RegistryWarning, RoleSpec, UserSpec
 from chatops.policy.resolve import least_access, listed_tools
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
@@ -24,19 +24,17 @@ def registry_warnings(
     specs: Sequence[ToolSpec],
     absent: Collection[str] = (),
     personas: Sequence[str] | None = None,
-) -> tuple[str, ...]:
-    """Return one sentence for each unknown name and each model that cannot answer.
+) -> tuple[RegistryWarning, ...]:
+    """Return a warning for each unknown name and each model that cannot answer.
 
     `absent` are tools that exist but lack what they need here; naming them is no mistake. Without `personas` they are
     not checked.
     """
     tools = [*(spec.name for spec in specs), *absent, *_of_servers(registries, specs=specs)]
-    out: list[str] = []
+    out: list[RegistryWarning] = []
     if not any(registry.roles for registry in registries if registry is not None):
-        out.append(
-            "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
-            "Start from a copy of that file, which chatops connect URL makes."
-        )
+        text = "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
+        out.append(RegistryWarning(f"{text}Start from a copy of that file, which chatops connect URL makes."))
     for registry in registries:
         if registry is None:
             continue
@@ -47,20 +45,20 @@ def registry_warnings(
                     f"Role {role.name} names the persona {role.persona!r}, which does not exist here; "
                     f"the default one speaks.{_nearest(role.persona, personas)}"
                 )
-            out += [EntryWarning(text, entry=("roles", role.name)) for text in of_role]
-        for user in registry.users or ():
-            out += _user(user, tools=tools, specs=specs)
-        out += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
+            out += [RegistryWarning(text, entry=("roles", role.name)) for text in of_role]
+        general = [text for user in registry.users or () for text in _user(user, tools=tools, specs=specs)]
+        general += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
+        out += map(RegistryWarning, general)
     return tuple(dict.fromkeys(out))
 
 
-def warnings_in_use(warnings: Iterable[str], *, grant: Grant | None) -> tuple[str, ...]:
-    """Return the warnings without those about roles and models that `grant` does not use; None: without all of them."""
+def warnings_in_use(warnings: Iterable[RegistryWarning], *, grant: Grant | None) -> tuple[str, ...]:
+    """Return the texts, without those about roles and models that `grant` does not use; None: without all of them."""
     used: set[tuple[str, str]] = set()
     if grant is not None:
         models = (*grant.models, *([grant.responder] if grant.responder is not None else []))
         used = {("roles", grant.role), *(("models", model.name.partition("/")[0]) for model in models)}
-    return tuple(one for one in warnings if not isinstance(one, EntryWarning) or one.entry in used)
+    return tuple(warning.text for warning in warnings if warning.entry is None or warning.entry in used)
 
 
 def crowded_roles(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.registry import Registries, RoleSpec
+from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
 from chatops.policy.registry_checks import registry_warnings, warnings_in_use
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.opening import open_session
@@ -90,7 +90,7 @@ class App:
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[str, ...]] | None = None
+        self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[RegistryWarning, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self._swept = False
         """True once the copies left by earlier contained turns were checked."""
@@ -234,10 +234,10 @@ class App:
     def notices(self, grant: Grant | None = None) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""
         trust = (*self.configuration.trust_notices(asks=self.options.via == "tui"), *self.catalog.notices)
-        configured = warnings_in_use((*self.loaded.notices, *trust, *self.concerns()), grant=grant)
-        return (*self.paths.notices, *configured, *self.store.notices)
+        loaded, concerns = (warnings_in_use(found, grant=grant) for found in (self.loaded.notices, self.concerns()))
+        return (*self.paths.notices, *loaded, *trust, *concerns, *self.store.notices)
 
-    def concerns(self) -> tuple[str, ...]:
+    def concerns(self) -> tuple[RegistryWarning, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
         now, specs = self.configuration.now(), self.catalog.specs
         registries = now.registries
@@ -249,12 +249,8 @@ class App:
                 personas=self.rights.personas(),
             )
             self._registry_warnings = (registries, specs, found)
-        return (
-            *self._registry_warnings[2],
-            *self.rights.default_concern(),
-            *now.personas.warnings,
-            *now.skills.warnings,
-        )
+        others = (*self.rights.default_concern(), *now.personas.warnings, *now.skills.warnings)
+        return (*self._registry_warnings[2], *map(RegistryWarning, others))
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""

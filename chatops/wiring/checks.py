@@ -56,8 +56,9 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
         servers=_servers(now, data=paths.data),
     )
     personas = [persona.name for persona in now.personas.found]
+    warnings = registry_warnings(registries, specs=catalog.specs, absent=catalog.unavailable, personas=personas)
     return (
-        *registry_warnings(registries, specs=catalog.specs, absent=catalog.unavailable, personas=personas),
+        *(warning.text for warning in warnings),
         *catalog.notices,
         *_of_unused_models(registry),
         *_of_programs(registry),

@@ -199,7 +199,7 @@ class ConfigurationFiles:
             self._make = self._with_registries(read)
             return cured
         self._make = self._with_registries(self.loaded, changed=read)
-        return (*cured, *(one for one in read.notices if one not in self.loaded.notices))
+        return (*cured, *(warning.text for warning in read.warnings if warning not in self.loaded.warnings))
 
     def _with_registries(
         self, loaded: Loaded, *, changed: Loaded | None = None, broken: str = ""

@@ -121,7 +121,7 @@ def doctor_text(app: App) -> str:
 
 def _concerns(app: App) -> list[Check]:
     try:
-        found = [Check(name="registry", grade=Grade.WARN, text=concern) for concern in app.concerns()]
+        found = [Check(name="registry", grade=Grade.WARN, text=concern.text) for concern in app.concerns()]
         crowded = crowded_roles(app.loaded.registries, specs=app.catalog.specs)
         found += [Check(name="tools", grade=Grade.OK, text=sentence) for sentence in crowded]
         lacks = app.rights.withheld(app.loaded.registry.default_role)

@@ -42,7 +42,7 @@ def test_a_role_that_lists_the_alias_gets_the_tool_and_its_user_is_told() -> Non
     assert [spec.name for spec in granted(registry).tools] == ["python_exec"]
     assert granted(registry).judge("python_exec", FACTS).verdict is Verdict.ASK
     [warning] = registry.warnings
-    assert "key roles.r.tools[0]: code_interpreter is another name of python_exec" in warning
+    assert "key roles.r.tools[0]: code_interpreter is another name of python_exec" in warning.text
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_unknown_tools_grant_nothing_and_are_told() -> None:
     assert offered(held) == ("file_read",)
     assert held.judge("nonsense", NOTHING).verdict is Verdict.DENY
     warnings = registry_warnings((None, own), specs=SPECS)
-    assert len(warnings) == 2 and "Did you mean file_read?" in warnings[0]
+    assert len(warnings) == 2 and "Did you mean file_read?" in warnings[0].text
 
 
 def test_only_the_site_goes_below_what_is_built_in() -> None:

@@ -39,8 +39,8 @@ def test_the_strictest_rule_counts(rules: tuple[Rule, ...], argv: tuple[str, ...
 def test_a_registry_without_roles_says_what_to_do() -> None:
     bare = Registry(source="mine", digest="d", models=())
     (warning,) = registry_warnings((None, bare), specs=())
-    assert "names no roles" in warning
-    assert "chatops connect URL" in warning
+    assert "names no roles" in warning.text
+    assert "chatops connect URL" in warning.text
     with pytest.raises(ConfigError) as caught:
         find_role("assistant", registries=(None, bare))
     assert "names no roles" in caught.value.advice

@@ -15,7 +15,8 @@ DEMO = ModelSpec(name="demo", type=ModelType.DEMO)
 
 
 def said(own: Registry, *, site: Registry | None = None) -> tuple[str, ...]:
-    return registry_warnings((site, own), specs=SPECS, personas=["default", "concise"])
+    found = registry_warnings((site, own), specs=SPECS, personas=["default", "concise"])
+    return tuple(warning.text for warning in found)
 
 
 def registry(
