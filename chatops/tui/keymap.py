@@ -51,7 +51,10 @@ _SPELLED: Mapping[str, str] = MappingProxyType(
 )
 _SHOWN: Mapping[str, str] = MappingProxyType(
     {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", " ": "Space", "underscore": "_"}
-    | {name: name.capitalize() for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab")}
+    | {
+        name: name.capitalize()
+        for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab", "space")
+    }
 )
 _KEY = re.compile(
     r"(?:ctrl|alt)\+(?:[a-z0-9]|underscore|home|end|up|down|left|right|pageup|pagedown|f\d\d?|enter)"
@@ -94,12 +97,12 @@ class Keymap:
             for key in chosen:
                 other = self._meant.get(key) or kept.get(key)
                 if other is not None and other != name:
-                    raise ConfigError(f"keys: {shown(key)} would be both {other} and {name}. Give one another key.")
+                    raise ConfigError(f"keys: {key_label(key)} would be both {other} and {name}. Give one another key.")
                 self._meant[key] = name
         # Longest names first, because ctrl+End begins like ctrl+e.
-        names = sorted((shown(DEFAULTS[name]) for name in self._chosen), key=len, reverse=True)
+        names = sorted((key_label(DEFAULTS[name]) for name in self._chosen), key=len, reverse=True)
         self._names = re.compile(rf"(?<![\w+])(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
-        self._new = {shown(DEFAULTS[name]).lower(): keys for name, keys in self._chosen.items()}
+        self._new = {key_label(DEFAULTS[name]).lower(): keys for name, keys in self._chosen.items()}
 
     def translated(self, key: str, *, in_dialog: bool) -> str:
         """Return the default key for a pressed one: the same if it has not changed, empty if it means nothing now."""
@@ -124,12 +127,12 @@ class Keymap:
         """
         if not self._chosen:
             return text
-        kept = {shown(DEFAULTS[name]).lower() for name in self._chosen if in_dialog and name not in _EVERYWHERE}
+        kept = {key_label(DEFAULTS[name]).lower() for name in self._chosen if in_dialog and name not in _EVERYWHERE}
         most = None if every else 1
 
         def new(found: re.Match[str]) -> str:
             key = found[0].lower()
-            return found[0] if key in kept else " / ".join(map(shown, self._new[key][:most]))
+            return found[0] if key in kept else " / ".join(map(key_label, self._new[key][:most]))
 
         return self._names.sub(new, text)
 
@@ -147,7 +150,7 @@ def _read(key: str, name: str) -> str:
     return read
 
 
-def shown(key: str) -> str:
+def key_label(key: str) -> str:
     """Return a key as texts name it."""
     *modifiers, last = key.split("+")
     named = last.upper() if re.fullmatch(r"f\d+", last) else _SHOWN.get(last, last)

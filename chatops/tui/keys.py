@@ -1,14 +1,14 @@
-"""The keys of the app as one table for the help screen, and the legend of keys under a dialog."""
+"""The keys of the chat for the help screen, and the legends that name keys. Dialogs have tables of their own keys."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 from textual.content import Content
 
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keymap import key_label, with_user_keys
 
 KeyGroup = Literal["chat", "message", "dialog", "contained", "changes", "unknown", "review", "question", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
@@ -24,146 +24,89 @@ KEY_GROUPS: dict[KeyGroup, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHelp:
-    """One line of the help screen: keys and what they do."""
+KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
+    "message": {
+        "Enter": "send the message; with no text, send the queued ones",
+        "ctrl+j, shift+Enter": "new line; so does Enter after \\",
+        "ctrl+s": "while a turn runs: interrupt it and go on with this message",
+        "Up": "with no text: take back the last queued message",
+        "shift+Up, shift+Down": "with no text: mark a queued message; Delete removes it",
+        "Up, Down": "earlier messages, at the first or last line",
+        "/": "commands; Tab completes",
+        "Tab": "on the first screen: take one of the messages to try",
+        "!": "run a command: !git status; !! does not show it to the model",
+        "@": "name a file of the workspace; it is attached to the message",
+        "Esc": "stop the answer and hold the queue",
+        "alt+r": "choose among the texts you sent before",
+        "R": "alone, with no text: retry after an error",
+        "ctrl+d": "with no text: quit",
+        "ctrl+_": "undo; ctrl+y redoes",
+        "alt+b, alt+f": "a word left, right; ctrl+w, alt+d delete one",
+    },
+    "chat": {
+        "ctrl+r": "switch the role",
+        "shift+Tab": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
+        "ctrl+g": "open what is pending: approvals, a review, a question",
+        "F2": "take over a session that is open elsewhere",
+        "PgUp, PgDn": "scroll the transcript",
+        "ctrl+Home, ctrl+End": "its start, its end; Home, End with no text",
+        "ctrl+f": "find a text in this session; then n older, N newer, Esc back",
+        "ctrl+Up, ctrl+Down": "select a message or tool call; Esc selects none",
+        "y": "alone, with no text: copy what is selected with ctrl+Up",
+        "o": "alone, with no text: open images and other files of what is selected",
+        "ctrl+o": "open or fold what is selected, else the last tool call",
+        "ctrl+t": "fold or open the panel of a workflow",
+        "ctrl+l": "the steps of a workflow and their answers",
+        "ctrl+p": "all commands",
+        "F1": "this help",
+        "drag, double click": "select text; shift+drag selects as the terminal does",
+        "ctrl+c": "copy the selection; else stop or clear the text, twice quits",
+        "ctrl+q": "quit; pending approvals stay pending",
+        "ctrl+z": "suspend to the shell; fg resumes",
+    },
+    "changes": {
+        "n, p, Tab, shift+Tab": "next or previous file",
+        "|": "show the diffs side by side",
+        "Esc": "back",
+    },
+}
+"""What keys outside the deciding dialogs do, by their names on the screen."""
 
-    keys: str
+
+class KeyHint(NamedTuple):
+    """An entry of a legend: a key, and what it does. Without a key it is a sentence."""
+
+    key: str
     does: str
-    group: KeyGroup
+
+    def draw(self) -> Content:
+        """Return the entry with its key in bold, which is also visible on terminals without colours."""
+        key = with_user_keys(key_label(self.key), in_dialog=True)
+        return Content(" ").join(filter(None, (Content.styled(key, "bold"), Content(self.does))))
 
 
-def _group(group: KeyGroup, rows: Mapping[str, str]) -> tuple[KeyHelp, ...]:
-    return tuple(KeyHelp(keys=keys, does=does, group=group) for keys, does in rows.items())
+@dataclass(frozen=True, slots=True)
+class KeyLegend:
+    """The lines of a legend. They are broken between entries where there is not enough room."""
 
+    lines: Sequence[Sequence[KeyHint]]
+    gap: str = "   "
 
-KEYS: tuple[KeyHelp, ...] = (
-    *_group(
-        "message",
-        {
-            "Enter": "send the message; with no text, send the queued ones",
-            "ctrl+j, shift+Enter": "new line; so does Enter after \\",
-            "ctrl+s": "while a turn runs: interrupt it and go on with this message",
-            "Up": "with no text: take back the last queued message",
-            "shift+Up, shift+Down": "with no text: mark a queued message; Delete removes it",
-            "Up, Down": "earlier messages, at the first or last line",
-            "/": "commands; Tab completes",
-            "Tab": "on the first screen: take one of the messages to try",
-            "!": "run a command: !git status; !! does not show it to the model",
-            "@": "name a file of the workspace; it is attached to the message",
-            "Esc": "stop the answer and hold the queue",
-            "alt+r": "choose among the texts you sent before",
-            "R": "alone, with no text: retry after an error",
-            "ctrl+d": "with no text: quit",
-            "ctrl+_": "undo; ctrl+y redoes",
-            "alt+b, alt+f": "a word left, right; ctrl+w, alt+d delete one",
-        },
-    ),
-    *_group(
-        "chat",
-        {
-            "ctrl+r": "switch the role",
-            "shift+Tab": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
-            "ctrl+g": "open what is pending: approvals, a review, a question",
-            "F2": "take over a session that is open elsewhere",
-            "PgUp, PgDn": "scroll the transcript",
-            "ctrl+Home, ctrl+End": "its start, its end; Home, End with no text",
-            "ctrl+f": "find a text in this session; then n older, N newer, Esc back",
-            "ctrl+Up, ctrl+Down": "select a message or tool call; Esc selects none",
-            "y": "alone, with no text: copy what is selected with ctrl+Up",
-            "o": "alone, with no text: open images and other files of what is selected",
-            "ctrl+o": "open or fold what is selected, else the last tool call",
-            "ctrl+t": "fold or open the panel of a workflow",
-            "ctrl+l": "the steps of a workflow and their answers",
-            "ctrl+p": "all commands",
-            "F1": "this help",
-            "drag, double click": "select text; shift+drag selects as the terminal does",
-            "ctrl+c": "copy the selection; else stop or clear the text, twice quits",
-            "ctrl+q": "quit; pending approvals stay pending",
-            "ctrl+z": "suspend to the shell; fg resumes",
-        },
-    ),
-    *_group(
-        "dialog",
-        {
-            "a": "approve once",
-            "s": "approve, and what its line names for the rest of the session, in this role",
-            "S": "the same for all edits in the folder of this file, but files that run later",
-            "r": "approve and make a rule: choose its pattern and scope first",
-            "+": "approve once with what the call lacks in its sandbox, as the dialog names it",
-            "e": "edit the arguments, one field each; they are checked again, then shown",
-            "E": "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
-            "d": "deny this call; the turn continues",
-            "D": "deny and tell the model why",
-            "c": "contain: go on in a copy of the folder, apply its changes at the end",
-            "A": "approve the rest, once each has been on screen",
-            "Tab, Right": "next call; shift+Tab, Left: the one before",
-            "Up, Down, PgUp, PgDn, Space": "scroll the payload; g start, G end",
-            "v": "show or hide details: the model's words, raw arguments, digests",
-            "|": "show the diff side by side, in a window of at least 90 columns",
-            "f": "full screen",
-            "F1, ?": "this help",
-            "Esc": "decide later: it stays pending",
-        },
-    ),
-    *_group(
-        "contained",
-        {
-            "a": "apply the ticked changes, once their end has been on screen; an undo at once",
-            "Space": "tick or untick the file; decides nothing",
-            "Enter": "the diff of the file",
-            "Tab, shift+Tab": "next or previous file",
-            "d": "discard all changes",
-            "D": "send them back with a reason; the model goes on in the same copy",
-            "|, f": "show the diffs side by side; full screen",
-            "Esc": "decide later: they stay pending",
-        },
-    ),
-    *_group(
-        "changes",
-        {
-            "n, p, Tab, shift+Tab": "next or previous file",
-            "|": "show the diffs side by side",
-            "Esc": "back",
-        },
-    ),
-    *_group(
-        "unknown",
-        {
-            "R": "run it again",
-            "u": "tell the model that the outcome is unknown",
-            "m": "mark as done: you have checked that it took effect",
-        },
-    ),
-    *_group(
-        "review",
-        {
-            "a": "accept the answer",
-            "r": "try the step again; a refused answer with a reason",
-            "e": "try again with instructions",
-            "s": "skip the step, where the workflow allows it",
-            "X": "stop the run, for good",
-        },
-    ),
-    *_group(
-        "question",
-        {
-            "a": "answer, once all of it has been on screen: opens the form, which ctrl+s sends",
-            "d": "decline",
-            "x": "dismiss: no answer, neither yes nor no",
-            "Esc": "later: the call waits, and its time limit is paused",
-        },
-    ),
-    *_group(
-        "trust",
-        {
-            "t": "trust all of it, once its end has been on screen",
-            "d": "ignore it; asks again when something changes",
-            "v": "show or hide the texts of the files",
-            "Esc": "not now: ignored, and asked about at the next start",
-        },
-    ),
-)
+    def draw(self, width: int) -> Content:
+        """Return lines of at most `width` cells."""
+        lines = [line for hints in self.lines for line in self._packed(hints, width)]
+        return Content("\n").join(Content("\n").join(lines).wrap(max(1, width)))
+
+    def _packed(self, hints: Sequence[KeyHint], width: int) -> Iterator[Content]:
+        line = Content("")
+        for entry in (hint.draw() for hint in hints):
+            if line and line.cell_length + len(self.gap) + entry.cell_length > width:
+                yield line
+                line = entry
+            else:
+                line = line + self.gap + entry if line else entry
+        yield line
+
 
 _NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|F\d\d?|(?:ctrl|alt|shift)\+\w+|[A-Za-z+|]"
 _KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)

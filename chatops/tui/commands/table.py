@@ -10,7 +10,7 @@ from chatops.tui.commands import changes, compaction, copying, cost, handlers, m
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
-from chatops.tui.keymap import DEFAULTS, shown, with_user_keys
+from chatops.tui.keymap import DEFAULTS, key_label, with_user_keys
 from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 
 _KEY_COLUMN = 24
@@ -192,14 +192,26 @@ def unknown_command(name: str) -> str:
 def help_text(*, first: KeyGroup = "message") -> str:
     """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
+    # The dialogs are loaded with the first of them.
+    from chatops.tui.dialogs.approval import ApprovalScreen
+    from chatops.tui.dialogs.contained import ContainedScreen
+    from chatops.tui.dialogs.review import ReviewScreen
+    from chatops.tui.dialogs.server_question import ServerQuestionScreen
+    from chatops.tui.dialogs.trust import TrustScreen
+
+    keys: dict[KeyGroup, dict[str, str]] = {group: dict(KEYS.get(group, {})) for group in KEY_GROUPS}
+    for dialog in (ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
+        for key in dialog.KEYS:
+            if key.help:
+                keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help
     for group in (first, *(one for one in KEY_GROUPS if one != first)):
         wording = partial(with_user_keys, in_dialog=group not in ("message", "chat"))
-        rows = [(wording(one.keys, every=True), wording(one.does)) for one in KEYS if one.group == group]
+        rows = [(wording(name, every=True), wording(does)) for name, does in keys[group].items()]
         lines += [KEY_GROUPS[group], *_table(rows), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
-    lines += _table([(name, with_user_keys(shown(default), every=True)) for name, default in DEFAULTS.items()])
+    lines += _table([(name, with_user_keys(key_label(default), every=True)) for name, default in DEFAULTS.items()])
     return "\n".join(lines)
 
 

@@ -5,11 +5,9 @@ and the list follows what the session publishes.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
 from textual.screen import Screen
 
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, MarkedDone, Rejected, RuleScope
@@ -30,34 +28,34 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.approval_frame import LegendRoom, calls, heading, keys, keys_at_once
+from chatops.tui.dialogs.approval_frame import KEYS, AskedCall, call_legend, calls, heading
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.approval_text import answered_elsewhere, describe, reason_question
 from chatops.tui.dialogs.arguments import arguments_form
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
 from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.external_editor import edit_call
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_guard import KeyKind
-from chatops.tui.dialogs.payload import PayloadView, dialog_theme
-from chatops.tui.dialogs.rows import Description, line
+from chatops.tui.dialogs.payload import dialog_theme
+from chatops.tui.dialogs.rows import Description, line, read_on
 from chatops.tui.dialogs.rule import RuleDialog
+from chatops.tui.keys import KeyLegend
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_APPROVING = frozenset("asS+rRA")
-_RUNNING = frozenset("asS+rcR")
-"""Keys that let the shown call run. `A` concerns the other calls too."""
+_ONLY_UNKNOWN = "This key only applies to calls whose outcome is unknown."
+_IS_UNKNOWN = "It may have taken effect already: R runs it again, u says unknown, m marks it done."
 
 
 class ApprovalScreen(GuardedDialog):
     """Asks about the pending calls until none is left or the user postpones them with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("asS+rceEdDARum")
-    DENYING: ClassVar[frozenset[str]] = frozenset("dD")
-    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("vf|")
+    KEYS = KEYS
+    GROWS_WHEN_READ: ClassVar[bool] = True
 
     def __init__(self, session: "SessionView", composer: Composer, *, seen: LastSeenCall) -> None:
         """Ask about the calls of `session`; `seen` is what the user has seen of it in earlier dialogs."""
@@ -66,57 +64,45 @@ class ApprovalScreen(GuardedDialog):
         self._last_seen = seen
         self._calls = ApprovalList()
         self._details = False
-        self._side_by_side = False
         self._described: tuple[object, Description] | None = None
         """The description drawn last, and what it was made from."""
         self._edits: dict[str, dict[str, str]] = {}
         """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
-    def on_mount(self) -> None:
-        """Start the pause, because a user who is typing has not read the dialog yet."""
-        self._drawn = True
-        self.fit()
+    def begin(self) -> None:
+        """Show the first call that waits, if any does."""
         self._calls.refresh(self._session.snapshot().pending)
         self._calls.show_first_undecided()
         if not self._calls.open:
             self._close()
             return
-        self.start_pause()
         self._show()
         self.app.theme_changed_signal.subscribe(self, lambda _: self._show())
 
     def feed(self, event: Event) -> None:
         """Handle an event of the session. Called for every event while the dialog is open."""
         if not self.can_draw:
-            # Earlier events are in the snapshot that the first drawing reads.
             return
         match event:
             case ApprovalRequested() | CallDecided():
-                self._refresh()
+                self.follow()
             case ToolStarted() | ToolFinished():
                 item = self._calls.find(event.id)
                 if item is not None and item.mark is CallMark.CHECKING:
                     item.mark = mark_after_edit(event)
-                self._refresh()
+                self.follow()
             case TurnFinished():
                 self._close()
 
-    def follow(self) -> None:
-        """Refresh after the followed session was read again."""
-        if self.can_draw:
-            self._refresh()
-
-    def _refresh(self) -> None:
+    def refresh_subject(self) -> None:
+        """Show what is pending now."""
         shown = self._calls.current
         waited = shown is not None and shown.undecided
         if changed := self._calls.refresh(self._session.snapshot().pending):
             # The description of an edited call begins with that.
             others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
             which = "This call" if shown in others else "Another call"
-            self._note = f"{which} has changed since it was shown. Look again." if others else ""
-            # The next key would answer what was shown before.
-            self._typing = False
-            self.pause()
+            self.note_change(f"{which} has changed since it was shown. Look again." if others else "")
         elif not (self._guard.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.pause()
@@ -161,24 +147,18 @@ class ApprovalScreen(GuardedDialog):
 
     # Keys
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle one key."""
-        match key:
-            case "tab" | "right" | "shift+tab" | "left":
-                self._calls.step(1 if key in ("tab", "right") else -1)
-                self._show_other()
-            case "v":
-                self._details = not self._details
-                self._show()
-                self.call_after_refresh(self._show_details)
-            case "f":
-                self.toggle_full()
-            case "|":
-                self._toggle_sides()
-            case _ if key in self.DECIDING:
-                self._answer(key)
-            case _ if typed:
-                self.pause_again()
+    def _step_on(self) -> None:
+        self._calls.step(1)
+        self._show_other()
+
+    def _step_back(self) -> None:
+        self._calls.step(-1)
+        self._show_other()
+
+    def _toggle_details(self) -> None:
+        self._details = not self._details
+        self._show()
+        self.call_after_refresh(self._show_details)
 
     def _show_other(self, note: str = "") -> None:
         """Show the call that a key has brought up. It cannot have been read yet."""
@@ -206,74 +186,66 @@ class ApprovalScreen(GuardedDialog):
 
     # Answers
 
-    def _answer(self, key: str) -> None:
-        item = self._calls.current
-        if item is None or not item.undecided:
+    def answer(self, key: DialogKey) -> None:
+        """Handle a key of the table."""
+        if isinstance(key, AnswerKey) and not ((item := self._calls.current) and item.undecided):
             self.not_taken("this call is decided. Tab shows the next")
-        elif item.pending.denial is not None and key in _RUNNING:
-            self.show_note(denial_sentence(item.pending.denial))
-        elif self.too_small and key in _APPROVING:
-            self.show_note("Make the window larger: what is not shown cannot be approved.")
-        elif key == "A":
-            self._approve_rest()
-        elif key in _APPROVING and not item.seen:
-            self.payload.read_on()
-            self.call_after_refresh(self.show_frame)
-        elif item.pending.outcome_unknown:
-            self._answer_unknown(item, key)
         else:
-            self._answer_asked(item, key)
+            super().answer(key)
 
-    def _answer_asked(self, item: ListedCall, key: str) -> None:
-        match key:
-            case "a":
-                self._send(item, Approved())
-            case "s" | "S":
-                self._remember(item, item.exactly if key == "s" else item.edits)
-            case "+" if item.offer("+") is None:
-                self.show_note("Nothing is known that this call lacks in its sandbox.")
-            case "+":
-                self._send(item, Approved(extra=item.pending.facts.extra))
-            case "r":
-                self._ask_rule(item)
-            case "c" if item.offer("c") is None:
-                self.show_note("This call cannot be contained.")
-            case "c":
-                self.app.run_worker(self._contain(), group="decide")
-            case "e":
-                self._edit(item)
-            case "E":
-                self.app.run_worker(self._edit_outside(item), group="edit")
-            case "d":
-                self._send(item, Rejected())
-            case "D":
-                self._ask(item, reason_question(item.pending))
-            case _:
-                self.show_note("This key only applies to calls whose outcome is unknown.")
+    def why_not(self, key: DialogKey) -> str:
+        """Return why the call may not run."""
+        item = self._calls.current
+        denial = item.pending.denial if item is not None and isinstance(key, AnswerKey) and key.runs else None
+        return denial_sentence(denial) if denial is not None else ""
 
-    def _answer_unknown(self, item: ListedCall, key: str) -> None:
-        match key:
-            case "R":
-                self._send(item, Approved())
-            case "u" | "d":
-                self._send(item, Rejected())
-            case "D":
-                self._ask(item, reason_question(item.pending))
-            case "m":
-                self._send(item, MarkedDone())
-            case _:
-                self.show_note("It may have taken effect already: R runs it again, u says unknown, m marks it done.")
+    @property
+    def is_read(self) -> bool:
+        """True if all of the call was on the screen."""
+        return (item := self._calls.current) is not None and item.seen
 
-    def _approve_rest(self) -> None:
+    def perform(self, key: DialogKey) -> None:
+        """Do what a key does, with the shown call if it answers that."""
+        item = self._calls.current
+        if item is None or not isinstance(key, AnswerKey):
+            super().perform(key)
+        elif key.unknown is not None and key.unknown != item.pending.outcome_unknown:
+            self.show_note(_ONLY_UNKNOWN if key.unknown else _IS_UNKNOWN)
+        elif key.missing and key.words(self._asked(item)) is None:
+            self.show_note(key.missing)
+        else:
+            getattr(self, f"_{key.act}")(item)
+
+    def _approve(self, item: ListedCall) -> None:
+        self._send(item, Approved())
+
+    def _approve_exactly(self, item: ListedCall) -> None:
+        self._remember(item, item.exactly)
+
+    def _approve_edits(self, item: ListedCall) -> None:
+        self._remember(item, item.edits)
+
+    def _approve_with_extra(self, item: ListedCall) -> None:
+        self._send(item, Approved(extra=item.pending.facts.extra))
+
+    def _deny(self, item: ListedCall) -> None:
+        self._send(item, Rejected())
+
+    def _mark_done(self, item: ListedCall) -> None:
+        self._send(item, MarkedDone())
+
+    def _approve_rest(self, _: ListedCall) -> None:
         unseen = self._calls.unseen()
-        if unseen:
+        if self.too_small:
+            self.show_note(self.too_small_note)
+        elif unseen:
             count = len(unseen)
             self._calls.index = self._calls.items.index(unseen[0])
             others = f", nor {plural(count - 1, 'other')} after it" if count > 1 else ""
             self._show_other(f"This call was not on screen to its end yet{others}. Read it, then press A again.")
-            return
-        for item in self._calls.approvable():
-            self._send(item, Approved())
+        else:
+            for item in self._calls.approvable():
+                self._approve(item)
 
     def _send(self, item: ListedCall, decision: Decision) -> None:
         item.mark = CallMark.CHECKING if isinstance(decision, Edited) else CallMark.SENDING
@@ -297,7 +269,7 @@ class ApprovalScreen(GuardedDialog):
                     self.not_answered("The call no longer waits for this decision.")
                 await self._show_if_second(item)
         if self.is_attached:
-            self._refresh()
+            self.refresh_subject()
 
     def _remember(self, item: ListedCall, pattern: ArgumentPattern | None) -> None:
         """Approve for the session, unless no such rule can be made: then say why, so that `a` can be chosen."""
@@ -313,7 +285,10 @@ class ApprovalScreen(GuardedDialog):
         else:
             self._send(item, Approved(remember=pattern))
 
-    async def _contain(self) -> None:
+    def _contain(self, _: ListedCall) -> None:
+        self.app.run_worker(self._contain_turn(), group="decide")
+
+    async def _contain_turn(self) -> None:
         """Contain the turn: calls that can run in the copy are inspected again there and run without a question."""
         contained = [item for item in self._calls.undecided if item.offer("c") is not None]
         for item in contained:
@@ -325,7 +300,7 @@ class ApprovalScreen(GuardedDialog):
                 item.mark = CallMark.UNDECIDED
             self.not_answered(sanitize(error.full))
         if self.is_attached:
-            self._refresh()
+            self.refresh_subject()
 
     def _edit(self, item: ListedCall, problems: Sequence[Problem] = ()) -> None:
         """Open the form for the arguments, with what an earlier attempt has changed."""
@@ -338,7 +313,10 @@ class ApprovalScreen(GuardedDialog):
         else:
             self._ask(item, form)
 
-    async def _edit_outside(self, item: ListedCall) -> None:
+    def _edit_outside(self, item: ListedCall) -> None:
+        self.app.run_worker(self._edit_in_editor(item), group="edit")
+
+    async def _edit_in_editor(self, item: ListedCall) -> None:
         """Edit the main text of the call in the user's editor. A text with a problem goes into the form."""
         asked = item.pending
         found = await edit_call(self.app, self._session, asked)
@@ -367,6 +345,9 @@ class ApprovalScreen(GuardedDialog):
         else:
             reason = line(offer.why_not(item.exactly, RuleScope.SESSION))
             self.show_note(f"No rule is possible: {reason or 'the arguments contain invisible characters'}.")
+
+    def _ask_reason(self, item: ListedCall) -> None:
+        self._ask(item, reason_question(item.pending))
 
     def _ask(self, item: ListedCall, question: Screen[Decision | None] | Screen[Approved | None]) -> None:
         """Open a screen for the decision. Its result is dropped if the call has changed meanwhile."""
@@ -403,28 +384,45 @@ class ApprovalScreen(GuardedDialog):
                 side_by_side=sides,
             )
             self._described = (made_from, described)
-        self.payload.show(self._described[1], key=f"{pending.call.id} {pending.digest}", seen=item.seen)
-        self.show_frame()
-        self.call_after_refresh(self.show_frame)
+        self.show_subject(self._described[1], key=f"{pending.call.id} {pending.digest}", seen=item.seen)
 
     def frame(self) -> DialogFrame | None:
-        """Return heading, list of calls and keys for the shown call."""
+        """Return heading and list of calls."""
         if (item := self._calls.current) is None:
             return None
-        narrow = self.has_class("-narrow")
-        room: LegendRoom = "lowest" if self.has_class("-lowest") else "narrow" if narrow else "usual"
-        views = self.view_keys(sides=bool(item.pending.facts.diff), beside=self._side_by_side)
-        said = " and the model's words" if item.pending.said.strip() else ""
-        views = f"{'v hide details' if self._details else f'v details{said}'}{views}"
-        legend = partial(keys, self._calls, left=self.payload.lines_left, views=views, room=room)
         return DialogFrame(
-            title=heading(self._calls, width=self.line_width, narrow=narrow),
+            title=heading(self._calls, width=self.line_width, narrow=self.room is not Room.USUAL),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
-            keys=legend(item),
-            keys_when_read=legend(replace(item, seen=True)),
-            keys_at_once=keys_at_once(item, room=room),
             waits=item.undecided,
         )
+
+    def _asked(self, item: ListedCall) -> AskedCall:
+        sides = self.sides_label if item.pending.facts.diff else None
+        return AskedCall(
+            item=item, calls=self._calls, details=self._details, sides_label=sides, full_label=self.full_label
+        )
+
+    @property
+    def unread(self) -> str:
+        """What approving keys do until all of the call was read."""
+        return "" if self.is_read else read_on(self.payload.lines_left, short=self.room is not Room.USUAL)
+
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend for the shown call."""
+        item = self._calls.current
+        return call_legend(self._asked(item), room=self.room, unread=unread) if item is not None else KeyLegend(())
+
+    def legend_at_once(self) -> KeyLegend | None:
+        """Return the legend for a call that a key of the user has brought up, until the other keys act too."""
+        if (item := self._calls.current) is None:
+            return None
+        deny = "D" if item.pending.outcome_unknown else "d D"
+        keys, then = {
+            Room.USUAL: (f"{deny} escape", "The other keys act after a short pause."),
+            Room.NARROW: ("d escape", "The others after a pause."),
+            Room.LOWEST: ("d", "Others wait."),
+        }[self.room]
+        return legend_of(self.by_name, keys, state=self._asked(item), room=self.room, then=then)
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""
@@ -432,12 +430,9 @@ class ApprovalScreen(GuardedDialog):
         if self._side_by_side:
             self._show()
 
-    @on(PayloadView.EndSeen)
-    def end_seen(self, event: PayloadView.EndSeen) -> None:
+    def end_read(self, subject: str) -> None:
         """Allow the approval of this call, now that all of it has been on screen."""
-        event.stop()
         item = self._calls.current
-        if item is not None and event.key == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
+        if item is not None and subject == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
             item.seen = True
             self._last_seen.add(item)
-        self.show_frame()

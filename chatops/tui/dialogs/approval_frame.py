@@ -1,16 +1,31 @@
-"""Draw the surroundings of the payload in the approval dialog: heading, list of calls, legend of keys."""
+"""The surroundings of the payload in the approval dialog: heading, list of calls, and the words of its keys."""
 
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import partial
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from chatops.domain.wording import cut
+from chatops.runtime.call_sheet import OfferKey
 from chatops.runtime.descriptions import describe_extra
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.approval_text import title
 from chatops.tui.dialogs.argument_fields import main_text
-from chatops.tui.dialogs.rows import line, read_on
+from chatops.tui.dialogs.dialog_keys import (
+    ESCAPE,
+    HELP,
+    LATER,
+    AnswerKey,
+    DialogKey,
+    Room,
+    Words,
+    keys_by_name,
+    legend_of,
+)
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.dialogs.rows import line
+from chatops.tui.keys import KeyLegend
 from chatops.tui.transcript.card import verb
 
 _LONGEST_EXTRA = 100
@@ -53,101 +68,177 @@ def calls(approvals: ApprovalList) -> Content:
     return Content("\n").join(lines)
 
 
-LegendRoom = Literal["usual", "narrow", "lowest"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCall:
+    """The shown call with all that decides which keys its legend names."""
+
+    item: ListedCall
+    calls: ApprovalList
+    details: bool = False
+    """True while the details are shown."""
+    sides_label: str | None = None
+    full_label: str | None = None
+
+    def if_offered(self, key: OfferKey, *words: str) -> Words:
+        """Return the words of a key, None if the call does not have this answer."""
+        return words if self.item.offer(key) is not None else None
+
+    def session_label(self, key: OfferKey) -> Words:
+        """Return what a key allows for the session."""
+        if (offer := self.item.offer(key)) is None:
+            return None
+        allowed = cut(line(offer.allows), most=_LONGEST_ALLOWED)
+        return f"{allowed}, this session", allowed
+
+    @property
+    def extra_label(self) -> Words:
+        """What `+` adds. If it is long, this names the line of the payload that holds all of it."""
+        described = line(describe_extra(self.item.pending.facts.extra))
+        extra = described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
+        return self.if_offered("+", f"approve once with {extra}", "with more")
+
+    @property
+    def rest_label(self) -> Words:
+        """What approving the rest still waits for; None if there is no other call to approve."""
+        unseen = len(self.calls.unseen())
+        others = any(item is not self.item for item in self.calls.approvable())
+        return f"approve the rest{f' ({unseen} not read yet)' if unseen else ''}" if others else None
+
+    @property
+    def details_label(self) -> str:
+        """What the key of the details does."""
+        said = " and the model's words" if self.item.pending.said.strip() else ""
+        return "hide details" if self.details else f"details{said}"
 
 
-def keys(approvals: ApprovalList, item: ListedCall, *, left: int, views: str, room: LegendRoom) -> str:
-    """Return the key legend for this call, with `views` for how it is shown.
+_approving = partial(AnswerKey, runs=True, reads=True)
+_for_unknown = partial(AnswerKey, unknown=True, group="unknown")
+KEYS = (
+    _approving("a", "approve", "approve once", ("approve once", "approve")),
+    _approving(
+        "s",
+        "approve_exactly",
+        "approve, and what its line names for the rest of the session, in this role",
+        lambda asked: asked.session_label("s"),
+    ),
+    _approving(
+        "S",
+        "approve_edits",
+        "the same for all edits in the folder of this file, but files that run later",
+        lambda asked: asked.session_label("S"),
+    ),
+    _approving(
+        "r",
+        "ask_rule",
+        "approve and make a rule: choose its pattern and scope first",
+        lambda asked: asked.if_offered("r", "make a rule", "rule"),
+    ),
+    _approving(
+        "+",
+        "approve_with_extra",
+        "approve once with what the call lacks in its sandbox, as the dialog names it",
+        lambda asked: asked.extra_label,
+        missing="Nothing is known that this call lacks in its sandbox.",
+    ),
+    AnswerKey("e", "edit", "edit the arguments, one field each; they are checked again, then shown", "edit"),
+    AnswerKey(
+        "E",
+        "edit_outside",
+        "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
+        lambda asked: "in your editor" if main_text(asked.item.pending.facts.arguments)[0] else None,
+    ),
+    AnswerKey("d", "deny", "deny this call; the turn continues", "deny", kind=KeyKind.DENY, unknown=None),
+    AnswerKey(
+        "D",
+        "ask_reason",
+        "deny and tell the model why",
+        lambda asked: "unknown, with a note" if asked.item.pending.outcome_unknown else "deny with a reason",
+        kind=KeyKind.DENY,
+        unknown=None,
+    ),
+    AnswerKey(
+        "c",
+        "contain",
+        "contain: go on in a copy of the folder, apply its changes at the end",
+        lambda asked: asked.if_offered("c", "contain on a copy"),
+        runs=True,
+        missing="This call cannot be contained.",
+    ),
+    AnswerKey(
+        "A",
+        "approve_rest",
+        "approve the rest, once each has been on screen",
+        lambda asked: asked.rest_label,
+        unknown=None,
+    ),
+    DialogKey(
+        "tab right",
+        "step_on",
+        "next call; shift+Tab, Left: the one before",
+        lambda asked: ("next call", "next") if len(asked.calls.items) > 1 or not asked.item.undecided else None,
+        kind=KeyKind.STEP,
+    ),
+    DialogKey("shift+tab left", "step_back", kind=KeyKind.STEP),
+    DialogKey("up down pageup pagedown space", "scroll", "scroll the payload; g start, G end"),
+    DialogKey(
+        "v",
+        "toggle_details",
+        "show or hide details: the model's words, raw arguments, digests",
+        lambda asked: asked.details_label,
+        at_once=True,
+    ),
+    DialogKey(
+        "|",
+        "toggle_sides",
+        "show the diff side by side, in a window of at least 90 columns",
+        lambda asked: asked.sides_label,
+        at_once=True,
+    ),
+    DialogKey("f", "toggle_full", "full screen", lambda asked: asked.full_label, at_once=True),
+    replace(HELP, help="this help"),
+    replace(
+        ESCAPE, help="decide later: it stays pending", label=lambda asked: LATER if asked.item.undecided else "close"
+    ),
+    _for_unknown(
+        "R",
+        "approve",
+        "run it again",
+        lambda asked: None if asked.item.pending.denial else ("run it again", "again"),
+        runs=True,
+        reads=True,
+    ),
+    _for_unknown(
+        "u", "deny", "tell the model that the outcome is unknown", ("tell the model it is unknown", "unknown")
+    ),
+    _for_unknown("m", "mark_done", "mark as done: you have checked that it took effect", ("mark done", "done")),
+)
+BY_NAME = keys_by_name(KEYS)
 
-    `left` is how many of its lines have not been on screen yet. In small windows F1 names the other keys.
-    """
-    if not item.undecided:
-        return "Tab next call   Esc close"
-    if room == "usual":
-        return _long(approvals, item, left, f"{views}{'   Tab next call' if len(approvals.items) > 1 else ''}")
-    if item.pending.outcome_unknown or item.pending.denial is not None:
-        return _narrow_exception(item)
-    if room == "lowest":
-        return f"{_approve(item) if item.seen else 'a read on'}  d deny  F1 keys"
-    return _narrow(item, left, several=len(approvals.items) > 1)
 
-
-def keys_at_once(item: ListedCall, *, room: LegendRoom) -> str:
-    """Return the key legend for a call that a key of the user has brought up, until the others act too."""
-    deny = "D unknown, with a note" if item.pending.outcome_unknown else "d deny   D deny with a reason"
-    match room:
-        case "usual":
-            return f"{deny}   Esc later   The other keys act after a short pause."
-        case "narrow":
-            return "d deny  Esc later  The others after a pause."
-        case "lowest":
-            return "d deny  Others wait."
-
-
-def _long(approvals: ApprovalList, item: ListedCall, left: int, view: str) -> str:
-    more = read_on(left)
-    pending = item.pending
-    deny = "d deny   D deny with a reason"
-    edit = f"e edit{'   E in your editor' if main_text(pending.facts.arguments)[0] else ''}"
-    unknown = f"u tell the model it is unknown   m mark done\nD unknown, with a note   Esc later   {view}"
-    if pending.outcome_unknown:
-        again = "R run it again" if item.seen else f"R {more}"
-        return unknown if pending.denial is not None else f"{again}   {unknown}"
-    if pending.denial is not None:
-        rest = f"   {_rest(approvals)}" if approvals.approvable() else ""
-        return f"{edit}   {deny}   Esc later{rest}\n{view}"
-    if not item.seen:
-        return f"a {more}   {edit}\n{deny}   Esc later\n{view}"
-    rest = f"   {_rest(approvals)}" if len(approvals.approvable()) > 1 else ""
-    contain = "   c contain on a copy" if item.offer("c") is not None else ""
-    extra = ""
-    if item.offer("+") is not None:
-        extra = f"+ approve once with {_extra(line(describe_extra(pending.facts.extra)))}"
-    usual = f"a approve once{_session(item)}{'   r make a rule' if item.offer('r') is not None else ''}{contain}{rest}"
-    # A call that will probably fail in its sandbox is first offered with what it lacks.
-    first = "\n".join(filter(None, (extra, usual) if pending.facts.lacks else (usual, extra)))
-    return f"{first}\n{edit}   {deny}   Esc later\n{view}"
-
-
-def _session(item: ListedCall) -> str:
-    """Return the keys that allow something for the session, each with what that is."""
-    offers = (item.offer("s"), item.offer("S"))
-    return "".join(f"   {one.key} {_cut(line(one.allows))}, this session" for one in offers if one is not None)
-
-
-def _cut(allowed: str) -> str:
-    return cut(allowed, most=_LONGEST_ALLOWED)
-
-
-def _rest(approvals: ApprovalList) -> str:
-    unseen = len(approvals.unseen())
-    return f"A approve the rest{f' ({unseen} not read yet)' if unseen else ''}"
-
-
-def _extra(described: str) -> str:
-    """Return what `+` adds. If it is long, name the line of the payload that holds all of it."""
-    return described if len(described) <= _LONGEST_EXTRA else "all that the line '+ adds' names"
-
-
-def _narrow(item: ListedCall, left: int, *, several: bool) -> str:
-    """Return the legend for a narrow window."""
-    first = _approve(item) if item.seen else f"a {read_on(left, short=True)}"
-    rule = ""
-    if item.seen and (session := item.offer("s")) is not None:
-        rule = f"  s {_cut(line(session.allows))}  r rule"
-    return f"{first}  d deny  e edit{rule}{'  Tab next' if several else ''}  F1 more keys  Esc later"
-
-
-def _approve(item: ListedCall) -> str:
-    """Return the keys that approve once: `+` first if the call will probably fail in its sandbox."""
-    if item.offer("+") is None:
-        return "a approve"
-    return "+ with more  a approve" if item.pending.facts.lacks else "a approve  + with more"
-
-
-def _narrow_exception(item: ListedCall) -> str:
-    """Return the legend for a narrow window and a call that is not simply approved."""
-    if item.pending.outcome_unknown:
-        again = "" if item.pending.denial is not None else f"R {'again' if item.seen else 'read on'}  "
-        return f"{again}m done\nu unknown  Esc"
-    return "e edit  d deny  F1 more keys  Esc later"
+def call_legend(asked: AskedCall, *, room: Room, unread: str = "") -> KeyLegend:
+    """Return the legend for a call. `unread`: what approving keys do until all of it was read; empty once it was."""
+    pending, views = asked.item.pending, "v | f tab"
+    unknown, denied, lacks = pending.outcome_unknown, pending.denial is not None, pending.facts.lacks
+    lines: tuple[str, ...]
+    if not asked.item.undecided:
+        lines, room = ("tab escape",), Room.USUAL
+    elif room is Room.USUAL and unknown:
+        lines = "R u m", f"D escape {views}"
+    elif room is Room.USUAL and denied:
+        lines = "e E d D escape A", views
+    elif room is Room.USUAL and unread:
+        lines = "a e E", "d D escape", views
+    elif room is Room.USUAL:
+        # A call that will probably fail in its sandbox is first offered with what it lacks.
+        answers = "a s S r c A"
+        lines = *(("+", answers) if lacks else (answers, "+")), "e E d D escape", views
+    elif unknown:
+        lines, room, unread = ("R m", "u escape"), Room.LOWEST, unread and "read on"
+    elif denied:
+        lines, room = ("e d f1 escape",), Room.NARROW
+    else:
+        once = "a" if unread else "+ a" if lacks else "a +"
+        unread = "read on" if unread and room is Room.LOWEST else unread
+        rule = "" if unread else " s r"
+        lines = (f"{once} d f1" if room is Room.LOWEST else f"{once} d e{rule} tab f1 escape",)
+    return legend_of(BY_NAME, *lines, state=asked, room=room, unread=unread)

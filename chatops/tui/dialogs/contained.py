@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events, on
+from textual import events
 
 from chatops.domain.canonical import parsed
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import AskReason, Event, PendingCall
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
@@ -23,13 +23,15 @@ from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.changes import ChangesScreen, titled
+from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView, dialog_theme
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line, read_on
-from chatops.tui.keys import KeyGroup
+from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
     from chatops.contained.text import Change, ContainedReview
     from chatops.runtime.view import SessionView
+
+_ONLY_UNKNOWN = "That key is for an application whose outcome is unknown."
+_IS_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
 
 
 def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
@@ -47,8 +52,57 @@ def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
 class ContainedScreen(GuardedDialog):
     """Asks about the changes of a contained turn until they are decided or postponed with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("adDRum")
-    AT_ONCE: ClassVar[frozenset[str]] = GuardedDialog.AT_ONCE | frozenset("f|")
+    KEYS = (
+        AnswerKey(
+            "a",
+            "apply",
+            "apply the ticked changes, once their end has been on screen; an undo at once",
+            lambda self: self.apply_label,
+            runs=True,
+            reads=True,
+        ),
+        DialogKey("space", "tick", "tick or untick the file; decides nothing", "ticks"),
+        DialogKey("enter", "show_diff", "the diff of the file", ("its diff", "diff")),
+        DialogKey(
+            "tab right",
+            "step_on",
+            "next or previous file",
+            ("next file", "next"),
+            named="Tab, shift+Tab",
+            kind=KeyKind.STEP,
+        ),
+        DialogKey("shift+tab left", "step_back", kind=KeyKind.STEP),
+        AnswerKey(
+            "d",
+            "reject",
+            "discard all changes",
+            lambda self: ("leave them applied", "leave") if self.undoes else ("discard all", "discard"),
+            unknown=None,
+        ),
+        AnswerKey(
+            "D",
+            "ask_reason",
+            "send them back with a reason; the model goes on in the same copy",
+            lambda self: None if self.undoes else "send back with a reason",
+            missing="An undo cannot be sent back: d leaves the changes applied.",
+        ),
+        DialogKey(
+            "|",
+            "toggle_sides",
+            "show the diffs side by side; full screen",
+            lambda self: None if self.undoes else self.sides_label,
+            named="|, f",
+            at_once=True,
+        ),
+        DialogKey("f", "toggle_full", label=lambda self: self.full_label, at_once=True),
+        AnswerKey("R", "approve", label="look again and finish", unknown=True),
+        AnswerKey("u", "reject", label="tell the model it is unknown", unknown=True),
+        AnswerKey("m", "mark_done", label="mark done", unknown=True),
+        DialogKey(
+            "escape", "go_back", "decide later: they stay pending", lambda self: "close" if self._sending else LATER
+        ),
+    )
+    DONE: ClassVar[str] = "applied"
     PAGE_KEY: ClassVar[str] = "PgDn"
     KEY_GROUP: ClassVar[KeyGroup] = "contained"
 
@@ -59,32 +113,17 @@ class ContainedScreen(GuardedDialog):
         self._changes: ContainedReview | None = None
         self._ticked: set[str] = set()
         self._diffs: dict[str, DiffRows] = {}
-        self._side_by_side = False
         self._index = 0
         self._seen = False
-        self._sending = False
 
-    def on_mount(self) -> None:
-        """Read the changes in a thread, and start the pause."""
-        self._drawn = True
-        self.fit()
-        self.start_pause()
-        self._refresh()
+    def begin(self) -> None:
+        """Read the changes in a thread."""
+        self.refresh_subject()
         self.app.theme_changed_signal.subscribe(self, lambda _: self._colour())
 
     # Events of the session
 
-    def feed(self, event: Event) -> None:
-        """Handle an event of the session. Called for every event while the dialog is open."""
-        if self.can_draw:
-            self._refresh()
-
-    def follow(self) -> None:
-        """Refresh after the followed session was read again."""
-        if self.can_draw:
-            self._refresh()
-
-    def _refresh(self) -> None:
+    def refresh_subject(self) -> None:
         """Show what is pending now; close the dialog if nothing is."""
         waiting = self._session.snapshot().pending
         if not asks_about_changes(waiting):
@@ -95,9 +134,7 @@ class ContainedScreen(GuardedDialog):
         if before is not None and before.digest == self._pending.digest and before.denial == self._pending.denial:
             return
         if before is not None:
-            self._note = "The changes differ from those that were shown. Look again."
-            self._typing = False
-            self.pause()
+            self.note_change("The changes differ from those that were shown. Look again.")
         self._changes, self._seen, self._sending = None, False, False
         self._show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
@@ -125,32 +162,16 @@ class ContainedScreen(GuardedDialog):
 
     def scrolled(self, key: str) -> bool:
         """Scroll if the key scrolls. In the list of an undo, arrows go to another file. Space ticks."""
-        by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0) if self._undoes else 0
+        by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0) if self.undoes else 0
         if by:
             self._step(by)
         return bool(by) or (key != "space" and super().scrolled(key))
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle one key."""
-        match key:
-            case "tab" | "right":
-                self._step(1)
-            case "shift+tab" | "left":
-                self._step(-1)
-            case "enter":
-                self._show_diff()
-            case " ":
-                self._tick()
-            case "f":
-                self.toggle_full()
-            case "|":
-                self._toggle_sides()
-            case _ if key in self.DECIDING:
-                self._decide_by(key)
-            case _ if typed:
-                self.pause_again()
-            case _:
-                pass
+    def _step_on(self) -> None:
+        self._step(1)
+
+    def _step_back(self) -> None:
+        self._step(-1)
 
     def _step(self, by: int) -> None:
         """Go to another file: in the list while that is on the screen, else from diff to diff."""
@@ -171,7 +192,7 @@ class ContainedScreen(GuardedDialog):
         """Scroll to the diff of the file. An undo shows it on a page."""
         if self._changes is None or not self._changes.changes:
             return
-        if self._undoes:
+        if self.undoes:
             one = self._changes.changes[self._index]
             page = ChangesScreen("The undo", (one,), note="This is what the undo changes.")
             self.app.push_screen(page, lambda typed: self.on_paste(events.Paste(typed)) if typed else None)
@@ -207,54 +228,56 @@ class ContainedScreen(GuardedDialog):
             self._note = ""
         self._show()
 
-    def _decide_by(self, key: str) -> None:
-        pending = self._pending
-        if pending is None or self._changes is None:
-            self.not_taken("the changes are not on the screen yet")
-        elif self._sending:
-            self.not_taken("an answer is being stored")
-        elif pending.outcome_unknown:
-            self._decide_unknown(key)
-        elif key == "d":
-            self._send(Rejected())
-        elif key == "D" and self._undoes:
-            self.show_note("An undo cannot be sent back: d leaves the changes applied.")
-        elif key == "D":
-            self._ask_reason()
-        elif key != "a":
-            self.show_note("That key is for an application whose outcome is unknown.")
-        elif pending.denial is not None:
-            self.show_note(denial_sentence(pending.denial))
-        elif self.too_small:
-            self.show_note("Make the window larger: what cannot be shown cannot be applied.")
-        elif not self._read_enough:
-            self.payload.read_on()
-            self.call_after_refresh(self.show_frame)
-        elif not self._ticked:
-            rest = "d leaves the changes applied." if self._undoes else "d discards all changes."
-            self.show_note(f"Nothing is ticked. {rest}")
-        else:
-            able = tuple(one.path for one in self._changes.changes if not one.conflict)
-            ticked = tuple(path for path in able if path in self._ticked)
-            self._send(Approved(only=None if ticked == able else ticked))
+    # Answers
 
-    def _decide_unknown(self, key: str) -> None:
-        match key:
-            case "R":
-                self._send(Approved())
-            case "u" | "d":
-                self._send(Rejected())
-            case "m":
-                self._send(MarkedDone())
-            case _:
-                self.show_note("It may be half applied: R looks again and finishes, u says unknown, m marks it done.")
+    def answer(self, key: DialogKey) -> None:
+        """Handle a key of the table."""
+        if key.kind >= KeyKind.DENY and self._changes is None:
+            self.not_taken("the changes are not on the screen yet")
+        else:
+            super().answer(key)
+
+    def why_not(self, key: DialogKey) -> str:
+        """Return why the key does not apply to these changes."""
+        pending = self._pending
+        if pending is None or not isinstance(key, AnswerKey):
+            return ""
+        if key.unknown is not None and key.unknown != pending.outcome_unknown:
+            return _ONLY_UNKNOWN if key.unknown else _IS_UNKNOWN
+        if key.runs and pending.denial is not None and not pending.outcome_unknown:
+            return denial_sentence(pending.denial)
+        return super().why_not(key)
+
+    @property
+    def is_read(self) -> bool:
+        """True if the changes may be applied: all was on the screen, or they are the user's own undo."""
+        return self._seen or self.undoes
+
+    def _apply(self) -> None:
+        found = self._changes.changes if self._changes is not None else ()
+        able = tuple(one.path for one in found if not one.conflict)
+        ticked = tuple(path for path in able if path in self._ticked)
+        if ticked:
+            self._decide(Approved(only=None if ticked == able else ticked))
+        else:
+            rest = "d leaves the changes applied." if self.undoes else "d discards all changes."
+            self.show_note(f"Nothing is ticked. {rest}")
+
+    def _reject(self) -> None:
+        self._decide(Rejected())
+
+    def _approve(self) -> None:
+        self._decide(Approved())
+
+    def _mark_done(self) -> None:
+        self._decide(MarkedDone())
 
     def _ask_reason(self) -> None:
         asked = self._pending
 
         def done(decision: Decision | None) -> None:
             if decision is not None and self._pending is asked:
-                self._send(decision)
+                self._decide(decision)
 
         question = Question[Decision](
             "Send the changes back",
@@ -266,35 +289,26 @@ class ContainedScreen(GuardedDialog):
         )
         self.app.push_screen(question, done)
 
-    def _send(self, decision: Decision) -> None:
-        asked = self._pending
-        if asked is None:
-            return
-        self._sending, self._note = True, ""
-        self.show_frame()
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
-        self.app.run_worker(self._decide(asked, decision), group="decide")
+    def _decide(self, decision: Decision) -> None:
+        if self._pending is not None:
+            self.send(self._store_decision(self._pending, decision))
 
-    async def _decide(self, asked: PendingCall, decision: Decision) -> None:
-        try:
-            taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
-            problem = "" if taken else "The changes no longer wait for this decision."
-        except ChatopsError as error:
-            problem = sanitize(error.full)
-        if problem:
-            self._sending = False
-            self.not_answered(problem)
+    async def _store_decision(self, asked: PendingCall, decision: Decision) -> str:
+        taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
+        return "" if taken else "The changes no longer wait for this decision."
+
+    @property
+    def apply_label(self) -> str:
+        """How much `a` applies."""
+        able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
+        return f"{'undo' if self.undoes else 'apply'} {len(self._ticked)} of {able}"
 
     # Drawing
 
     @property
-    def _undoes(self) -> bool:
+    def undoes(self) -> bool:
+        """True if they are the undo of an earlier answer."""
         return self._pending is not None and is_undo(self._pending.call.arguments)
-
-    @property
-    def _read_enough(self) -> bool:
-        """True if the changes may be applied: all was on the screen, or they are the user's own undo."""
-        return self._seen or self._undoes
 
     def _show(self) -> None:
         pending = self._pending
@@ -302,9 +316,7 @@ class ContainedScreen(GuardedDialog):
             return
         rows = tuple(self._rows())
         key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
-        self.payload.show(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
-        self.show_frame()
-        self.call_after_refresh(self.show_frame)
+        self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
 
     def _rows(self) -> "Iterator[Row]":
         pending, found = self._pending, self._changes
@@ -316,7 +328,7 @@ class ContainedScreen(GuardedDialog):
         yield Row()
         for text in found.notes:
             yield Row(text=line(text), tone="code", exact=True)
-        for one in () if self._undoes else found.changes:
+        for one in () if self.undoes else found.changes:
             yield replace(self._listed(one), tone="heading")
             if one.conflict:
                 yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
@@ -332,7 +344,7 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=UNKNOWN, tone="caution")
         if pending.denial is not None:
             yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
-        if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not self._undoes):
+        if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not self.undoes):
             yield Row(text=line(sentence(pending.why)), tone="caution")
         yield Row()
 
@@ -346,49 +358,48 @@ class ContainedScreen(GuardedDialog):
         return Row(text=text, lead=lead, exact=True, tone="caution" if one.conflict else "code")
 
     def frame(self) -> DialogFrame | None:
-        """Return heading and keys."""
-        pending, found = self._pending, self._changes
-        if pending is None:
+        """Return the heading."""
+        if (pending := self._pending) is None:
             return None
         narrow = self.has_class("-narrow")
         apply = "Apply these changes?" if narrow else "Apply the changes of this turn?"
-        asks = "Undo these changes?" if self._undoes else apply
+        asks = "Undo these changes?" if self.undoes else apply
         title = asks if pending.denial is None else "Not permitted now: these changes"
-        return DialogFrame(title=title, keys=self._keys(pending) if found is not None else "Esc later")
+        return DialogFrame(title=title)
 
-    def _keys(self, pending: PendingCall) -> str:
-        if self._sending:
-            return "Esc close"
-        if pending.outcome_unknown:
-            return "R look again and finish   u tell the model it is unknown   m mark done   Esc later"
-        rest = "d discard all   D send back with a reason   Esc later"
-        if self._undoes:
-            rest = "d leave them applied   Esc later"
-        if pending.denial is not None:
-            return rest
+    @property
+    def unread(self) -> str:
+        """What `a` does until all changes were read."""
         skipped, below = self.payload.lines_skipped, self.payload.lines_below
-        left = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"
-        able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
-        apply = f"a {'undo' if self._undoes else 'apply'} {len(self._ticked)} of {able}"
-        if self.has_class("-narrow"):
-            discard = "d leave" if self._undoes else "d discard"
-            if self.has_class("-lowest"):
-                return f"{apply if self._read_enough else 'a read on'}  {discard}  F1 keys"
-            first = apply if self._read_enough else f"a {read_on(skipped or below, short=True)}"
-            return f"{first}  {discard}  Space ticks  Tab next  Enter diff  F1 more keys  Esc later"
-        first = apply if self._read_enough else f"a read on first: {left}"
-        files = "Tab next file   Enter its diff"
-        views = self.view_keys(sides=not self._undoes, beside=self._side_by_side).strip()
-        return "\n".join(filter(None, (f"{first}   Space ticks   {files}", rest, views)))
+        if self.is_read:
+            return ""
+        if self.room is Room.USUAL:
+            left = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"
+            return f"read on first: {left}"
+        return read_on(skipped or below, short=True)
 
-    @on(PayloadView.EndSeen)
-    def end_seen(self, event: PayloadView.EndSeen) -> None:
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys."""
+        pending, usual = self._pending, Room.USUAL
+        if self._changes is None or self._sending or pending is None:
+            return self.hints("escape", room=usual)
+        if pending.outcome_unknown:
+            return self.hints("R u m escape", room=usual)
+        if pending.denial is not None:
+            return self.hints("d D escape", room=usual)
+        match self.room:
+            case Room.LOWEST:
+                return self.hints("a d f1", unread=unread and "read on", room=Room.LOWEST)
+            case Room.NARROW:
+                return self.hints("a d space tab enter f1 escape", unread=unread)
+            case Room.USUAL:
+                return self.hints("a space tab enter", "d D escape", "| f", unread=unread)
+
+    def end_read(self, subject: str) -> None:
         """Allow applying, now that the end of the changes has been on screen."""
-        event.stop()
         pending = self._pending
-        if pending is not None and event.key == f"{pending.call.id} {pending.digest}" and not self.too_small:
+        if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.too_small:
             self._seen = True
-        self.show_frame()
 
 
 def _list_number(pending: PendingCall) -> int:

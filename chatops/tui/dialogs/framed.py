@@ -10,10 +10,11 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import wrapped_legend
+from chatops.tui.keys import KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
 from chatops.tui.textual_internals import toast_rows
 
@@ -31,15 +32,9 @@ _SIDES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialogFrame:
-    """The texts of a dialog around its payload: title, list of calls and keys."""
+    """What a dialog shows around its payload beside its keys: title and list of calls."""
 
     title: str | Content
-    keys: str
-    """The key legend."""
-    keys_when_read: str = ""
-    """The legend once all was read, if it differs. Its lines are kept free from the start."""
-    keys_at_once: str = ""
-    """The legend right after a key of the user has brought up another subject; empty if no key acts then."""
     waits: bool = True
     """False if the subject has its answer, so that keys need no pause."""
     calls: Content | None = None
@@ -53,6 +48,8 @@ class FramedDialog(Modal[None]):
     AUTO_FOCUS = ""
     PAGE_KEY: ClassVar[str] = "Space"
     """The key that is named for the next page."""
+    GROWS_WHEN_READ: ClassVar[bool] = False
+    """True if the legend is longer once all was read. Its lines are kept free from the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +58,7 @@ class FramedDialog(Modal[None]):
         self._drawn = False
         """True once there are widgets to draw on. The session continues while the dialog is being built."""
         self._finished = False
+        self._side_by_side = False
         self._fitted_below = 0
         """Lines above the dialog that were taken when it was fitted into the window."""
 
@@ -83,9 +81,18 @@ class FramedDialog(Modal[None]):
         """Return the texts around the payload, or None if there is nothing to show."""
         raise NotImplementedError
 
-    def keys_now(self, frame: DialogFrame) -> str:
+    def keys_now(self, frame: DialogFrame) -> KeyLegend:
         """Return the legend of the keys that act now."""
-        return frame.keys
+        raise NotImplementedError
+
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys. `unread`: what approving keys do until all was read; empty once it was."""
+        raise NotImplementedError
+
+    @property
+    def unread(self) -> str:
+        """What approving keys do until all was read; empty once it was."""
+        raise NotImplementedError
 
     @property
     def notes(self) -> str:
@@ -175,9 +182,10 @@ class FramedDialog(Modal[None]):
 
     def _legend(self, frame: DialogFrame) -> tuple[Content, int]:
         """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
-        keys = wrapped_legend("Esc later" if self.too_small else self.keys_now(frame), self.line_width)
-        last = wrapped_legend(frame.keys_when_read or frame.keys, self.line_width).plain.count("\n") + 1
-        return keys, max(last, keys.plain.count("\n") + 1)
+        now = KeyLegend([[KeyHint("escape", "later")]]) if self.too_small else self.keys_now(frame)
+        kept = self.legend("" if self.GROWS_WHEN_READ else self.unread)
+        drawn = [legend.draw(self.line_width) for legend in (now, kept)]
+        return drawn[0], max(keys.plain.count("\n") + 1 for keys in drawn)
 
     def _name_scroll_keys(self) -> None:
         """Say how to scroll where the payload continues below: on the border, or else beside the title."""
@@ -209,7 +217,7 @@ class FramedDialog(Modal[None]):
     def _payload_only(self) -> bool:
         return self.has_class("-narrow") or self.has_class("-full")
 
-    def toggle_full(self) -> None:
+    def _toggle_full(self) -> None:
         """Give the payload the whole window, or back only what it needs. Do nothing where that is the same."""
         if self._can_grow or self.has_class("-full"):
             self.toggle_class("-full")
@@ -220,18 +228,22 @@ class FramedDialog(Modal[None]):
         lists = self.query_one("#approval-calls").display
         return not self.has_class("-narrow") and (lists or self.size.width > self._most_width)
 
-    def view_keys(self, *, sides: bool, beside: bool) -> str:
-        """Return the legend of the keys for the view that have an effect in this window, each after a gap.
+    @property
+    def room(self) -> Room:
+        """The room for the legend."""
+        if self.has_class("-lowest"):
+            return Room.LOWEST
+        return Room.NARROW if self.has_class("-narrow") else Room.USUAL
 
-        `sides` is True if there is a diff to show side by side, and `beside` if it is shown so.
-        """
-        full = self.has_class("-full")
-        keys = []
-        if sides and not missing_columns(self.size.width):
-            keys.append("| one column" if beside else "| side by side")
-        if full or self._can_grow:
-            keys.append("f smaller" if full else "f full screen")
-        return "".join(f"   {key}" for key in keys)
+    @property
+    def sides_label(self) -> str | None:
+        """What the key does that shows diffs side by side; None if there is no room for it."""
+        return None if missing_columns(self.size.width) else "one column" if self._side_by_side else "side by side"
+
+    @property
+    def full_label(self) -> str | None:
+        """What the key of the full screen does; None if it has no effect in this window."""
+        return "smaller" if self.has_class("-full") else "full screen" if self._can_grow else None
 
     def _fit_note(self, *, most: int) -> int:
         """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""

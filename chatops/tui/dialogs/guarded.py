@@ -5,13 +5,17 @@ pause, because it may be the start of a word. Any other key that is not taken is
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.message import Message
 from textual.timer import Timer
 
+from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, keys_by_name, legend_of
 from chatops.tui.dialogs.framed import DialogFrame, FramedDialog
 from chatops.tui.dialogs.key_guard import (
     PAUSE_S,
@@ -24,24 +28,29 @@ from chatops.tui.dialogs.key_guard import (
     ShowsLate,
 )
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keymap import shown
-from chatops.tui.keys import KeyGroup
+from chatops.tui.dialogs.rows import Description, read_on
+from chatops.tui.keymap import key_label
+from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
+
+if TYPE_CHECKING:
+    from chatops.domain.events import Event
 
 _LINE_ENDS = ("enter", "ctrl+j", "shift+enter", "alt+enter")
 """Keys that end a line of typing that goes to the message. None of them sends it while a dialog has the keyboard."""
 _STEPS = frozenset({"tab", "shift+tab", "left", "right"})
+_SCROLLING = frozenset("jkgG ")
+"""Characters that act at once in each dialog. Most others wait for the next key, because they may start a paste."""
 
 
 class GuardedDialog(FramedDialog):
-    """A dialog whose keys answer. A subclass defines `frame` and `answer`."""
+    """A dialog whose keys answer. A subclass defines `KEYS`, `begin`, `frame` and `legend`."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset()
-    """Keys that answer."""
-    DENYING: ClassVar[frozenset[str]] = frozenset()
-    """Those of them after which nothing runs and nothing is lost."""
-    AT_ONCE: ClassVar[frozenset[str]] = frozenset("jkgG ")
-    """Characters that act at once. All others wait for the next key, because they may start a paste."""
-
+    KEYS: ClassVar[tuple[DialogKey, ...]] = ()
+    """What each key does here. All else follows from it."""
+    by_name: ClassVar[Mapping[str, DialogKey]]
+    """The row of each key."""
+    DONE: ClassVar[str] = "approved"
+    """What happens to the subject, for a window that is too small to show it."""
     KEY_GROUP: ClassVar[KeyGroup] = "dialog"
     """The keys that F1 lists first."""
 
@@ -63,6 +72,8 @@ class GuardedDialog(FramedDialog):
         self._typed_at = composer.typed_at
         self._typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
+        self._sending = False
+        """True while an answer is being stored."""
         self._not_taken = ""
         """The key that was not taken, and why, until the next one."""
         self._typed_here = False
@@ -76,9 +87,75 @@ class GuardedDialog(FramedDialog):
         self._acting: KeyPress | None = None
         """The key that acted last."""
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle a key. `typed`: it is a character, which goes to the message if it has no meaning here."""
-        raise NotImplementedError
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.by_name = keys_by_name(cls.KEYS)
+
+    def answer(self, key: DialogKey) -> None:
+        """Handle a key of the table: do what it does, or say why not."""
+        if self._sending and key.kind >= KeyKind.DENY:
+            self.not_taken("an answer is being stored")
+        elif why := self.why_not(key):
+            self.show_note(why)
+        elif not (isinstance(key, AnswerKey) and key.reads):
+            self.perform(key)
+        elif self.too_small:
+            self.show_note(self.too_small_note)
+        elif self.is_read:
+            self.perform(key)
+        else:
+            self.payload.read_on()
+            self.call_after_refresh(self.show_frame)
+
+    @property
+    def too_small_note(self) -> str:
+        """Why keys that need all to be read have no effect in a very small window."""
+        return f"Make the window larger: what is not shown cannot be {self.DONE}."
+
+    def why_not(self, key: DialogKey) -> str:
+        """Return why the key cannot have an effect now; empty if it can."""
+        return key.missing if isinstance(key, AnswerKey) and key.words(self) is None else ""
+
+    def perform(self, key: DialogKey) -> None:
+        """Do what a key does."""
+        getattr(self, f"_{key.act}")()
+
+    def send(self, storing: Coroutine[Any, Any, str]) -> None:
+        """Store an answer. `storing` returns why that had no effect, empty if it had one."""
+        self._sending, self._note = True, ""
+        self.show_frame()
+        # On the app: a worker of this screen would be cancelled when the dialog closes, before the answer is stored.
+        self.app.run_worker(self._store(storing), group="decide")
+
+    async def _store(self, storing: Coroutine[Any, Any, str]) -> None:
+        try:
+            problem = await storing
+        except ChatopsError as error:
+            problem = sanitize(error.full)
+        if problem:
+            self._sending = False
+            self.not_answered(problem)
+
+    # What happens meanwhile
+
+    def feed(self, event: "Event") -> None:
+        """Handle an event of the session. Called for every event while the dialog is open."""
+        self.follow()
+
+    def follow(self) -> None:
+        """Show what is pending now. Called after the followed session was read again."""
+        # Earlier events are in the snapshot that the first drawing reads.
+        if self.can_draw:
+            self.refresh_subject()
+
+    def refresh_subject(self) -> None:
+        """Show what is pending now, or close the dialog if nothing is."""
+
+    def note_change(self, note: str) -> None:
+        """Say that the subject has changed without a key of the user: the next one was meant for what it was."""
+        self._note = note
+        self._typing = False
+        self.pause()
 
     # Keys
 
@@ -101,7 +178,8 @@ class GuardedDialog(FramedDialog):
             self._miss(press, refusal, typed or line_end)
             return
         self._typing = False
-        if typed and typed not in self.AT_ONCE:
+        key = self.by_name.get(typed)
+        if typed and typed not in _SCROLLING and not (key is not None and key.at_once):
             self._held, self._repeats = press, 0
             self._hold(typed)
         else:
@@ -109,9 +187,8 @@ class GuardedDialog(FramedDialog):
 
     def _pressed(self, key: str, at: float) -> KeyPress:
         """Return the key, pressed `at`: the event loop may have been busy since."""
-        kind = KeyKind.STEP if key in _STEPS else KeyKind.VIEW
-        if key in self.DECIDING:
-            kind = KeyKind.DENY if key in self.DENYING else KeyKind.DECIDE
+        known = self.by_name.get(key)
+        kind = known.kind if known is not None else KeyKind.STEP if key in _STEPS else KeyKind.VIEW
         return KeyPress(key=key, kind=kind, at=at, subject=self._guard.subject)
 
     def _refusal(self, press: KeyPress) -> Refusal | None:
@@ -121,17 +198,18 @@ class GuardedDialog(FramedDialog):
         self._acting = press
         self._guard.taken(press)
         self.show_frame()
-        match key:
-            case _ if self.scrolled(key):
-                pass
-            case "escape":
-                self.go_back()
-            case "f1" | "?":
-                self.post_message(self.HelpWanted(self.KEY_GROUP))
-            case _:
-                self.answer(press.key, typed=len(press.key) == 1)
+        known = self.by_name.get(key)
+        if self.scrolled(key):
+            pass
+        elif known is not None:
+            self.answer(known)
+        elif len(press.key) == 1:
+            self.pause_again()
 
-    def go_back(self) -> None:
+    def _ask_help(self) -> None:
+        self.post_message(self.HelpWanted(self.KEY_GROUP))
+
+    def _go_back(self) -> None:
         """Handle Esc: close the dialog without an answer."""
         self.dismiss(None)
 
@@ -195,6 +273,10 @@ class GuardedDialog(FramedDialog):
         self._note = "Pasted into the message field."
         self.pause_again()
 
+    def begin(self) -> None:
+        """Draw the subject for the first time."""
+        raise NotImplementedError
+
     # Keys that are not taken
 
     def _miss(self, press: KeyPress, refusal: Refusal, text: str = "") -> None:
@@ -206,7 +288,7 @@ class GuardedDialog(FramedDialog):
             self._note = "What you typed is in the message field. Keys act here after a pause."
             self._guard.pause()
         else:
-            self._not_taken = f"not taken: {shown(press.key)}, {refusal}"
+            self._not_taken = f"not taken: {key_label(press.key)}, {refusal}"
         self._await_pause_end()
         self.show_frame()
 
@@ -214,7 +296,7 @@ class GuardedDialog(FramedDialog):
         """Say why the key that is being handled has no effect now. The keys after it may be meant for later."""
         self._guard.missed(self._acting)
         if self._acting is not None:
-            self._not_taken = f"not taken: {shown(self._acting.key)}, {why}"
+            self._not_taken = f"not taken: {key_label(self._acting.key)}, {why}"
         self._await_pause_end()
         self.show_frame()
 
@@ -232,7 +314,14 @@ class GuardedDialog(FramedDialog):
     # The pause
 
     def on_mount(self) -> None:
-        """Pause again after every redraw of the whole screen, as after ``fg``, because it has not been read yet."""
+        """Start the pause, because a user who is typing has not read the dialog yet, then draw it.
+
+        After every redraw of the whole screen, as after ``fg``, it has not been read either.
+        """
+        self._drawn = True
+        self.fit()
+        self.start_pause()
+        self.begin()
         self.app.app_resume_signal.subscribe(self, lambda _: self._pause_again_if_drawn())
 
     def on_screen_resume(self) -> None:
@@ -268,9 +357,15 @@ class GuardedDialog(FramedDialog):
         self._await_pause_end()
 
     @on(PayloadView.EndSeen)
-    def end_appeared(self) -> None:
-        """Start the pause for keys that decide, because the last lines have not been read yet."""
+    def end_appeared(self, event: PayloadView.EndSeen) -> None:
+        """Let keys act that need all to be read, after a pause, because the last lines have not been read yet."""
+        event.stop()
+        self.end_read(event.key)
+        self.show_frame()
         self.pause(KeyKind.DECIDE)
+
+    def end_read(self, subject: str) -> None:
+        """Take note that all of the subject was on the screen."""
 
     def _await_pause_end(self) -> None:
         if self._pause_timer is not None:
@@ -291,13 +386,41 @@ class GuardedDialog(FramedDialog):
 
     # Drawing
 
-    def keys_now(self, frame: DialogFrame) -> str:
+    @property
+    def is_read(self) -> bool:
+        """True if all that must be read before an approval was on the screen."""
+        return self.payload.end_seen
+
+    @property
+    def unread(self) -> str:
+        """What approving keys do until all was read; empty once it was."""
+        return self.read_on_label(0 if self.is_read else self.payload.lines_below)
+
+    def read_on_label(self, left: int) -> str:
+        """Return what approving keys do while `left` lines have not been read; empty if that is none."""
+        return read_on(left, short=self.room is not Room.USUAL) if left else ""
+
+    def legend_at_once(self) -> KeyLegend | None:
+        """Return the legend right after a key of the user has brought up another subject; None if no key acts then."""
+        return None
+
+    def hints(self, *lines: str, unread: str = "", room: Room | None = None) -> KeyLegend:
+        """Return the legend of the keys named in `lines`."""
+        room = room or (self.room if self.room is Room.USUAL else Room.NARROW)
+        return legend_of(self.by_name, *lines, state=self, room=room, unread=unread)
+
+    def keys_now(self, frame: DialogFrame) -> KeyLegend:
         """Return the legend of the keys that act now."""
         if not frame.waits or self._guard.acts(KeyKind.DECIDE):
-            return frame.keys
-        if frame.keys_at_once and self._guard.acts(KeyKind.DENY):
-            return frame.keys_at_once
-        return "Keys act after a short pause."
+            return self.legend(self.unread)
+        at_once = self.legend_at_once() if self._guard.acts(KeyKind.DENY) else None
+        return at_once or KeyLegend([[KeyHint("", "Keys act after a short pause.")]])
+
+    def show_subject(self, description: Description, *, key: str, seen: bool) -> None:
+        """Show a subject in the payload, and draw the rest once it is wrapped."""
+        self.payload.show(description, key=key, seen=seen)
+        self.show_frame()
+        self.call_after_refresh(self.show_frame)
 
     def show_frame(self) -> None:
         """Draw everything around the payload, and take note of what the payload shows."""

@@ -7,19 +7,16 @@ if they still apply.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
-
-from chatops.domain.errors import AlreadyDecidedError, ChatopsError
-from chatops.domain.sanitize import sanitize
+from chatops.domain.errors import AlreadyDecidedError
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
-from chatops.tui.dialogs.rows import Description, Row, line, read_on
-from chatops.tui.keys import KeyGroup
+from chatops.tui.dialogs.rows import Description, Row, line
+from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
 from chatops.tui.workflow.text import attempts_text, readable
 
@@ -33,7 +30,36 @@ _TROUBLED = (ReviewReason.FAILED, ReviewReason.UNANSWERED)
 class ReviewScreen(GuardedDialog):
     """Asks how the run continues, until it was decided or the user postpones it with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("aresX")
+    KEYS = (
+        AnswerKey(
+            "a",
+            "accept",
+            "accept the answer",
+            lambda self: "accept" if self.has_answer else None,
+            reads=True,
+            missing="There is no answer to accept. r tries again.",
+        ),
+        AnswerKey(
+            "r",
+            "try_again",
+            "try the step again; a refused answer with a reason",
+            lambda self: ("try again, with a reason" if self.has_answer else "try again", "again"),
+        ),
+        AnswerKey(
+            "e",
+            "ask_words",
+            "try again with instructions",
+            lambda self: None if self.has_answer else "try again with instructions",
+        ),
+        AnswerKey(
+            "s",
+            "skip",
+            "skip the step, where the workflow allows it",
+            lambda self: ("skip this step", "skip") if self.may_skip else None,
+        ),
+        AnswerKey("X", "stop", "stop the run, for good", ("stop the run", "stop")),
+    )
+    DONE: ClassVar[str] = "accepted"
     KEY_GROUP: ClassVar[KeyGroup] = "review"
 
     def __init__(self, run: "WorkflowRun", wanted: AwaitingReview, composer: Composer) -> None:
@@ -41,24 +67,18 @@ class ReviewScreen(GuardedDialog):
         super().__init__(composer)
         self._run = run
         self._wanted = wanted
-        self._sending = False
 
-    def on_mount(self) -> None:
-        """Start the pause, because a user who is typing has not read the dialog yet."""
-        self._drawn = True
-        self.fit()
+    def begin(self) -> None:
+        """Show what is reviewed, if the run still waits for it."""
         if self._run.pending_review != self._wanted:
             self.finish()
             return
-        self.start_pause()
         description = _describe_review(self._run.state, self._wanted)
-        self.payload.show(description, key=f"{self._wanted.step} {self._wanted.attempt}", seen=False)
-        self.show_frame()
-        self.call_after_refresh(self.show_frame)
+        self.show_subject(description, key=f"{self._wanted.step} {self._wanted.attempt}", seen=False)
 
-    def follow(self) -> None:
+    def refresh_subject(self) -> None:
         """Close the dialog when the run no longer waits for this review."""
-        if self.can_draw and self._run.pending_review != self._wanted:
+        if self._run.pending_review != self._wanted:
             if not self._sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
                 text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run continues."
@@ -67,86 +87,66 @@ class ReviewScreen(GuardedDialog):
 
     # Answers
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle one key."""
-        review = self._wanted.reason is ReviewReason.REVIEW
-        match key:
-            case _ if self._sending and key in self.DECIDING:
-                self.not_taken("an answer is being stored")
-            case "a" if review:
-                self._accept()
-            case "r" if not review:
-                self._send(TryAgain())
-            case "r" | "e":
-                self.app.push_screen(_words_question(self._run.state, self._wanted), self._worded)
-            case "s" if _may_skip(self._run.state, self._wanted):
-                self._send(Skip())
-            case "s" if not review:
-                self.show_note("The workflow does not let this step be skipped.")
-            case "X":
-                self._send(StopRun())
-            case "a":
-                self.show_note("There is no answer to accept. r tries again.")
-            case _ if typed:
-                self.pause_again()
-            case _:
-                pass
+    @property
+    def has_answer(self) -> bool:
+        """True if there is an answer to accept; False if the step has none."""
+        return self._wanted.reason is ReviewReason.REVIEW
+
+    @property
+    def may_skip(self) -> bool:
+        """True if the definition lets the user skip this step now."""
+        return self._run.state.spec.step(self._wanted.step).may_skip and not self.has_answer
 
     def _accept(self) -> None:
-        if self.too_small:
-            self.show_note("Make the window larger: what is not shown cannot be accepted.")
-        elif not self.payload.end_seen:
-            self.payload.read_on()
-            self.call_after_refresh(self.show_frame)
+        self._review(Accept())
+
+    def _try_again(self) -> None:
+        if self.has_answer:
+            self._ask_words()
         else:
-            self._send(Accept())
+            self._review(TryAgain())
 
-    def _worded(self, review: Review | None) -> None:
+    def _ask_words(self) -> None:
+        self.app.push_screen(_words_question(self._run.state, self._wanted), self._review)
+
+    def _skip(self) -> None:
+        if self.may_skip:
+            self._review(Skip())
+        elif self.has_answer:
+            self.pause_again()
+        else:
+            self.show_note("The workflow does not let this step be skipped.")
+
+    def _stop(self) -> None:
+        self._review(StopRun())
+
+    def _review(self, review: Review | None) -> None:
         if review is not None:
-            self._send(review)
+            self.send(self._store_review(review))
 
-    def _send(self, review: Review) -> None:
-        self._sending = True
-        self._note = ""
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes, before the review is
-        # stored.
-        self.app.run_worker(self._review(review), group="decide")
-
-    async def _review(self, review: Review) -> None:
+    async def _store_review(self, review: Review) -> str:
         wanted = self._wanted
         try:
             taken = await self._run.review(review, step=wanted.step, attempt=wanted.attempt)
         except AlreadyDecidedError as error:
             # The run has continued and the dialog may close: show the error outside it.
             show_notice(self.app, str(error))
-            self.follow()
-            return
-        except ChatopsError as error:
-            self._sending = False
-            self.not_answered(sanitize(error.full))
-            return
+            taken = True
         if self._run.pending_review == wanted and not taken:
-            self._sending = False
-            self.not_answered("The run cannot take this decision now.")
-            return
+            return "The run cannot take this decision now."
         self.follow()
+        return ""
 
     # Drawing
 
     def frame(self) -> DialogFrame:
-        """Return title and keys."""
-        left = 0 if self.payload.end_seen else self.payload.lines_below
-        narrow = self.has_class("-narrow")
-        return DialogFrame(
-            title=_review_title(self._run.state, self._wanted),
-            keys=_review_keys(self._run.state, self._wanted, left=left, narrow=narrow),
-        )
+        """Return the title."""
+        return DialogFrame(title=_review_title(self._run.state, self._wanted))
 
-    @on(PayloadView.EndSeen)
-    def end_seen(self, event: PayloadView.EndSeen) -> None:
-        """Allow the answer to be accepted, now that all of it has been on screen."""
-        event.stop()
-        self.show_frame()
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys."""
+        lines = ("a r e s", "X escape") if self.room is Room.USUAL else ("a r s X f1 escape",)
+        return self.hints(*lines, unread=unread)
 
 
 def _describe_review(run: WorkflowState, wanted: AwaitingReview) -> Description:
@@ -167,25 +167,6 @@ def _review_title(run: WorkflowState, wanted: AwaitingReview) -> str:
             return f"Step {name} was stopped"
         case ReviewReason.UNANSWERED:
             return f"No model could be asked for step {name}"
-
-
-def _review_keys(run: WorkflowState, wanted: AwaitingReview, *, left: int, narrow: bool) -> str:
-    """Return the key legend. `left` is how many lines of the answer have not been on screen yet."""
-    skips = _may_skip(run, wanted)
-    if wanted.reason is ReviewReason.REVIEW:
-        accept = f"a {read_on(left, short=narrow)}" if left else "a accept"
-        if narrow:
-            return f"{accept}  r again  X stop  F1 more keys  Esc later"
-        return f"{accept}   r try again, with a reason\nX stop the run   Esc later"
-    if narrow:
-        return f"r again  {'s skip  ' if skips else ''}X stop  F1 more keys  Esc later"
-    skip = "   s skip this step" if skips else ""
-    return f"r try again   e try again with instructions{skip}\nX stop the run   Esc later"
-
-
-def _may_skip(run: WorkflowState, wanted: AwaitingReview) -> bool:
-    """Return True if the definition lets the user skip this step now."""
-    return run.spec.step(wanted.step).may_skip and wanted.reason is not ReviewReason.REVIEW
 
 
 def _words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Review]:

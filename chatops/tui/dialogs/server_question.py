@@ -9,23 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-from textual import on
-
 from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.decisions import Decision, Edited
 from chatops.domain.errors import ChatopsError
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, secret_word
-from chatops.domain.sanitize import reveal, sanitize
+from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line, read_on
-from chatops.tui.keys import KeyGroup
+from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line
+from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
@@ -45,7 +43,24 @@ class AnswerForm(ArgumentsForm):
 class ServerQuestionScreen(GuardedDialog):
     """Asks one question of a server, until it is answered or void, or the user postpones it with Esc."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("adx")
+    KEYS = (
+        AnswerKey(
+            "a",
+            "accept",
+            "answer, once all of it has been on screen: opens the form, which ctrl+s sends",
+            lambda self: self.accept_label,
+            reads=True,
+        ),
+        AnswerKey("d", "decline", "decline", "decline"),
+        AnswerKey("x", "dismiss_question", "dismiss: no answer, neither yes nor no", "dismiss"),
+        DialogKey(
+            "escape",
+            "go_back",
+            "later: the call waits, and its time limit is paused",
+            ("later: the call waits", "later"),
+        ),
+    )
+    DONE: ClassVar[str] = "answered"
     KEY_GROUP: ClassVar[KeyGroup] = "question"
 
     def __init__(
@@ -57,48 +72,25 @@ class ServerQuestionScreen(GuardedDialog):
         self.asked = asked
         self._kept = kept
         self._fields = _fields(asked.question)
-        self._sending = False
 
-    def on_mount(self) -> None:
-        """Start the pause, because a user who is typing has not read the dialog yet."""
-        self._drawn = True
-        self.fit()
-        self.start_pause()
-        self.payload.show(_described(self.asked, self._fields), key=self.asked.question.id, seen=False)
-        self.show_frame()
-        self.call_after_refresh(self.show_frame)
+    def begin(self) -> None:
+        """Show the question, if its call still waits."""
+        self.show_subject(_described(self.asked, self._fields), key=self.asked.question.id, seen=False)
         self.follow()
 
-    def follow(self) -> None:
+    def refresh_subject(self) -> None:
         """Close the dialog when nothing waits for this answer any more."""
-        if self.can_draw and not self._sending and self.asked not in self._session.snapshot().questions:
+        if not self._sending and self.asked not in self._session.snapshot().questions:
             show_notice(self.app, f"The question of {self.asked.question.server} is void: nothing was sent.")
             self.finish()
 
     # Answers
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle one key."""
-        match key:
-            case _ if self._sending and key in self.DECIDING:
-                self.not_taken("an answer is being stored")
-            case "a" if self.too_small:
-                self.show_note("Make the window larger: what is not shown cannot be answered.")
-            case "a" if not self.payload.end_seen:
-                self.payload.read_on()
-                self.call_after_refresh(self.show_frame)
-            case "a" if self._fields:
-                self._open_form()
-            case "a":
-                self._send(Answer(action=AnswerAction.ACCEPT, content="{}" if self.asked.question.schema else ""))
-            case "d":
-                self._send(Answer(action=AnswerAction.DECLINE))
-            case "x":
-                self._send(Answer(action=AnswerAction.CANCEL))
-            case _ if typed:
-                self.pause_again()
-            case _:
-                pass
+    def _accept(self) -> None:
+        if self._fields:
+            self._open_form()
+        else:
+            self._answer(AnswerAction.ACCEPT, "{}" if self.asked.question.schema else "")
 
     def _open_form(self) -> None:
         def done(decision: Decision | None) -> None:
@@ -120,44 +112,39 @@ class ServerQuestionScreen(GuardedDialog):
             self.call_later(self.follow)
         return problems
 
-    def _send(self, answer: Answer) -> None:
-        self._sending = True
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes, before it is stored.
-        self.app.run_worker(self._answered(answer), group="decide")
+    def _decline(self) -> None:
+        self._answer(AnswerAction.DECLINE)
 
-    async def _answered(self, answer: Answer) -> None:
-        try:
-            await self._session.actions.answer(self.asked, answer)
-        except ChatopsError as error:
-            self._sending = False
-            self.not_answered(sanitize(error.full))
-            return
+    def _dismiss_question(self) -> None:
+        self._answer(AnswerAction.CANCEL)
+
+    def _answer(self, action: AnswerAction, content: str = "") -> None:
+        self.send(self._store_answer(Answer(action=action, content=content)))
+
+    async def _store_answer(self, answer: Answer) -> str:
+        await self._session.actions.answer(self.asked, answer)
         if answer.action is AnswerAction.ACCEPT and self.asked.question.url:
             copy(self.app, self.asked.question.url, "the address")
             show_notice(self.app, "The address is copied: open it in your browser.")
         self.finish()
+        return ""
+
+    @property
+    def accept_label(self) -> tuple[str, ...]:
+        """What accepting means, in full and in short."""
+        if self.asked.question.url:
+            return "agree, and copy the address", "agree"
+        return ("answer" if self._fields else "say yes",)
 
     # Drawing
 
     def frame(self) -> DialogFrame:
-        """Return title and keys."""
-        question = self.asked.question
-        left = 0 if self.payload.end_seen else self.payload.lines_below
-        narrow = self.has_class("-narrow")
-        accept = "agree, and copy the address" if question.url else "answer" if self._fields else "say yes"
-        if narrow:
-            first = read_on(left, short=True) if left else accept.partition(",")[0]
-            keys = f"a {first}  d decline  x dismiss  Esc later"
-        else:
-            first = f"a {read_on(left)}" if left else f"a {accept}"
-            keys = f"{first}   d decline   x dismiss\nEsc later: the call waits"
-        return DialogFrame(title=f"The MCP server {line(question.server)} asks you", keys=keys)
+        """Return the title."""
+        return DialogFrame(title=f"The MCP server {line(self.asked.question.server)} asks you")
 
-    @on(PayloadView.EndSeen)
-    def end_seen(self, event: PayloadView.EndSeen) -> None:
-        """Allow an answer, now that all of the question has been on screen."""
-        event.stop()
-        self.show_frame()
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys."""
+        return self.hints(*(("a d x", "escape") if self.room is Room.USUAL else ("a d x escape",)), unread=unread)
 
 
 def answer_form(

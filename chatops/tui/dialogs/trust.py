@@ -3,18 +3,16 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import ClassVar
 
-from textual import on
-
 from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
 from chatops.config.workspace_files import Item, ItemKind
-from chatops.domain.errors import ChatopsError
-from chatops.domain.sanitize import sanitize, show_path
+from chatops.domain.sanitize import show_path
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.rows import Description, Row, line, read_on
-from chatops.tui.keys import KeyGroup
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.dialogs.rows import Description, Row, line
+from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
 
 StoreAnswer = Callable[[bool], Awaitable[Sequence[str]]]
@@ -38,7 +36,18 @@ _MARKED = (ItemState.CHANGED, ItemState.UNUSABLE)
 class TrustScreen(GuardedDialog):
     """Asks about everything at once. Esc answers nothing: the question comes again at the next start."""
 
-    DECIDING: ClassVar[frozenset[str]] = frozenset("td")
+    KEYS = (
+        AnswerKey("t", "trust", "trust all of it, once its end has been on screen", "trust", reads=True),
+        AnswerKey(
+            "d", "ignore", "ignore it; asks again when something changes", ("ignore, ask when it changes", "ignore")
+        ),
+        DialogKey("v", "toggle_texts", "show or hide the texts of the files", lambda self: self.texts_label),
+        DialogKey(
+            "escape", "go_back", "not now: ignored, and asked about at the next start", lambda self: self.escape_label
+        ),
+    )
+    GROWS_WHEN_READ: ClassVar[bool] = True
+    DONE: ClassVar[str] = "trusted"
     KEY_GROUP: ClassVar[KeyGroup] = "trust"
 
     def __init__(self, question: TrustQuestion, answer: StoreAnswer, composer: Composer) -> None:
@@ -47,103 +56,80 @@ class TrustScreen(GuardedDialog):
         self._question = question
         self._answer = answer
         self._texts_shown = question.kind is not None
-        self._sending = False
         self.answered = False
         """True once an answer is stored."""
 
-    def on_mount(self) -> None:
-        """Start the pause, because a user who is typing has not read the dialog yet."""
-        self._drawn = True
-        self.fit()
-        self.start_pause()
-        self._describe()
-        self.call_after_refresh(self.show_frame)
-
-    def _describe(self) -> None:
+    def begin(self) -> None:
+        """Show what the folder brings."""
         rows = tuple(_rows(self._question, texts=self._texts_shown))
         key = f"{self._question.digest} {self._texts_shown}"
-        self.payload.show(Description(rows=rows, payload=len(rows)), key=key, seen=False)
-        self.show_frame()
+        self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=False)
 
-    def answer(self, key: str, *, typed: bool) -> None:
-        """Handle one key."""
-        match key:
-            case _ if self._sending and key in self.DECIDING:
-                self.not_taken("an answer is being stored")
-            case "t" | "d" if not self._question.is_answerable:
-                self.show_note("There is nothing to decide. /trust revoke takes back what you trust here.")
-            case "t":
-                self._trust()
-            case "d":
-                self._send(trusted=False)
-            case "v":
-                self._texts_shown = not self._texts_shown
-                self._describe()
-            case _ if typed:
-                self.pause_again()
-            case _:
-                pass
+    def why_not(self, key: DialogKey) -> str:
+        """Return why there is nothing to decide, or why what is shown is not enough to trust it."""
+        if key.kind >= KeyKind.DENY and not self._question.is_answerable:
+            return "There is nothing to decide. /trust revoke takes back what you trust here."
+        if isinstance(key, AnswerKey) and key.reads and _unseen_code(self._question):
+            place = show_path(self._question.path)
+            return f"Not trusted: this is more code than can be shown. Read the files, then: chatops trust {place}"
+        return ""
 
-    def go_back(self) -> None:
+    def _toggle_texts(self) -> None:
+        self._texts_shown = not self._texts_shown
+        self.begin()
+
+    @property
+    def _in_texts(self) -> bool:
+        """True while the texts are shown that Esc leaves for the list."""
+        return self._texts_shown and self._question.kind is None
+
+    def _go_back(self) -> None:
         """Go back from the texts to the list, else leave without an answer."""
-        if self._texts_shown and not self._question.kind:
-            self.answer("v", typed=True)
+        if self._in_texts:
+            self._toggle_texts()
         else:
-            super().go_back()
+            super()._go_back()
 
     def _trust(self) -> None:
-        if self.too_small:
-            self.show_note("Make the window larger: what is not shown cannot be trusted.")
-        elif _unseen_code(self._question):
-            place = show_path(self._question.path)
-            self.show_note(
-                f"Not trusted: this is more code than can be shown. Read the files, then: chatops trust {place}"
-            )
-        elif not self.payload.end_seen:
-            self.payload.read_on()
-            self.call_after_refresh(self.show_frame)
-        else:
-            self._send(trusted=True)
+        self.send(self._store_trust(trusted=True))
 
-    def _send(self, *, trusted: bool) -> None:
-        self._sending = True
-        # Run on the app: a worker of this screen would be cancelled when the dialog closes.
-        self.app.run_worker(self._store(trusted=trusted), group="decide")
+    def _ignore(self) -> None:
+        self.send(self._store_trust(trusted=False))
 
-    async def _store(self, *, trusted: bool) -> None:
-        try:
-            changed = await self._answer(trusted)
-        except ChatopsError as error:
-            self._sending = False
-            self.not_answered(sanitize(error.full))
-            return
+    async def _store_trust(self, *, trusted: bool) -> str:
+        changed = await self._answer(trusted)
         self.answered = True
         starts = self._question.kind is ItemKind.SERVER_START
         yes = "Starting now." if starts else "Trusted. It counts from the next message on."
         said = yes if trusted else "Ignored until it changes. /trust asks."
         show_notice(self.app, " ".join([*changed, said]))
         self.finish()
+        return ""
+
+    @property
+    def texts_label(self) -> tuple[str, ...]:
+        """What `v` does."""
+        return "hide the texts" if self._texts_shown else "show the texts", "texts"
+
+    @property
+    def escape_label(self) -> tuple[str, ...]:
+        """Where Esc goes."""
+        if not self._question.is_answerable:
+            return ("back",)
+        return "back to the list" if self._in_texts else "not now", "not now"
 
     def frame(self) -> DialogFrame:
-        """Return title and keys."""
-        left = 0 if self.payload.end_seen else self.payload.lines_below
-        texts = "v hide the texts" if self._texts_shown else "v show the texts"
-        kind = self._question.kind
-        leave = "Esc back to the list" if self._texts_shown and kind is None else "Esc not now"
+        """Return the title."""
+        asks, names = _TITLES[self._question.kind]
         if not self._question.is_answerable:
-            return DialogFrame(title=_TITLES[kind][1], keys=f"{texts}   Esc back", waits=False)
-        if self.has_class("-narrow"):
-            first = f"t {read_on(left, short=True)}" if left else "t trust"
-            return DialogFrame(title="Trust this folder?", keys=f"{first}  d ignore  v texts  Esc not now")
-        trust = f"t {read_on(left)}" if left else "t trust"
-        rest = f"   d ignore, ask when it changes   {texts}   {leave}"
-        return DialogFrame(title=_TITLES[kind][0], keys=f"{trust}{rest}", keys_when_read=f"t trust{rest}")
+            return DialogFrame(title=names, waits=False)
+        return DialogFrame(title=asks if self.room is Room.USUAL else "Trust this folder?")
 
-    @on(PayloadView.EndSeen)
-    def end_seen(self, event: PayloadView.EndSeen) -> None:
-        """Let `t` trust, now that all of it has been on screen."""
-        event.stop()
-        self.show_frame()
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys."""
+        if not self._question.is_answerable:
+            return self.hints("v escape", room=Room.USUAL)
+        return self.hints("t d v escape", unread=unread)
 
 
 def _unseen_code(question: TrustQuestion) -> bool:

@@ -19,10 +19,11 @@ from chatops.tui.commands.completion import complete_command, complete_file, off
 from chatops.tui.commands.files import MAX_FILES, WorkspaceFiles, workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
-from chatops.tui.dialogs.approval_frame import LegendRoom, keys
+from chatops.tui.dialogs.approval_frame import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
+from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line, wrapped
 from chatops.tui.status.status_line import fitted, status_parts
 from chatops.tui.theme import PLAIN
@@ -215,10 +216,8 @@ def test_a_call_that_no_rule_answers_offers_none() -> None:
         asked = replace(call, facts=facts)
         waiting = ApprovalList()
         waiting.refresh([asked])
-        rooms: tuple[LegendRoom, ...] = ("usual", "narrow", "lowest")
-        for room in rooms:
-            waiting.items[0].seen = True
-            offered = keys(waiting, waiting.items[0], left=0, views="", room=room)
+        for room in Room:
+            offered = call_legend(AskedCall(item=waiting.items[0], calls=waiting), room=room).draw(200).plain
             assert " s " not in offered and "this session" not in offered and "rule" not in offered
 
 

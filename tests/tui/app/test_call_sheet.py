@@ -16,9 +16,10 @@ from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
 from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
-from chatops.tui.dialogs.approval_frame import keys
+from chatops.tui.dialogs.approval_frame import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.approval_text import describe
+from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line
 from chatops.tui.theme import PLAIN
 from tests.tui.app.dialog_scenes import edit, risky
@@ -86,10 +87,10 @@ def assert_all_show_the_same(asked: PendingCall) -> None:
     assert offers == {one.key: one.allows for one in sheet.offers}
     waiting = ApprovalList()
     waiting.refresh([asked])
-    waiting.items[0].seen = True
-    legend = f"   {keys(waiting, waiting.items[0], left=0, views='', room='usual')}".replace("\n", "   ")
+    legend = call_legend(AskedCall(item=waiting.items[0], calls=waiting), room=Room.USUAL)
+    named = {hint.key for hints in legend.lines for hint in hints}
     for key in ("a", "s", "S", "r", "+", "c"):
-        assert (f"   {key} " in legend) == (key in offers), (key, legend)
+        assert (key in named) == (key in offers), (key, legend)
         if key in "sSr+":
             assert (f"In the chat, {key} " in text) == (key in offers)
 
@@ -242,8 +243,7 @@ async def test_a_caution_that_was_only_scrolled_past_keeps_the_call_from_being_a
 def test_the_line_of_keys_names_what_s_allows(kind: str, named: str) -> None:
     waiting = ApprovalList()
     waiting.refresh([CALLS[kind]])
-    waiting.items[0].seen = True
-    assert named in keys(waiting, waiting.items[0], left=0, views="", room="usual")
+    assert named in call_legend(AskedCall(item=waiting.items[0], calls=waiting), room=Room.USUAL).draw(200).plain
 
 
 async def test_one_key_allows_all_edits_in_the_folder_for_the_session() -> None:

@@ -206,7 +206,7 @@ async def test_the_answer_goes_to_what_was_shown_when_the_key_was_pressed() -> N
     async with asked() as running:
         screen = running.app.screen
         assert isinstance(screen, ContainedScreen)
-        screen.answer("a", typed=True)
+        screen.answer(screen.by_name["a"])
         # Before the answer is sent, another list replaces the one that was shown.
         facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 2}))
         running.session.change(pending=(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-2"),))

@@ -1,0 +1,103 @@
+"""A key of a dialog as one value: what the guard asks of it, what legend and help say of it, and what it does.
+
+Keys of dialogs are no bindings of Textual, so that no keymap can move a key that decides.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from enum import IntEnum
+from typing import Any
+
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.keymap import key_label
+from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
+
+Words = str | tuple[str, ...] | None
+"""What a legend says of a key, shorter the less room there is; None: it is not offered now."""
+Label = Words | Callable[[Any], Words]
+"""The words of a key, or a function that returns them for the state of a dialog."""
+
+
+class Room(IntEnum):
+    """How many words a legend has room for."""
+
+    USUAL = 0
+    NARROW = 1
+    LOWEST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DialogKey:
+    """A row of a dialog's table. `names` are Textual's names of all keys that do this, the usual one first."""
+
+    names: str
+    act: str
+    """The dialog's method for it, without its underscore."""
+    help: str = ""
+    """What the help says; empty if another row says it."""
+    label: Label = None
+    _: KW_ONLY
+    kind: KeyKind = KeyKind.VIEW
+    at_once: bool = False
+    """True if it acts without waiting for a next key, which would make it part of a text."""
+    group: KeyGroup | None = None
+    """Its part of the help, if not the dialog's own."""
+    named: str = ""
+    """Its name in the help, where that stands for other rows too."""
+
+    @property
+    def help_name(self) -> str:
+        """All its keys as the help names them."""
+        return self.named or ", ".join(map(key_label, self.names.split()))
+
+    def words(self, state: Any) -> Words:
+        """Return what the legend says of it in this state; None if it is not offered."""
+        return self.label(state) if callable(self.label) else self.label
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKey(DialogKey):
+    """A key that answers."""
+
+    kind: KeyKind = KeyKind.DECIDE
+    runs: bool = False
+    """True if the call runs after it."""
+    reads: bool = False
+    """True if it acts only once all was on the screen. Until then it reads on."""
+    unknown: bool | None = False
+    """True if it is for calls whose outcome is unknown, None if it is for all calls."""
+    missing: str = ""
+    """Said if it is pressed although it is not offered."""
+
+
+LATER = ("later", "later", "")
+"""The words of Esc, which the lowest windows do not name."""
+ESCAPE = DialogKey("escape", "go_back", label=LATER)
+HELP = DialogKey("f1 ?", "ask_help", label=("more keys", "more keys", "keys"))
+
+
+def keys_by_name(keys: Iterable[DialogKey]) -> Mapping[str, DialogKey]:
+    """Return the row of each key, with those that every dialog has."""
+    return {name: key for key in (ESCAPE, HELP, *keys) for name in key.names.split()}
+
+
+def legend_of(
+    keys: Mapping[str, DialogKey], *lines: str, state: Any, room: Room, unread: str = "", then: str = ""
+) -> KeyLegend:
+    """Return the legend of those keys that are offered, named in `lines`, and then of a sentence.
+
+    `unread` is what keys do that need all to be read; empty once it was.
+    """
+    hints: list[list[KeyHint]] = []
+    for line in lines:
+        hints.append([])
+        for name in line.split():
+            key = keys[name]
+            words = key.words(state)
+            if words is not None:
+                words = (words,) if isinstance(words, str) else words
+                reads_on = unread and isinstance(key, AnswerKey) and key.reads
+                hints[-1].append(KeyHint(name, unread if reads_on else words[min(room, len(words) - 1)]))
+    if then:
+        hints[-1].append(KeyHint("", then))
+    return KeyLegend([line for line in hints if line], "   " if room is Room.USUAL else "  ")
