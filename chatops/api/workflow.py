@@ -1,15 +1,225 @@
-"""Workflows written in Python: the same steps as in a file, with functions as tools and classes as schemas."""
+"""Workflows written in Python: the same steps as in a file, with functions as tools and classes as schemas.
+
+A run uses the same application, engine, store and policy as in the UI.
+"""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import json
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal, assert_never
 
-from chatops.api.assemble import assemble
-from chatops.api.running import ApprovalPolicy, resume, start
-from chatops.api.step import Step, WorkflowResult
+from pydantic import BaseModel, ValidationError
+
+from chatops.api.assemble import Assembled, assemble
+from chatops.api.step import Step, StepReport, WorkflowResult
 from chatops.api.tools import ToolRegistry
-from chatops.policy.workflow import WorkflowSpec
+from chatops.domain.decisions import Approved, Decision, Rejected
+from chatops.domain.errors import ConfigError
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import SessionId
+from chatops.engine.state import TurnState
+from chatops.engine.workflow.progress import failed_steps
+from chatops.engine.workflow.state import (
+    AwaitingReview,
+    CheckingGate,
+    RunFinished,
+    RunningStep,
+    RunPhase,
+    RunResult,
+    WorkflowState,
+)
+from chatops.headless.report import reasoning_of
+from chatops.headless.run import NO_USER
+from chatops.policy.registry import RoleSpec
+from chatops.policy.workflow import Definition, StepSpec, WorkflowSpec
+from chatops.runtime.workflow import WorkflowRun
+from chatops.toolkit.threads import DaemonThreadExecutor
+from chatops.wiring.app import App
+from chatops.wiring.checks import check_to_run
 from chatops.wiring.options import Options
+from chatops.wiring.stored import open_store
+
+ROLE = RoleSpec(name="python")
+"""The role of a run that names none. It lists no tools, so that each step's own list is what narrows. Its models are
+those of the default role."""
+
+ACCEPTED = "accepted"
+REFUSED = "the program that runs this workflow does not permit it"
+
+ApprovalPolicy = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
+"""Answer to a call that no rule answers."""
+
+
+async def start(assembled: Assembled, query: str, *, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
+    """Check the workflow here, start a run, and return when it is over or needs the user."""
+    async with _app(assembled, options) as app:
+        role = options.role or ROLE.name
+        checked = await check_to_run(app, Definition(spec=assembled.spec), role=role)
+        checked.or_raise()
+        for warning in checked.warnings:
+            warnings.warn(warning, stacklevel=1)
+        run = await app.new_run(assembled.spec, query, attended=False, role=role)
+        return await _driven(run, assembled, on_approval)
+
+
+async def resume(
+    assembled: Assembled, session_id: str, *, options: Options, on_approval: ApprovalPolicy
+) -> WorkflowResult:
+    """Resume a stored run of this workflow in its own workspace."""
+    async with _app(assembled, _at_home(options, session_id)) as app:
+        run = await app.open_run(SessionId(session_id), attended=False)
+        if run.state.spec.name != assembled.spec.name:
+            raise ConfigError(
+                f"{session_id} is a run of workflow {run.state.spec.name}, not of {assembled.spec.name}.",
+                advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
+            )
+        return await _driven(run, assembled, on_approval)
+
+
+def _at_home(options: Options, session_id: str) -> Options:
+    """Return `options` with the run's own workspace: what was approved there must not run in another one."""
+    with open_store() as store:
+        home = Path(store.session(SessionId(session_id)).workspace)
+    if options.workspace is not None and options.workspace.resolve() != home:
+        raise ConfigError(
+            f"The run {session_id} belongs to {home}, not to {options.workspace}.", advice="Leave workspace out."
+        )
+    return replace(options, workspace=home)
+
+
+@asynccontextmanager
+async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
+    asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
+    app = App(options, tools=assembled.tools, roles=(ROLE,))
+    try:
+        if app.loaded.broken is not None:
+            raise app.loaded.broken
+        yield app
+    finally:
+        await app.aclose()
+
+
+async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalPolicy) -> WorkflowResult:
+    """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
+    await run.resume()
+    state = await run.settle()
+    while (waiting := run.session.pending) and await _answered(run, waiting, on_approval):
+        state = await run.settle()
+    if run.blocked_by is not None:
+        raise run.blocked_by
+    return _result(state, await run.turns(), assembled, pending=run.session.pending)
+
+
+async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
+    """Return True if at least one call was decided."""
+    taken = False
+    for one in waiting:
+        decision = await _decision(one, on_approval)
+        if decision is not None:
+            taken |= await run.session.decide(one.call.id, digest=one.digest, decision=decision)
+    return taken
+
+
+async def _decision(pending: PendingCall, on_approval: ApprovalPolicy) -> Decision | None:
+    """Return the program's decision; None leaves the call to the user."""
+    if on_approval == "pause":
+        return None
+    if on_approval == "deny":
+        return Rejected(reason=NO_USER)
+    # In a thread, because it may ask a user and wait.
+    answer = await asyncio.to_thread(on_approval, pending)
+    match answer:
+        case True:
+            # If a call may have taken effect before a crash, a user must look, not a rule.
+            return None if pending.outcome_unknown else Approved()
+        case False:
+            return Rejected(reason=REFUSED)
+        case str():
+            return Rejected(reason=answer)
+        case None:
+            return None
+        case _:
+            raise TypeError(f"on_approval has to give True, False, a reason or None, not {answer!r}")
+
+
+def _result(
+    state: WorkflowState, turns: tuple[TurnState, ...], assembled: Assembled, *, pending: tuple[PendingCall, ...]
+) -> WorkflowResult:
+    steps = tuple(
+        replace(_report(state, index, assembled), reasoning=reasoning_of(state, index, turns))
+        for index in range(len(state.spec.steps))
+    )
+    phase = state.phase
+    given = [step for step in steps if step.status == ACCEPTED]
+    answered = isinstance(phase, RunFinished) and phase.result is RunResult.ANSWERED
+    # An answer may fit the schema and still not be accepted by the class.
+    unfit = given[-1].detail if answered else ""
+    failed = failed_steps(state)
+    return WorkflowResult(
+        success=answered and not unfit and not failed,
+        result=given[-1].result if answered and not unfit else None,
+        steps=steps,
+        failed_steps=failed,
+        pending=pending,
+        review=state.spec.step(phase.step).name if isinstance(phase, AwaitingReview) else "",
+        session_id=state.session_id,
+        detail=unfit or _why(phase, pending),
+    )
+
+
+def _why(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
+    match phase:
+        case RunFinished(detail=detail):
+            return detail
+        case AwaitingReview(reason=reason, detail=detail):
+            return f"It needs a review ({reason.value}). {detail}".strip()
+        case RunningStep() | CheckingGate():
+            tools = ", ".join(one.call.name for one in pending)
+            return f"Calls wait for approval: {tools}." if pending else "It was stopped."
+        case _ as never:
+            assert_never(never)
+
+
+def _report(state: WorkflowState, index: int, assembled: Assembled) -> StepReport:
+    name = state.spec.step(index).name
+    attempts = [one for one in state.attempts if one.step == index and not one.gate]
+    output = next((one for one in state.outputs if one.step == index), None)
+    phase = state.phase
+    began = max((one.attempt for one in attempts), default=0)
+    if output is not None:
+        status = "failed" if output.failed else "skipped" if output.skipped else ACCEPTED
+        if status != ACCEPTED:
+            return StepReport(name=name, status=status, attempts=began, detail=output.detail)
+        value, unfit = _value(output.text, state.spec.step(index), assembled.classes.get(name))
+        return StepReport(name=name, status=status, result=value, attempts=began, detail=unfit)
+    if not isinstance(phase, RunFinished) and phase.step == index:
+        return StepReport(
+            name=name, status="open", attempts=phase.attempt, detail=attempts[-1].detail if attempts else ""
+        )
+    if attempts:
+        return StepReport(name=name, status="failed", attempts=began, detail=attempts[-1].detail)
+    return StepReport(name=name, status="not begun")
+
+
+def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
+    """Return a step's answer as a value, and why it is not an instance of the requested class.
+
+    Without a schema only an object or a list is taken for JSON: any other text is the answer itself.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, ""
+    if kind is None:
+        return (value if step.output_schema or isinstance(value, dict | list) else text), ""
+    try:
+        return kind.model_validate_json(text), ""
+    except ValidationError as error:
+        return value, f"The result of step {step.name} is not a {kind.__name__}: {error}"
 
 
 class Workflow:

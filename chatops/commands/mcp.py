@@ -17,8 +17,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
 from chatops.headless.screen import table
-from chatops.mcp.packages import remove_package
-from chatops.mcp.runners import parse_runner, runner_of
+from chatops.mcp.packages import parse_runner, remove_package, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.sandbox.programs import look_up
 from chatops.wiring.app import App

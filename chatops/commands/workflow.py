@@ -14,8 +14,7 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
-from chatops.headless.report import RunReport, run_report
-from chatops.headless.report_json import as_json
+from chatops.headless.report import RunReport, as_json, run_report
 from chatops.headless.run import OnApproval
 from chatops.headless.screen import Screen, table, when
 from chatops.headless.workflow import drive, review_steps, reviewed

@@ -20,7 +20,6 @@ from chatops.domain.events import (
     TurnFinished,
     TurnStatus,
 )
-from chatops.domain.fields import as_fields
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
@@ -32,13 +31,12 @@ from chatops.domain.run_events import (
 from chatops.domain.status import Status
 from chatops.domain.tools import ResultFacts
 from chatops.domain.usage import Usage, total
-from chatops.domain.wording import cut
+from chatops.domain.wording import as_fields, cut
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.engine.workflow.state import RunFinished, WorkflowState
 from chatops.headless.json_values import dumps
-from chatops.headless.report import RunReport, TurnReport
-from chatops.headless.report_json import as_json
+from chatops.headless.report import RunReport, TurnReport, as_json
 from chatops.headless.screen import Screen
 from chatops.headless.stream import EventLine, Tree
 

@@ -1,11 +1,11 @@
-"""Results of turns and workflow runs for scripts, built from the stored state. `report_json` gives their JSON form."""
+"""Results of turns and workflow runs for scripts, built from the stored state, and their documented JSON form."""
 
 import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from chatops.domain.canonical import json_or_text
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.messages import AssistantMessage, ToolMessage
@@ -41,6 +41,8 @@ from chatops.engine.workflow.state import (
     StepOutput,
     WorkflowState,
 )
+from chatops.headless.json_values import plain
+from chatops.headless.pending import pending_json
 
 NOT_SAVED = "not_saved"
 """`reason` of a turn that failed because nothing could be stored."""
@@ -372,3 +374,54 @@ def _over(known: StepSummary, output: StepOutput) -> StepSummary:
     if output.failed:
         return replace(known, status=TurnStatus.FAILED.value, detail=output.detail)
     return replace(known, status=TurnStatus.ANSWERED.value, output=output.text, detail="")
+
+
+def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
+    """Return the documented object. Every key except ``error`` is always present; values may be null."""
+    error: JsonValue = {"reason": value.reason, "message": value.detail, "advice": value.advice}
+    members = _turn_json(value) if isinstance(value, TurnReport) else _run_json(value)
+    return {**members, "error": error} if value.reason else members
+
+
+def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
+    return {
+        **_members(value, "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage"),
+        "rounds": [_members(one, "model", "finish_reason", "usage") for one in value.rounds],
+        "files": list(value.files),
+        "pending": [pending_json(one) for one in value.pending],
+    }
+
+
+def _run_json(value: RunReport) -> dict[str, JsonValue]:
+    return {
+        **_members(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
+        "steps": [
+            {
+                **_members(one, "name", "status", "attempts", "iterations"),
+                "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
+                **_members(one, "reasoning", "detail", "usage"),
+            }
+            for one in value.steps
+        ],
+        **_members(value, "failed_steps", "calls", "usage", "files"),
+        "pending": [pending_json(one) for one in value.pending],
+        "review": None if value.review is None else _review_json(value, value.review),
+    }
+
+
+def _members(value: object, *names: str) -> dict[str, JsonValue]:
+    return {name: plain(getattr(value, name), name=name) for name in names}
+
+
+def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
+    return {
+        "step": value.steps[review.step].name,
+        **_members(review, "attempt", "reason", "answer", "detail"),
+    }
+
+
+def output_value(step: StepSummary) -> JsonValue:
+    """Return a step's result as the value that it encodes: with a schema always, otherwise an object or list."""
+    if not step.has_schema and step.output[:1] not in ("{", "["):
+        return step.output
+    return json_or_text(step.output)

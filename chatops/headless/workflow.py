@@ -14,9 +14,8 @@ from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewRe
 from chatops.headless.formats import OutputFormat, Reporter, one_line, readable, reporter
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, run_report
-from chatops.headless.run import ExitCode, OnApproval, deny_all, exit_code
+from chatops.headless.run import ExitCode, OnApproval, Stop, deny_all, exit_code
 from chatops.headless.screen import Screen
-from chatops.headless.stop import Stop
 from chatops.runtime.workflow import WorkflowRun
 
 

@@ -1,29 +1,34 @@
 """The process of a server that chatops starts: sandboxed like a command, with pipes for messages and for errors.
 
 It ends with chatops: bwrap and the supervisor die with their parent, and `running` stops both at its end.
+
+Where the sandbox is below level basic, the user decides on the text of `start_of`, and a yes is bound to it: another
+program, argument, variable, folder or limit makes another text. Other files that the program loads are not part of it.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
 import secrets
+import shlex
+import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from chatops.config.workspace_files import Item
+from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
-from chatops.mcp.packages import is_changed
-from chatops.mcp.runners import runner_of
-from chatops.mcp.start import start_of
+from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError
@@ -49,6 +54,49 @@ _LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|c
 _EXIT_S = 1.0
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*[mc]")
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_LARGEST = 1_000_000_000
+_NOT_CONFINED = {
+    SandboxLevel.NONE: "Nothing confines it: it runs as you, and can read and change your files and use the network.",
+    SandboxLevel.LANDLOCK: "Landlock confines it, which is less than bubblewrap.",
+}
+
+
+def start_of(spec: McpServerSpec, confined: Confinement, *, cwd: Path, environment: Mapping[str, str]) -> Item:
+    """Return what is started as an item of trust. Reads the program: call it in a thread."""
+    variables = sorted({name for name, _ in spec.env} | {name for name in spec.sandbox.env if name in environment})
+    lines = [
+        f"runs:      {shlex.join(spec.command)}",
+        *_files(spec.command, cwd=cwd, path=environment.get("PATH", "")),
+        f"in:        {cwd}",
+        f"variables: {', '.join(variables) or 'none of yours'}",
+        f"sandbox:   level {confined.level.word}: {confined.description}",
+        _NOT_CONFINED[confined.level],
+    ]
+    data = "\n".join(visible(line, limit=len(line)) for line in lines).encode("utf-8", "backslashreplace")
+    digest = hashlib.sha256(data).hexdigest()
+    return Item(kind=ItemKind.SERVER_START, path=spec.name, size=len(data), digest=digest, data=data)
+
+
+def _files(command: tuple[str, ...], *, cwd: Path, path: str) -> Iterator[str]:
+    """Yield a line for the program and for each file among its arguments, with the digest of its content."""
+    program, *arguments = command
+    found = os.path.join(cwd, program) if "/" in program else shutil.which(program, path=path)
+    yield f"program:   {_content(found)}" if found else f"program:   {program}, which is not there"
+    for word in arguments:
+        if os.path.isfile(place := os.path.join(cwd, word)):
+            yield f"file:      {_content(place)}"
+
+
+def _content(place: str) -> str:
+    real = os.path.realpath(place)
+    try:
+        with open(real, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+                return f"{real}, which cannot be read"
+            return f"{real}, SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except OSError as error:
+        return f"{real}, which cannot be read ({error.strerror})"
 
 
 class ServerStartError(ChatopsError):

@@ -2,19 +2,29 @@
 
 A simple command is started without a shell, with exactly the words that the policy has judged. Only other commands are
 passed to bash.
+
+Approvals are bound to digests of the workspace's files that a command runs or loads, so that a change of one makes the
+call ask again: files that the command names, files that its programs are known to load
+(`shell.program_effects.LOADS`), and files that those name in turn, such as an included Makefile or a script of
+``package.json``. Programs can load further files. So the dialog says which files an approval is bound to, and that it
+covers no others.
 """
 
 import glob
+import hashlib
 import os
+import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
@@ -28,23 +38,165 @@ from chatops.sandbox.execution import (
 )
 from chatops.sandbox.lacks import with_lacks
 from chatops.shell.argv import Expand, simple_words
+from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import differs, parse
-from chatops.shell.harmless import file_words, launched
-from chatops.shell.program_effects import may_run_code
+from chatops.shell.harmless import file_words, interpreter, launched
+from chatops.shell.program_effects import LOADS, may_run_code
 from chatops.shell.programs import PROGRAMS, RUN_WORKSPACE_CODE
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import home_folders, home_secrets, refused
+from chatops.toolkit.confine import home_folders, home_secrets, locate, opened_file, refused
 from chatops.toolkit.output import visible
 from chatops.toolkit.survey import Find, sensitive, survey
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.loaded_files import loaded_files
 
 _DOUBTED = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
+_MOST_FILES = 60
+_MOST_WORDS = 200
+"""Words of the command that are looked up as files."""
+_MOST_LOOKUPS = 2_000
+_MOST_ENTRIES = 5_000
+"""Entries of folders that are searched for ``conftest.py``."""
+_DEPTH = 3
+"""Maximum depth at which files named in files are followed."""
+_LARGEST = 4_000_000
+_LARGEST_TEXT = 200_000
+"""Bytes of a file that is searched for names of further files."""
+_SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
+_LOADED_NAMES = frozenset(os.path.basename(name) for loads in LOADS.values() for name in loads.names)
+_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
+_WORD = re.compile(r"[\w./~+@%:-]+")
+_INCLUDES = re.compile(
+    r"^[ \t]*(?:-include|sinclude|include|import\??|mod|source|\.|-r|-c|-e|FROM|extends)[ \t=:]+(.+)$", re.MULTILINE
+)
+"""Lines with which files of build tools load others."""
+_TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
+"""Options of an interpreter that may take the next word as their value, so that word may not be the script."""
+
+
+def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: ToolContext) -> tuple[str, ...]:
+    """Return the files as ``<path> <digest>``. `words` are those of a simple command, else empty."""
+    found = _Files(cwd=cwd, context=context)
+    named = (words or tuple(_WORD.findall(command)))[:_MOST_WORDS]
+    interpreted = {named[place] for place in _interpreted(named)}
+    for word in named:
+        found.add(os.path.join(cwd, word), runs=word in interpreted)
+    for path in _known(effects(command), found=found, context=context):
+        found.add(path, runs=True)
+    return tuple(found.entries.values())
+
+
+def _known(known: Effects, *, found: "_Files", context: ToolContext) -> Iterator[str]:
+    """Yield the files that the programs load by themselves, from the folder and from those that the command names."""
+    words = dict.fromkeys(part for argv in known.argvs for word in argv[1:] for part in (word, word.partition("=")[2]))
+    folders = [str(found.cwd)]
+    for word in list(words)[:_MOST_WORDS]:
+        folder = os.path.realpath(os.path.join(found.cwd, word)) if word else ""
+        if folder and os.path.isdir(folder) and Path(folder).is_relative_to(context.workspace):
+            folders.append(folder)
+    for program in known.loaders:
+        loads = LOADS.get(program)
+        for folder in dict.fromkeys(folders if loads is not None else ()):
+            assert loads is not None
+            for place in _upwards(folder, top=str(context.workspace)) if loads.upwards else (folder,):
+                yield from (os.path.join(place, name) for name in loads.names)
+            if loads.tests:
+                yield from _conftests(folder)
+
+
+def _upwards(folder: str, *, top: str) -> Iterator[str]:
+    while True:
+        yield folder
+        if folder == top or folder == os.path.dirname(folder):
+            return
+        folder = os.path.dirname(folder)
+
+
+def _conftests(folder: str) -> Iterator[str]:
+    """Yield the files that pytest loads below `folder`."""
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
+        seen += len(folders) + len(files)
+        if seen > _MOST_ENTRIES:
+            return
+        if "conftest.py" in files:
+            yield os.path.join(place, "conftest.py")
+
+
+def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
+    """Yield the positions of the files that an interpreter before them runs, whatever their names are."""
+    for start, program in enumerate(words):
+        if interpreter(program.rsplit("/", 1)[-1]):
+            for place, word in enumerate(words[start + 1 :], start + 1):
+                if word.startswith(("-", "+")):
+                    continue
+                yield place
+                if _TAKES_A_WORD.fullmatch(words[place - 1]) is None:
+                    break
+
+
+@dataclass(kw_only=True)
+class _Files:
+    """The files found so far, by the path they were looked up at."""
+
+    cwd: Path
+    context: ToolContext
+    entries: dict[str, str] = field(default_factory=dict)
+    lookups: int = 0
+
+    def add(self, path: str, *, runs: bool, depth: int = 0) -> None:
+        """Add the file at `path` and those that it names. `runs`: it is run or loaded whatever its name is."""
+        path = os.path.normpath(path)
+        self.lookups += 1
+        if path in self.entries or len(self.entries) >= _MOST_FILES or self.lookups > _MOST_LOOKUPS:
+            return
+        if not os.path.lexists(path):
+            return
+        place = locate(path, context=self.context)
+        if not place.usable or place.info is None:
+            # The file may not be read. What it is can still be compared: where links lead, its size and time.
+            self._add_identity(path, runs=runs)
+            return
+        if not stat.S_ISREG(place.info.st_mode):
+            return
+        if place.info.st_size > _LARGEST:
+            self._add_identity(path, runs=runs)
+            return
+        try:
+            with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
+                data = file.read(_LARGEST + 1)
+        except (OSError, ToolFailedError):
+            # It has been replaced meanwhile, and what is there now may not be readable for the model.
+            self._add_identity(path, runs=runs)
+            return
+        script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS
+        if not script and not place.info.st_mode & 0o111 and not data.startswith(b"#!"):
+            return
+        self.entries[path] = f"{place.path} {hashlib.sha256(data).hexdigest()}"
+        if depth < _DEPTH and len(data) <= _LARGEST_TEXT:
+            self._follow(data.decode("utf-8", "replace"), folder=place.path.parent, depth=depth)
+
+    def _add_identity(self, path: str, *, runs: bool) -> None:
+        try:
+            info = os.stat(path)
+        except OSError:
+            return
+        if stat.S_ISREG(info.st_mode) and (runs or info.st_mode & 0o111):
+            known = f"{os.path.realpath(path)} {info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns}"
+            self.entries[path] = f"{path} {hashlib.sha256(known.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+    def _follow(self, text: str, *, folder: Path, depth: int) -> None:
+        """Add the files that a loaded file includes, and the scripts that it names."""
+        included = {name for line in _INCLUDES.findall(text) for name in _WORD.findall(line)}
+        named = (word for word in _WORD.findall(text) if os.path.splitext(word)[1] in _SCRIPT_ENDINGS)
+        for name in dict.fromkeys((*sorted(included), *named)):
+            for base in dict.fromkeys((folder, self.cwd)):
+                self.add(os.path.join(base, name), runs=name in included, depth=depth + 1)
 
 
 def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:

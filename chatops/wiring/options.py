@@ -12,7 +12,7 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.policy.access import User
+from chatops.policy.resolve import User
 from chatops.wiring.stored import Storage
 
 

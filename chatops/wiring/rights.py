@@ -20,7 +20,6 @@ from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.engine.workflow.texts import step_prompt
-from chatops.policy.access import User, access_level
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
 from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec
@@ -33,6 +32,8 @@ from chatops.policy.registry_checks import (
 )
 from chatops.policy.resolve import (
     DEFAULT_MAX_ROUNDS,
+    User,
+    access_level,
     find_role,
     resolve_grant,
     revoked,

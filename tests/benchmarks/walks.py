@@ -112,8 +112,7 @@ def role() -> set[str]:
     from chatops.config.registry_read import read_registry
     from chatops.domain.model import ModelTarget
     from chatops.domain.tools import CallFacts, ToolSpec
-    from chatops.policy.access import User
-    from chatops.policy.resolve import resolve_grant
+    from chatops.policy.resolve import User, resolve_grant
 
     registry = {
         "default_role": "coder",

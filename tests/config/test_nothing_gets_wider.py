@@ -17,9 +17,8 @@ from chatops.config.site import SitePlace
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from tests.support.properties import examples
 
 INTACT: dict[str, Any] = {

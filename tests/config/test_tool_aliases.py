@@ -10,10 +10,9 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 
 PYTHON = ToolSpec(name="python_exec", capabilities=BUILT_IN_TOOLS["python_exec"], description="", schema="{}")
 FACTS = CallFacts(arguments='{"code":"1"}', command="1", cwd="/w", interpreter=("/usr/bin/python3", "-c"))

@@ -11,10 +11,9 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.workflow import Definition, StepPlace, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.domain.fields import as_fields
+from chatops.domain.wording import as_fields
 from chatops.tui.workflow.text import readable
 
 

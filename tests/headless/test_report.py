@@ -25,8 +25,7 @@ from chatops.engine.state import (
     Started,
 )
 from chatops.headless.json_values import arguments_value
-from chatops.headless.report import report
-from chatops.headless.report_json import as_json
+from chatops.headless.report import as_json, report
 from tests.support.turns import CALL, ROUND, SESSION, TURN, asked, finished, grant, paused, tool_message, turn
 
 KEYS = {

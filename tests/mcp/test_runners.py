@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.errors import ConfigError
-from chatops.mcp.runners import parse_runner, runner_of
+from chatops.mcp.packages import parse_runner, runner_of
 
 
 @pytest.mark.parametrize(

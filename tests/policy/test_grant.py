@@ -10,12 +10,11 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
-from chatops.policy.access import User, entitlement
 from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
 from chatops.policy.registry import ModelSpec, Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import resolve_grant, revoked
+from chatops.policy.resolve import User, entitlement, resolve_grant, revoked
 from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import Layer
 

@@ -9,10 +9,9 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.workflow import StepPlace, StepSpec, step_layers
 from tests.support.properties import examples
 

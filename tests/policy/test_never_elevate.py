@@ -22,10 +22,9 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import Layer, Rule
 from tests.support.properties import examples

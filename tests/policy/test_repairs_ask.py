@@ -13,10 +13,9 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import CallFacts, ToolSpec
-from chatops.policy.access import User
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
-from chatops.policy.resolve import resolve_grant
+from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.verdicts import Layer
 from tests.policy.test_never_elevate import ROLES, TOOLS, facts, layers, levels, people, registries, specs
 from tests.policy.test_never_elevate import remembered_grants as some_grants

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 
 from chatops.domain.events import TurnStatus
-from chatops.domain.fields import as_fields
 from chatops.domain.run_events import StepStarted
+from chatops.domain.wording import as_fields
 from chatops.engine.workflow.state import (
     AttemptRecord,
     CheckingGate,

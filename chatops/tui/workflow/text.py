@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
-from chatops.domain.fields import as_fields
+from chatops.domain.wording import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.workflow.view import StepView
