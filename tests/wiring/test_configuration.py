@@ -1,5 +1,6 @@
 """A registry whose file changes while the program runs: what it takes away counts at once, what it adds waits."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,34 @@ def test_level_sandbox_time_limits_and_rules_follow_the_stricter_one(bench: Benc
     write(bench, "shell_exec", "file_read", rules=[RULE], more=settings, users={"*": {"access_level": "viewer"}})
     assert app.rights.level is AccessLevel.VIEWER
     assert offered(app) == ["file_read"]
+
+
+def test_sources_ports_servers_and_key_files_follow_the_stricter_one(bench: Bench) -> None:
+    def configure(name: str, port: int) -> None:
+        write(
+            bench,
+            "file_read",
+            more={
+                "knowledge": {"notes": {"paths": ["/nonexistent/notes"]}, name: {"paths": [f"/nonexistent/{name}"]}},
+                "tools": {"web_fetch": {"ports": [8080, port]}},
+                "mcp_servers": {"docs": {"command": ["false"]}, name: {"command": ["false"]}},
+                "models": {name: {"api_url": "http://127.0.0.1:1", "api_key_file": f"/nonexistent/{name}.key"}},
+            },
+        )
+
+    def found() -> tuple[list[str], bool, list[str]]:
+        settings = app.catalog.settings()
+        names = [source.name for source in settings.knowledge]
+        return names, 81 in settings.web.ports or 82 in settings.web.ports, [one.name for one in app.servers.statuses()]
+
+    configure("one", 81)
+    app = bench.app()
+    assert found() == (["notes", "one"], True, ["docs", "one"])
+    configure("two", 82)
+    assert found() == (["notes"], False, ["docs"])
+    assert {Path("/nonexistent/one.key"), Path("/nonexistent/two.key")} <= {*app.limits.protected_paths()}
+    app.reload_registry()
+    assert found() == (["notes", "two"], True, ["docs", "two"])
 
 
 def test_a_role_that_is_gone_permits_nothing(bench: Bench) -> None:
