@@ -40,11 +40,7 @@ def run(arguments: Namespace) -> int:
     """Run the prompt. Exit codes: see `chatops --help`. The prompt is complete before anything is opened."""
     if arguments.session == "":
         raise ConfigError("With -p, -r needs a session.", advice="chatops sessions list shows them; -c takes the last.")
-    what = "" if arguments.session or getattr(arguments, "workspace", None) else whole(".")
-    if what:
-        raise ConfigError(
-            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
-        )
+    check_folder(arguments.session or getattr(arguments, "workspace", None))
     view = screen()
     prompt = read_prompt(arguments.prompt, sys.stdin, view)
 
@@ -71,6 +67,14 @@ def run(arguments: Namespace) -> int:
         )
 
     return with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
+
+
+def check_folder(named: str | None) -> None:
+    """Raise ConfigError if the current folder is a whole one, and the workspace was not named."""
+    if not named and (what := whole(".")):
+        raise ConfigError(
+            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
+        )
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:

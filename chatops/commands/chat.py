@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from chatops.commands.workspace import WAY_OUT, confirmed
 from chatops.domain.charset import charset_of
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
+from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.startup import answer_keys_first, pause_collector
 from chatops.tui.app import ChatopsApp
+from chatops.tui.screens.drafts import append_to_draft
 from chatops.tui.terminal import TerminalTraits, detect_terminal
 
 if TYPE_CHECKING:
@@ -98,7 +102,6 @@ def _settings() -> "tuple[UserSettings, Path | None]":
     """Return the user's settings for the screen, which the first paint needs, and the folder of the user's themes."""
     from chatops.config.paths import find_paths
     from chatops.config.settings import UserSettings, load_settings
-    from chatops.domain.errors import ChatopsError
 
     try:
         paths = find_paths(os.environ)
@@ -119,7 +122,6 @@ def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
         return Unsent(find_paths(os.environ), Path(getattr(arguments, "workspace", None) or ".").resolve())
 
     def keep_unsent(texts: "Sequence[str]") -> bool:
-        from chatops.domain.errors import ChatopsError
 
         try:
             return file().keep(texts)
@@ -134,8 +136,6 @@ async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bo
 
     Returns False if it could not be kept.
     """
-    from chatops.domain.errors import ChatopsError
-    from chatops.tui.screens.drafts import append_to_draft
 
     try:
         async with asyncio.timeout(OPENING_S):
@@ -148,7 +148,6 @@ async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bo
 
 def _give_out(text: str) -> None:
     """Print what was typed and could not be kept."""
-    from chatops.domain.sanitize import sanitize
 
     with contextlib.suppress(OSError):
         sys.stdout.write(f"Not sent:\n{sanitize(text)}\n")
@@ -156,8 +155,6 @@ def _give_out(text: str) -> None:
 
 def _parting_words(screen: ChatopsApp) -> int:
     """Print the last messages on the restored terminal, and return the exit code."""
-    from chatops.domain.errors import ConfigError
-    from chatops.domain.sanitize import sanitize
 
     if screen.terminal_unresponsive:
         return 1 if screen.fault or screen.failure else 0
@@ -186,7 +183,6 @@ def _way_on(session: "SessionView", *, draft: bool) -> str:
 
 def _waiting(session: "SessionView") -> "Iterator[str]":
     """Yield what waits for the user in a session that this process has owned, in sentences."""
-    from chatops.domain.wording import plural
     from chatops.runtime.descriptions import turn_summary
     from chatops.runtime.follower import SessionFollower
 
@@ -229,7 +225,6 @@ async def _open(arguments: "Namespace") -> "FirstSession":
 
 
 async def _close(opening: "asyncio.Task[FirstSession]") -> None:
-    from chatops.domain.errors import ChatopsError
 
     if not opening.done():
         opening.cancel()

@@ -85,8 +85,8 @@ def _cells(row: RuleRow) -> tuple[str, ...]:
     rule = row.rule
     scope = f"{rule.scope.value} {path_of(rule.folder)}" if rule.folder else rule.scope.value
     used = when(row.used_at) if row.used_at is not None else "never"
-    shown = show_rule(rule.tool, rule.pattern)
-    return (rule.id, rule.role, scope, when(row.made_at), str(row.uses), used, shown, f"call {rule.source_call}")
+    pattern = show_rule(rule.tool, rule.pattern)
+    return (rule.id, rule.role, scope, when(row.made_at), str(row.uses), used, pattern, f"call {rule.source_call}")
 
 
 def _rule_json(row: RuleRow) -> JsonValue:

@@ -4,9 +4,8 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 
-from chatops.commands.ask import read_prompt
+from chatops.commands.ask import check_folder, read_prompt
 from chatops.commands.context import app, check_role, find_session, screen, warn_of_use, with_app
-from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
@@ -50,11 +49,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _run(arguments: Namespace) -> int:
-    what = "" if getattr(arguments, "workspace", None) else whole(".")
-    if what:
-        raise ConfigError(
-            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
-        )
+    check_folder(getattr(arguments, "workspace", None))
     view = screen()
 
     async def work(opened: App) -> int:

@@ -28,8 +28,8 @@ def confirmed(folder: str) -> bool:
     what = whole(folder)
     if not what:
         return True
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in os.path.realpath(os.path.expanduser(folder)))
-    sys.stdout.write(f"{shown} is {what}: the model could ask to read anything in it.\nWork there all the same? [y/N] ")
+    path = "".join(c if c.isprintable() else repr(c)[1:-1] for c in os.path.realpath(os.path.expanduser(folder)))
+    sys.stdout.write(f"{path} is {what}: the model could ask to read anything in it.\nWork there all the same? [y/N] ")
     sys.stdout.flush()
     return typed("yes")
 

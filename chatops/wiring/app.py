@@ -27,6 +27,7 @@ from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
+from chatops.store.process import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool
 from chatops.wiring.call_limits import CallLimits
@@ -384,7 +385,6 @@ class App:
 
     def _services(self, *, attended: bool, attaches: str = "") -> Services:
         from chatops.sandbox.mount_point import MOUNTED, remove_mount_point
-        from chatops.store.process import this_process
 
         # A sandbox of a killed process leaves its mount points.
         for name in MOUNTED:

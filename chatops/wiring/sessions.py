@@ -18,6 +18,7 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.rows import HitRow, RunRow, SessionRow, WorkflowRow
+from chatops.wiring.unused_copies import copy_looked_at, replaced_copies
 from chatops.wiring.user_state import UserState
 from chatops.wiring.words import NO_TITLE, TO_REVIEW, run_state
 
@@ -141,13 +142,11 @@ class SessionList:
 
     async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
         """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
-        from chatops.wiring.unused_copies import replaced_copies
 
         await self._delete_all(partial(replaced_copies, left=left, made=made))
 
     async def delete_copy_looked_at(self, left: SessionId) -> None:
         """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
-        from chatops.wiring.unused_copies import copy_looked_at
 
         await self._delete_all(partial(copy_looked_at, left=left))
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from chatops.domain.messages import Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
@@ -137,7 +138,6 @@ class StatusPresenter:
 
 def _keys_while_running(messages: "Sequence[Message]") -> str:
     """Return the keys that send a text during the turn of the last of `messages`."""
-    from chatops.domain.messages import Speaker, UserMessage
 
     opener = next((one for one in reversed(messages) if isinstance(one, UserMessage)), None)
     command = opener is not None and opener.by is Speaker.COMMAND
