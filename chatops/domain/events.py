@@ -23,7 +23,7 @@ from chatops.domain.run_events import (
     WorkflowStarted,
 )
 from chatops.domain.status import Status
-from chatops.domain.tools import NO_FACTS, CallFacts, Interruption, Outcome, Problem, ResultFacts, ToolCall
+from chatops.domain.tools import CallEnd, CallFacts, Interruption, Problem, ToolCall
 from chatops.domain.usage import Usage
 
 
@@ -213,21 +213,13 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFinished:
+class ToolFinished(CallEnd):
     """A call has its only result, whether it ran or not."""
 
     id: CallId
     parent_id: RoundId
     status: Status
-    tool: str
-    arguments: str
-    outcome: Outcome
-    content: str
     problems: tuple[Problem, ...] = ()
-    truncated: bool = False
-    duration_ms: int = 0
-    decided_by: str = ""
-    facts: ResultFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

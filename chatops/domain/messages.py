@@ -8,7 +8,7 @@ from typing import Literal
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.rights import Verdict
-from chatops.domain.tools import NO_FACTS, Outcome, ResultFacts, ToolCall
+from chatops.domain.tools import CallEnd, ToolCall
 from chatops.domain.usage import Usage
 
 
@@ -73,23 +73,13 @@ class AssistantMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolMessage:
+class ToolMessage(CallEnd):
     """The only result of a call, and how it came about."""
 
     id: MessageId
     call_id: CallId
-    tool: str
-    arguments: str
-    """Arguments as run (the user may have edited them); canonical JSON if they could be parsed."""
-    outcome: Outcome
-    content: str
-    truncated: bool = False
     verdict: Verdict | None = None
     """Verdict of the policy; None if the call was settled before."""
-    decided_by: str = ""
-    """Author of the decision: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
-    duration_ms: int = 0
-    facts: ResultFacts = NO_FACTS
     kind: Literal["tool"] = "tool"
 
 

@@ -380,6 +380,17 @@ class ToolResult:
     facts: ResultFacts = NO_FACTS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnd(ToolResult):
+    """A call with its only result, whether it ran or not: what events, messages and screens say of it."""
+
+    tool: str
+    arguments: str
+    """Arguments as run (the user may have edited them); canonical JSON if they could be parsed."""
+    decided_by: str = ""
+    """Author of the decision: ``policy``, ``rule: …``, a principal such as ``uid 1000 (ana)``."""
+
+
 class Processes(StrEnum):
     """State of the processes of an interrupted attempt."""
 

@@ -94,7 +94,7 @@ def test_the_card_says_how_the_program_ended(stage: Stage) -> None:
     with open_store() as store:
         blocks = list(stored_blocks(store.history(SessionId(done.session_id)), (), {}))
     (card,) = [block for block in blocks if isinstance(block, ToolCardBlock)]
-    assert card.reason == "exit code 1"
+    assert card.end.ended_because == "exit code 1"
 
 
 def test_a_validation_that_runs_whatever_the_model_writes_is_refused(stage: Stage) -> None:

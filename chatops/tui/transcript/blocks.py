@@ -40,7 +40,6 @@ class UserBlock:
     files: tuple[FileRef, ...] = ()
     role: str = ""
     """The role that answers it."""
-    kind: Literal["user"] = "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,6 @@ class AnswerBlock:
     open: bool = False
     incomplete: bool = False
     """The answer was cut off."""
-    kind: Literal["answer"] = "answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,24 @@ class ReasoningBlock:
     id: str
     text: str
     open: bool = False
-    kind: Literal["reasoning"] = "reasoning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardEnd:
+    """How a call ended, apart from its outcome."""
+
+    ended_because: str = ""
+    """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
+    timed_out: bool = False
+    """True if its time limit ended it: then `ended_because` gives the time."""
+    aftermath: str = ""
+    """What was stopped afterwards, or "marked as done"."""
+    error_line: str = ""
+    """The failure, if it is a single sentence."""
+    likely_cause: str = ""
+    """The likely cause of a failure in the sandbox."""
+    tail: str = ""
+    """The part of the output to show in a folded card: its end if a program put it out, else its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +99,11 @@ class ToolCardBlock:
     decided_by: str = ""
     own: bool = False
     """True for a command that the user has typed: it needed no approval by anyone else."""
-    why: str = ""
+    asks_because: str = ""
     """The reason why the call needs an approval."""
-    reason: str = ""
-    """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
+    end: CardEnd = CardEnd()
     imported: bool = False
     """True if the result is of an imported session: the call never ran here."""
-    timed_out: bool = False
-    """True if its time limit ended it: then `reason` gives the time."""
-    also: str = ""
-    """More about its end: what was stopped afterwards, or "marked as done"."""
-    failure: str = ""
-    """The failure, if it is a single sentence."""
-    cause: str = ""
-    """The likely cause of a failure in the sandbox."""
-    shown: str = ""
-    """The part of `output` to show in a folded card: its end if a program put it out, else its beginning."""
     diff: str = ""
     """Unified diff of what it changes, or has changed. Its end may be missing."""
     added: int = 0
@@ -111,7 +115,6 @@ class ToolCardBlock:
     """Files that the call returned."""
     started_at: float = field(default=0.0, compare=False)
     """Time of its start, as `time.time()` counts; 0 if it is not running or the time is not known."""
-    kind: Literal["tool"] = "tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,6 @@ class NoticeBlock:
     level: Literal["info", "warning", "error"] = "info"
     retry: bool = False
     """True if R retries the turn that ended with this error."""
-    kind: Literal["notice"] = "notice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,6 @@ class StepBlock:
     id: str
     title: str
     text: str = ""
-    kind: Literal["step"] = "step"
 
 
 Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock

@@ -90,7 +90,7 @@ def is_plain_read(card: ToolCardBlock) -> bool:
         done
         and not card.imported
         and tool_name(card.tool) == "file_read"
-        and not card.also
+        and not card.end.aftermath
         and not login(card.decided_by)
     )
 
@@ -186,16 +186,16 @@ def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     lines: list[Text] = []
     if card.diff:
         lines.extend(_change(card, width=width, theme=theme))
-    output = card.output if card.status is CardStatus.RUNNING else card.shown
+    output = card.output if card.status is CardStatus.RUNNING else card.end.tail
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
-    if card.outcome is Outcome.SUCCESS and not card.shown and tool_name(card.tool) not in BUILT_IN_TOOLS:
+    if card.outcome is Outcome.SUCCESS and not card.end.tail and tool_name(card.tool) not in BUILT_IN_TOOLS:
         lines.extend(_first_lines(card.output, width=width, theme=theme))
-    if card.failure:
-        failure = truncated(one_line(card.failure), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
+    if card.end.error_line:
+        failure = truncated(one_line(card.end.error_line), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
     lines.extend(_files(card, width=width, theme=theme))
-    if card.cause:
-        cause = truncated(one_line(card.cause), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
+    if card.end.likely_cause:
+        cause = truncated(one_line(card.end.likely_cause), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
         lines.extend(wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width))
     return lines
 
@@ -246,12 +246,12 @@ def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
 
 def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     facts = []
-    if card.why and card.status in (CardStatus.WAITING, CardStatus.UNKNOWN_WAITING):
-        facts.append(("asks because", card.why))
+    if card.asks_because and card.status in (CardStatus.WAITING, CardStatus.UNKNOWN_WAITING):
+        facts.append(("asks because", card.asks_because))
     if card.decided_by:
         facts.append(("decided by", card.decided_by))
-    if card.cause:
-        facts.append(("likely cause", card.cause))
+    if card.end.likely_cause:
+        facts.append(("likely cause", card.end.likely_cause))
     lines: list[Text] = []
     for name, value in facts:
         lines.extend(fold(styled((f"{name}: ", theme.muted), (value, theme.text)), width=width))

@@ -92,12 +92,12 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
         case Outcome.FAILED:
             return _failure(card, dot)
         case Outcome.INVALID:
-            return f"not run: {_reason(card)}" if card.reason else "not run: invalid call"
+            return f"not run: {_reason(card)}" if card.end.ended_because else "not run: invalid call"
         case Outcome.DENIED:
             return _denial(card)
         case Outcome.INTERRUPTED:
             stopped = f"interrupted {dot} {duration(card.duration_ms)}" if card.duration_ms else "interrupted"
-            return f"not run: {one_line(card.reason)}" if card.reason else stopped
+            return f"not run: {one_line(card.end.ended_because)}" if card.end.ended_because else stopped
         case Outcome.UNKNOWN:
             return "outcome unknown"
         case _ as never:
@@ -105,24 +105,24 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
 
 
 def _failure(card: ToolCardBlock, dot: str) -> str:
-    ended = one_line(card.reason) or "failed"
-    words = ended if card.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
+    ended = one_line(card.end.ended_because) or "failed"
+    words = ended if card.end.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
     return words + _further(card)
 
 
 def _further(card: ToolCardBlock) -> str:
-    also = truncated(one_line(card.also), width=_LONGEST_REASON, ellipsis="…")
+    also = truncated(one_line(card.end.aftermath), width=_LONGEST_REASON, ellipsis="…")
     return (f", {also}" if also.strip() else "") + (", result shortened" if card.truncated else "")
 
 
 def _denial(card: ToolCardBlock) -> str:
     by = _decider(card.decided_by)
     words = f"not run, denied by {by}" if by else "not run, denied"
-    return f'{words}: "{_reason(card)}"' if card.reason.strip() else words
+    return f'{words}: "{_reason(card)}"' if card.end.ended_because.strip() else words
 
 
 def _reason(card: ToolCardBlock) -> str:
-    return truncated(one_line(card.reason), width=_LONGEST_REASON, ellipsis="…")
+    return truncated(one_line(card.end.ended_because), width=_LONGEST_REASON, ellipsis="…")
 
 
 def _decider(decided_by: str) -> str:

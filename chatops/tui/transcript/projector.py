@@ -323,7 +323,7 @@ class Projector:
             case ApprovalRequested():
                 card = pending_card(card, event.pending)
             case CallDecided():
-                card = replace(card, status=CardStatus.UNSETTLED, why="", diff="", added=0, removed=0)
+                card = replace(card, status=CardStatus.UNSETTLED, asks_because="", diff="", added=0, removed=0)
             case ToolStarted():
                 card = replace(
                     card,
@@ -342,18 +342,7 @@ class Projector:
                 # The notice that follows tells the result, also after the session was opened again.
                 return self._remove(event.id)
             case ToolFinished():
-                done = finished_card(
-                    event.id,
-                    tool=event.tool,
-                    arguments=event.arguments,
-                    outcome=event.outcome,
-                    content=event.content,
-                    truncated=event.truncated,
-                    duration_ms=event.duration_ms,
-                    decided_by=event.decided_by,
-                    facts=event.facts,
-                )
-                card = replace(done, paths=card.paths, own=card.own)
+                card = replace(finished_card(event.id, event), paths=card.paths, own=card.own)
             case _ as never:
                 assert_never(never)
         return [self._put(card)]

@@ -21,9 +21,8 @@ from chatops.domain.messages import (
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     CONTAINED_APPLY,
-    NO_FACTS,
+    CallEnd,
     Outcome,
-    ResultFacts,
     ResultSource,
     changed_lines,
     tool_name,
@@ -34,6 +33,7 @@ from chatops.engine.pairing import Results, is_held, results_of
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
+    CardEnd,
     CardStatus,
     NoticeBlock,
     ReasoningBlock,
@@ -148,18 +148,8 @@ def _cards(
         if result is not None and is_held(result):
             yield replace(card, status=CardStatus.HELD)
         elif result is not None:
-            done = finished_card(
-                card_id,
-                tool=result.tool,
-                arguments=result.arguments,
-                outcome=result.outcome,
-                content=_without_edit_note(result.content, result.arguments),
-                truncated=result.truncated,
-                duration_ms=result.duration_ms,
-                decided_by=result.decided_by,
-                facts=result.facts,
-            )
-            yield replace(done, own=own)
+            content = _without_edit_note(result.content, result.arguments)
+            yield replace(finished_card(card_id, replace(result, content=content)), own=own)
         elif (one := asked.get(call.id)) is not None:
             yield pending_card(card, one)
         else:
@@ -176,16 +166,8 @@ def _without_edit_note(content: str, arguments: str) -> str:
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
     """Return the shared card of `count` calls that were too many for a reply and were not looked at."""
-    return finished_card(
-        f"{round_id}.surplus",
-        tool=plural(count, "more call"),
-        arguments="",
-        outcome=Outcome.INVALID,
-        content=feedback.TOO_MANY,
-        truncated=False,
-        duration_ms=0,
-        decided_by="",
-    )
+    end = CallEnd(tool=plural(count, "more call"), arguments="", outcome=Outcome.INVALID, content=feedback.TOO_MANY)
+    return finished_card(f"{round_id}.surplus", end)
 
 
 def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
@@ -198,7 +180,7 @@ def pending_card(card: ToolCardBlock, pending: PendingCall) -> ToolCardBlock:
         arguments=pending.facts.arguments,
         paths=_changed_paths(pending),
         status=CardStatus.UNKNOWN_WAITING if pending.outcome_unknown else CardStatus.WAITING,
-        why=pending.why,
+        asks_because=pending.why,
         decided_by="",
         output=interruption.output if interruption is not None else "",
         diff=pending.facts.diff,
@@ -213,38 +195,21 @@ def _changed_paths(pending: PendingCall) -> tuple[str, ...]:
     return tuple(map(pending.facts.relative, pending.facts.paths))
 
 
-def finished_card(
-    card_id: str,
-    *,
-    tool: str,
-    arguments: str,
-    outcome: Outcome,
-    content: str,
-    truncated: bool,
-    duration_ms: int,
-    decided_by: str,
-    facts: ResultFacts = NO_FACTS,
-) -> ToolCardBlock:
+def finished_card(card_id: str, call: CallEnd) -> ToolCardBlock:
     """Return a card with its result."""
-    text = content.removesuffix(f"\n\n{feedback.GUIDANCE}")
-    ending = facts.ending or Ending()
+    facts = call.facts
     return ToolCardBlock(
         id=card_id,
-        tool=tool,
-        arguments=arguments,
+        tool=call.tool,
+        arguments=call.arguments,
         status=CardStatus.SETTLED,
-        outcome=outcome,
-        output="no output" if content == feedback.EMPTY_RESULT else content,
-        truncated=truncated,
-        duration_ms=duration_ms,
-        decided_by=decided_by,
-        reason=ending.how if outcome is Outcome.FAILED else _reason(content, outcome, facts),
-        timed_out=outcome is Outcome.FAILED and ending.by is EndedBy.TIME_LIMIT,
+        outcome=call.outcome,
+        output="no output" if call.content == feedback.EMPTY_RESULT else call.content,
+        truncated=call.truncated,
+        duration_ms=call.duration_ms,
+        decided_by=call.decided_by,
+        end=_end_of(call),
         imported=facts.source is ResultSource.IMPORTED,
-        also=_also(outcome, facts),
-        failure=text if outcome is Outcome.FAILED and not ending.how and "\n" not in text else "",
-        cause=ending.cause if outcome in (Outcome.SUCCESS, Outcome.FAILED) else "",
-        shown=_output_of_program(text, tool, outcome, facts),
         diff=facts.diff,
         added=facts.added,
         removed=facts.removed,
@@ -253,9 +218,26 @@ def finished_card(
     )
 
 
-def _output_of_program(content: str, tool: str, outcome: Outcome, facts: ResultFacts) -> str:
+def _end_of(call: CallEnd) -> CardEnd:
+    text = call.content.removesuffix(f"\n\n{feedback.GUIDANCE}")
+    ending = call.facts.ending or Ending()
+    failed = call.outcome is Outcome.FAILED
+    ran = failed or call.outcome is Outcome.SUCCESS
+    by_user = call.outcome is Outcome.SUCCESS and call.facts.source is ResultSource.USER
+    return CardEnd(
+        ended_because=ending.how if failed else _reason_not_run(call),
+        timed_out=failed and ending.by is EndedBy.TIME_LIMIT,
+        aftermath="marked as done" if by_user else ending.also if ran else "",
+        error_line=text if failed and not ending.how and "\n" not in text else "",
+        likely_cause=ending.cause if ran else "",
+        tail=_output_of_program(text, call),
+    )
+
+
+def _output_of_program(content: str, call: CallEnd) -> str:
     """Return what a program has put out, or the text of another tool's failure; empty if neither is known."""
-    known = BUILT_IN_TOOLS.get(tool_name(tool))
+    outcome, facts = call.outcome, call.facts
+    known = BUILT_IN_TOOLS.get(tool_name(call.tool))
     runs = facts.ending is not None or (known is not None and known.runs_anything)
     if outcome in (Outcome.INTERRUPTED, Outcome.UNKNOWN):
         return content.partition(SO_FAR)[2]
@@ -266,24 +248,18 @@ def _output_of_program(content: str, tool: str, outcome: Outcome, facts: ResultF
     return without_ending(content, facts.ending or Ending())
 
 
-def _reason(content: str, outcome: Outcome, facts: ResultFacts) -> str:
+def _reason_not_run(call: CallEnd) -> str:
     """Return why a call did not run; empty if nothing is known. Policy's reason is the text for the model."""
-    match outcome:
+    facts = call.facts
+    match call.outcome:
         case Outcome.INTERRUPTED:
             return "stopped" if facts.source is ResultSource.STOPPED else ""
         case Outcome.INVALID:
             return facts.reason.rstrip(".")
         case Outcome.DENIED:
-            return facts.reason if facts.source is ResultSource.USER else content
+            return facts.reason if facts.source is ResultSource.USER else call.content
         case _:
             return ""
-
-
-def _also(outcome: Outcome, facts: ResultFacts) -> str:
-    """Return what else to say of a result: what was stopped, or "marked as done"."""
-    if outcome is Outcome.SUCCESS and facts.source is ResultSource.USER:
-        return "marked as done"
-    return (facts.ending or Ending()).also if outcome in (Outcome.SUCCESS, Outcome.FAILED) else ""
 
 
 def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage | None:

@@ -35,14 +35,37 @@ def copied_text(block: Block) -> str:
             assert_never(never)
 
 
+def noun_of(block: Block) -> str:
+    """Return what a block is, as the word that names it: "the answer"."""
+    match block:
+        case UserBlock():
+            return "the message"
+        case AnswerBlock():
+            return "the answer"
+        case ReasoningBlock():
+            return "the model's reasoning"
+        case ToolCardBlock():
+            return "the call with its result"
+        case RoleSwitchMessage():
+            return "the change of role"
+        case NoticeBlock():
+            return "the notice"
+        case StepBlock():
+            return "the step"
+        case _ as never:
+            assert_never(never)
+
+
 def searched_text(block: Block) -> str:
     """Return everything of a block that can be read on the screen once it is open."""
     if isinstance(block, RoleSwitchMessage):
         return " ".join([block.before, block.after, block.model, *block.added, *block.removed])
     if not isinstance(block, ToolCardBlock):
         return copied_text(block)
-    values = _strings(block.arguments) or [block.arguments]
-    return "\n".join([block.tool, *values, block.reason, block.failure, block.cause, block.diff, block.output])
+    values, end = _strings(block.arguments) or [block.arguments], block.end
+    return "\n".join(
+        [block.tool, *values, end.ended_because, end.error_line, end.likely_cause, block.diff, block.output]
+    )
 
 
 def _call_text(card: ToolCardBlock) -> str:

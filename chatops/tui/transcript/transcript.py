@@ -36,7 +36,7 @@ from chatops.tui.transcript.blocks import (
 from chatops.tui.transcript.finding import TextSearch
 from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import can_open
-from chatops.tui.transcript.texts import copied_text
+from chatops.tui.transcript.texts import copied_text, noun_of
 from chatops.tui.transcript.viewport import Viewport
 
 _TRIES = 4
@@ -235,7 +235,8 @@ class Transcript(Viewport):
         if self.selected_block in layout.index:
             block = layout.entries[layout.index[self.selected_block]].block
             if isinstance(block, UserBlock | AnswerBlock | NoticeBlock | RoleSwitchMessage) and not can_open(block):
-                title = {"user": "Message", "answer": "Answer", "notice": "Notice"}.get(block.kind, "Role switch")
+                role = isinstance(block, RoleSwitchMessage)
+                title = "Role switch" if role else noun_of(block).removeprefix("the ").capitalize()
                 self.post_message(self.Opened(title, copied_text(block)))
             else:
                 self.toggle(self.selected_block)
@@ -248,16 +249,7 @@ class Transcript(Viewport):
         """Copy the selected block."""
         if self.selected_block in self._blocks_layout.index:
             block = self._blocks_layout.entries[self._blocks_layout.index[self.selected_block]].block
-            what = {
-                "user": "the message",
-                "answer": "the answer",
-                "reasoning": "the model's reasoning",
-                "tool": "the call with its result",
-                "role": "the change of role",
-                "notice": "the notice",
-                "step": "the step",
-            }[block.kind]
-            copy(self.app, copied_text(block), what)
+            copy(self.app, copied_text(block), noun_of(block))
 
     def open_files(self) -> None:
         """Open the files of the selected block."""

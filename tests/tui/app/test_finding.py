@@ -15,7 +15,7 @@ from chatops.domain.usage import Usage
 from chatops.tui.clipboard import program
 from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.sessions import SessionPicker
-from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
 from chatops.wiring.rows import HitRow, SessionRow
 from tests.tui.app.fakes import SESSION, TURN, FakeSession, FakeUser, FakeWorkspace
@@ -45,7 +45,7 @@ def shell_card(output: str) -> ToolCardBlock:
         status=CardStatus.SETTLED,
         outcome=Outcome.SUCCESS,
         output=output,
-        shown=output,
+        end=CardEnd(tail=output),
     )
 
 

@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
 from chatops.tui.theme import ASCII, PLAIN, symbols_for
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.render import can_open, render_block
+from chatops.tui.transcript.texts import noun_of
 from tests.support.transcript_blocks import card, samples
 
 GOLDEN = Path(__file__).parent / "golden"
 warm_up()
+
+
+def _name(block: Block) -> str:
+    kinds: dict[type, str] = {ToolCardBlock: "tool", RoleSwitchMessage: "role_switch"}
+    return kinds.get(type(block), type(block).__name__.removesuffix("Block").lower())
 
 
 def picture(width: int, *, ascii_only: bool = False) -> str:
@@ -23,7 +30,7 @@ def picture(width: int, *, ascii_only: bool = False) -> str:
     for block in samples():
         for expanded in (False, True) if can_open(block) else (False,):
             lines = [strip.text.rstrip() for strip in render_block(block, width, theme, expanded=expanded)]
-            parts.append("\n".join([f"== {block.kind} {block.id}{' open' if expanded else ''}", *lines]))
+            parts.append("\n".join([f"== {_name(block)} {block.id}{' open' if expanded else ''}", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,3 +74,8 @@ def test_each_state_of_a_card_reads_differently_without_colour() -> None:
     ]
     texts = ["".join(strip.text for strip in render_block(block, 80, PLAIN)) for block in blocks]
     assert len(set(texts)) == len(texts)
+
+
+def test_every_block_can_be_named_when_it_is_copied() -> None:
+    nouns = {noun_of(block) for block in samples()}
+    assert {"the change of role", "the call with its result", "the answer", "the message"} <= nouns

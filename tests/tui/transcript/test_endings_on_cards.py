@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.endings import EndedBy, Ending, with_ending
-from chatops.domain.tools import Outcome, ResultFacts
+from chatops.domain.tools import CallEnd, Outcome, ResultFacts
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.stored_blocks import finished_card
@@ -32,13 +32,14 @@ LINES: dict[tuple[Outcome, str, Ending | None], str] = {
 def test_a_shortened_result_says_so_on_its_line() -> None:
     card = finished_card(
         "c1",
-        tool="web_fetch",
-        arguments='{"url":"https://example.org"}',
-        outcome=Outcome.SUCCESS,
-        content="the first of it",
-        truncated=True,
-        duration_ms=3_000,
-        decided_by="",
+        CallEnd(
+            tool="web_fetch",
+            arguments='{"url":"https://example.org"}',
+            outcome=Outcome.SUCCESS,
+            content="the first of it",
+            truncated=True,
+            duration_ms=3_000,
+        ),
     )
     (line,) = card_lines(card, width=100, theme=PLAIN, expanded=False)
     assert line.plain.endswith("3.0 s, result shortened")
@@ -48,14 +49,14 @@ def test_a_shortened_result_says_so_on_its_line() -> None:
 def test_the_headline_says_how_the_program_ended(outcome: Outcome, content: str, ending: Ending | None) -> None:
     card = finished_card(
         "c1",
-        tool="shell_exec",
-        arguments='{"command":"make"}',
-        outcome=outcome,
-        content=content if ending is None else with_ending(content, ending),
-        truncated=False,
-        duration_ms=3_000,
-        decided_by="",
-        facts=ResultFacts(ending=ending),
+        CallEnd(
+            tool="shell_exec",
+            arguments='{"command":"make"}',
+            outcome=outcome,
+            content=content if ending is None else with_ending(content, ending),
+            duration_ms=3_000,
+            facts=ResultFacts(ending=ending),
+        ),
     )
     shown = " ".join(line.plain.strip() for line in card_lines(card, width=100, theme=PLAIN, expanded=False))
     assert LINES[outcome, content, ending] in shown

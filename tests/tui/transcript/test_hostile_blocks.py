@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from pygments.lexer import Lexer  # type: ignore[import-untyped]
@@ -16,7 +17,7 @@ from chatops.domain.files import FileRef
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import highlight
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
 from chatops.tui.transcript.render import render_block
 from tests.support.cases import for_each
@@ -25,10 +26,10 @@ from tests.support.transcript_blocks import samples
 warm_up()
 MARKUP = ["[/foo]", "[@click=app.bell]x", "[type=x, v={'a[0]'}]", "[bold]x[/bold]", "[link=http://e]x[/link]"]
 ESCAPES = ["\x1b]52;c;eA==\x07", "\x1b[2J", "\x9b31m", "a\rb", "\u202eabc", "\x00", "\ud800", "\u2028", "\x85"]
-FIXED = {"id", "kind", "level", "decided_by"}
+FIXED = {"id", "level", "decided_by"}
 
 
-def poisoned(block: Block, text: str) -> Block:
+def poisoned(block: Block | CardEnd, text: str) -> Any:
     changes: dict[str, object] = {}
     for field in fields(block):
         value = getattr(block, field.name)
@@ -37,6 +38,8 @@ def poisoned(block: Block, text: str) -> Block:
         elif field.name not in FIXED and isinstance(value, str) and not isinstance(value, CardStatus):
             if field.name != "outcome":
                 changes[field.name] = text
+        elif isinstance(value, CardEnd):
+            changes[field.name] = poisoned(value, text)
         elif field.name == "files":
             changes[field.name] = (FileRef(path=text), FileRef(path="x", problem=text))
         elif isinstance(value, tuple):
@@ -77,7 +80,7 @@ def test_no_arguments_break_a_card(arguments: str) -> None:
 @pytest.mark.parametrize("text", ["[" * 15_000, "*a " * 5_000, "`" * 15_000, "> " * 7_000, "- " * 5_000, "![" * 7_000])
 def test_no_markdown_breaks_an_answer(text: str) -> None:
     for block in samples():
-        if block.kind == "answer":
+        if isinstance(block, AnswerBlock):
             assert render_block(replace(block, text=text), 80, PLAIN)
 
 
