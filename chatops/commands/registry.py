@@ -8,8 +8,7 @@ from pathlib import Path
 from chatops.commands.context import screen
 from chatops.config.paths import SITE_REGISTRY, find_paths, write_new_private
 from chatops.config.registry import load_registry
-from chatops.config.registry_model import json_schema
-from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, read_registry
+from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, json_schema, read_registry
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural

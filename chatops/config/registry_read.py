@@ -2,15 +2,17 @@
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, field, replace
 from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
-from chatops.config.entries import EntryReader, free_key, variable_fault
+from chatops.config.entries import EntryReader, adapter_of, free_key, keys_of, variable_fault
 from chatops.config.packages import ENGINES, installed
-from chatops.config.registry_model import RegistryFile
+from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict
@@ -25,9 +27,12 @@ from chatops.policy.registry import (
     RegistryWarning,
     RoleRule,
     RoleSpec,
+    RulesSection,
+    SandboxSection,
     UserSpec,
 )
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, server_of
+from chatops.policy.spelled import LENIENT, Matches, Name, Rounds, Spelled, items, members
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
@@ -43,6 +48,50 @@ GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 """Google's OpenAI-compatible endpoint: https://ai.google.dev/gemini-api/docs/openai"""
 GEMINI_KEY = "GEMINI_API_KEY"
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryFile:
+    """A whole ``model_registry.json``, version 3."""
+
+    __pydantic_config__ = LENIENT
+    rights_keys: ClassVar[frozenset[str]] = frozenset(
+        {"users", "tools", "roles", "rules", "sandbox", "max_rounds", "mcp_servers", "mcpServers"}
+    )
+
+    version: Literal[3] = 3
+    """Version of the format."""
+    default_role: Name = "assistant"
+    """The role of a new session."""
+    models: Annotated[tuple[ModelSpec, ...], Spelled(dict[Name, ModelSpec], members)] = ()
+    """Models by name. `env`, `demo` and `claude_cli` always exist."""
+    roles: Annotated[tuple[RoleSpec, ...], Spelled(dict[Name, RoleSpec], members)] = ()
+    """Roles by name."""
+    users: Annotated[tuple[UserSpec, ...], Spelled(dict[Name, UserSpec], members)] | None = None
+    """Login names and ``@unixgroup`` with their rights; ``*`` is everyone else."""
+    tools: Annotated[tuple[tuple[str, ToolSetting], ...], Spelled(dict[Name, ToolSetting], items)] = ()
+    """Settings of tools by name."""
+    sandbox: SandboxSection = field(default_factory=SandboxSection)
+    """Limits of commands."""
+    rules: RulesSection = field(default_factory=RulesSection)
+    """Limits of remembered rules."""
+    mcp_servers: dict[str, JsonValue] = field(default_factory=dict)
+    """MCP servers by name. `config.server_read` reads them."""
+    mcpServers: dict[str, JsonValue] = field(default_factory=dict)
+    """The same, as other programs write it."""
+    knowledge: Annotated[
+        tuple[KnowledgeSource, ...],
+        Spelled(dict[Annotated[str, Matches(r"^[A-Za-z0-9_-]{1,64}$")], KnowledgeSource], members),
+    ] = ()
+    """Folders of documents, each a tool of its own."""
+    workflows: dict[str, JsonValue] = field(default_factory=dict)
+    """Workflows by name. `config.workflow_read` reads them."""
+    max_rounds: Rounds | None = None
+    """Maximum number of model calls of any turn; left out: 10."""
+    respond_with_final: bool = True
+    """False: a short result without the persona, as `--summary`."""
+    approve_any_shell: bool = False
+    """For the site registry: let `--approve` name shell_exec and python_exec without a pattern."""
 
 
 def read_registry(data: bytes, *, source: str, site: bool = False) -> Registry:
@@ -139,8 +188,6 @@ class _Reader:
         servers = {"mcp_servers": file.mcp_servers, "mcpServers": file.mcpServers}
         if not any(servers.values()):
             return ()
-        from chatops.config.server_read import servers_in  # few registries name servers
-
         entries = {key: _without_notes(value) for key, value in servers.items()}
         return servers_in(EntryReader(self.document, self._warn), entries)
 
@@ -276,3 +323,47 @@ def _format(name: str) -> str:
     near = get_close_matches(name.casefold(), [*FREE_FORMATS, *WRITABLE], n=1)
     hint = f"{near[0]!r} may be meant" if near else f"there are auto, native, {', '.join(sorted(WRITABLE))}"
     return f"there is no format {name!r} to ask a model for, so auto is used; {hint}"
+
+
+class KeySchema(GenerateJsonSchema):
+    """JSON Schema of keys as a file spells them."""
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """Leave out the fields that are no keys."""
+        found = super().dataclass_schema(schema)
+        keys = keys_of(schema["cls"])
+        found["properties"] = {key: inner for key, inner in found["properties"].items() if key in keys}
+        required = [key for key in found.pop("required", ()) if key in keys]
+        return {**found, **({"required": required} if required else {})}
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """Leave out defaults that are lists or objects: nearly all are empty."""
+        found = super().default_schema(schema)
+        default = found.get("default")
+        if isinstance(default, list | dict) or default == "{}":
+            del found["default"]
+        return found
+
+    def encode_default(self, dft: Any) -> Any:
+        """Spell a level by its word."""
+        return super().encode_default(getattr(dft, "word", dft))
+
+
+def json_schema() -> dict[str, object]:
+    """Return the schema that ``chatops registry schema`` prints."""
+    from chatops.config.workflow_read import WorkflowEntry
+
+    entries: tuple[type, ...] = (RegistryFile, WorkflowEntry, McpServerSpec)
+    _, schema = TypeAdapter.json_schemas(
+        [(entry, "validation", adapter_of(entry)) for entry in entries], schema_generator=KeySchema
+    )
+    definitions = schema["$defs"]
+    file = definitions.pop(RegistryFile.__name__)
+    for key, entry in (("workflows", WorkflowEntry), ("mcp_servers", McpServerSpec), ("mcpServers", McpServerSpec)):
+        file["properties"][key]["additionalProperties"] = {"$ref": f"#/$defs/{entry.__name__}"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **file,
+        "$defs": definitions,
+        "title": "chatops model_registry.json",
+    }

@@ -18,10 +18,11 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from chatops.config.document import Document, Path, parse, read_document
-from chatops.config.registry_model import FREE_IN_SCHEMA, Strict
+from chatops.config.entries import free_key
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
@@ -48,6 +49,21 @@ from chatops.policy.workflow import (
 from chatops.policy.workflow_checks import MOST_ATTEMPTS, MOST_TEMPERATURE, step_name_fault, workflow_name_fault
 
 _CHECK = "Correct it there; chatops registry check shows whether it can be read."
+
+_FREE: JsonDict = {"patternProperties": {r"^(\$schema$|x-)": True}}
+
+
+class Strict(BaseModel):
+    """Base of objects that decide rights: an unknown key is an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=_FREE, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_free_keys(cls, value: object) -> object:
+        if isinstance(value, dict):
+            return {key: inner for key, inner in value.items() if not free_key(str(key))}
+        return value
 
 
 LongText = Annotated[str, Field(max_length=100_000)]
@@ -99,7 +115,7 @@ class GateEntry(Strict):
 
     model_config = ConfigDict(
         json_schema_extra={
-            **FREE_IN_SCHEMA,
+            **_FREE,
             "oneOf": [{"required": ["pattern"]}, {"required": ["command"]}],
             "dependentSchemas": {
                 "command": {"properties": {"pointer": False, "negated": False}},

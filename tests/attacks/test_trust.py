@@ -15,9 +15,8 @@ from threading import Thread, current_thread
 
 import pytest
 
-from chatops.config import trust, trust_record
-from chatops.config.trust import ItemState
-from chatops.config.trust_record import TrustRecord
+from chatops.config import trust
+from chatops.config.trust import ItemState, TrustRecord
 from chatops.config.workspace_files import MAX_ENTRIES, MAX_FILES
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.policy.grant import Grant
@@ -488,7 +487,7 @@ def test_answers_of_two_windows_at_once_are_both_kept(clone: Clone, monkeypatch:
     clone.bring({"workflows/look.json": json.dumps(WORKFLOW)})
     second = clone.app()
     shown = replace(second.trust.question, listed=second.trust.question.listed[1:])
-    reading, other = trust_record.read_record, Thread(target=second.trust.trust, args=(shown,))
+    reading, other = trust.read_record, Thread(target=second.trust.trust, args=(shown,))
 
     def read_slowly(file: Path, *, folder: str) -> TrustRecord:
         found = reading(file, folder=folder)

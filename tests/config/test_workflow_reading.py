@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.config.document import MalformedFileError
-from chatops.config.registry_model import json_schema
-from chatops.config.registry_read import read_registry
+from chatops.config.registry_read import json_schema, read_registry
 from chatops.config.workflow_read import read_workflow, workflow_schema
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError

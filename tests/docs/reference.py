@@ -13,7 +13,7 @@ from typing import Any
 
 from chatops.config import settings, workflow_read
 from chatops.config.entries import adapter_of
-from chatops.config.registry_model import KeySchema, RegistryFile
+from chatops.config.registry_read import KeySchema, RegistryFile
 from chatops.policy import registry, servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
