@@ -23,7 +23,7 @@ from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import LeaseRow, SessionInfo
-from chatops.store.rules import since
+from chatops.store.leases import since
 from chatops.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from chatops.runtime.services import Services, ToolServers
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
-from chatops.store.rules import turn_after
+from chatops.store.sessions import turn_after
 from chatops.toolkit.threads import in_thread
 
 log = logging.getLogger(__name__)

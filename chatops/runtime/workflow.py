@@ -35,8 +35,8 @@ from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.turns import WATCH_S
 from chatops.runtime.worker import Shield
-from chatops.store.rules import TITLE_LENGTH
 from chatops.store.store import Store
+from chatops.store.titles import TITLE_LENGTH
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from chatops.domain.errors import StoreError
 from chatops.store import sessions
 from chatops.store.connection import Connection, connect, prepared
 from chatops.store.errors import translated
-from chatops.store.opening import backup_of, faults_of, locked, refuse_newer, uri
+from chatops.store.opening import backup_of, faults_of, locked, refuse_other_version, uri
 from chatops.store.quarantine import new_file
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
     It is given up as soon as `idle` returns False, which is called again and again. A damaged store does not replace
     the backup of a sound one. Raises StoreError.
     """
-    refuse_newer(path)
+    refuse_other_version(path)
     with (
         translated(path),
         closing(connect(uri(path, mode="rw"))) as source,

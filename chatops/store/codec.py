@@ -228,6 +228,21 @@ def decode_state(
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
 
+def pruned(text: object) -> str:
+    """Return all that stays of a stored turn once nothing resumes it: how it ended.
+
+    Empty if it stays as it is: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
+    """
+    try:
+        payload = _STATES.parsed(text)
+    except UnreadableError:
+        return ""
+    phase = payload.get("phase")
+    if "messages" not in payload or payload.get("contract") or payload.get("gate") or not isinstance(phase, dict):
+        return ""
+    return _dumps({PRUNED: phase.get("result")})
+
+
 def _stored_grant(digest: str, text: str | None) -> dict[str, Any]:
     if text is None or hashlib.sha256(_bytes(text)).hexdigest() != digest:
         raise UnreadableError("A stored turn is damaged: its grant is lost.", advice=_DAMAGE_ADVICE)

@@ -33,7 +33,22 @@ PATIENCE_S = 60.0
 
 
 class Connection:
-    """An open database. All access goes through `read` and `write`, one thread at a time."""
+    """An open database. All access goes through `read` and `write`, one thread at a time.
+
+    Another database for the sessions needs a class like this one, and its own `schema`. The statements of the store are
+    standard SQL, but for the parts that each database has in its own form: the class attributes.
+    """
+
+    GREATEST = "max"
+    """Function that returns the greatest of its arguments."""
+    ONE_OF = "IN (SELECT value FROM json_each(?))"
+    """Condition: one of the values of a JSON array."""
+    MATCHES = "CAST({column} AS TEXT) LIKE ?1 ESCAPE '!'"
+    """Condition: a column, which may hold a blob, matches a pattern, whatever the case of ASCII letters."""
+    IS_OBJECT = "CASE WHEN json_valid({column}) THEN json_type({column}) END = 'object'"
+    """Condition: a column holds a JSON object."""
+    FIELD = "json_extract({column}, '$.{field}')"
+    """A field of the JSON object in a column."""
 
     def __init__(self, raw: sqlite3.Connection, *, path: Path, unsaved: str = "") -> None:
         """Wrap `raw`, made by `prepared`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""

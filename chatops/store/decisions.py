@@ -10,12 +10,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import UnreadableError
+from chatops.domain.errors import AlreadyDecidedError, UnreadableError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.store import remembered
 from chatops.store.base import DecisionRow, Late, PendingCallRow, StorePart
 from chatops.store.connection import Connection, SqlRow, real, text
-from chatops.store.rules import already_decided
 
 if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
@@ -61,7 +60,10 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
     except UnreadableError:
         return
     if first != (record.decision, record.by) and not turn_rules.overrules(record.decision, first[0]):
-        raise already_decided(record.call_id, by=first[1])
+        raise AlreadyDecidedError(
+            f"Call {record.call_id} was already decided by {first[1]}; the first decision counts.",
+            advice="`chatops approvals list` shows what is still pending.",
+        )
 
 
 def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
@@ -72,7 +74,8 @@ def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id:
     rows.run(
         "INSERT INTO pending (call_id, turn_id, session_id, tool, digest, role, model, body, requested_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (call_id) DO UPDATE SET "
-        "requested_at = CASE WHEN digest = excluded.digest THEN requested_at ELSE excluded.requested_at END, "
+        "requested_at = CASE WHEN pending.digest = excluded.digest THEN pending.requested_at "
+        "ELSE excluded.requested_at END, "
         "tool = excluded.tool, digest = excluded.digest, role = excluded.role, model = excluded.model, "
         "body = excluded.body",
         pending.call.id,

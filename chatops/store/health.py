@@ -25,7 +25,7 @@ from chatops.store.codec import decode_principal, decode_recorded, decode_run, d
 from chatops.store.connection import Connection, SqlRow, integer, prepared, text
 from chatops.store.errors import is_busy, is_damage, store_error
 from chatops.store.messages import decoded
-from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_newer
+from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
 from chatops.store.process import is_alive
 from chatops.store.reading import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
@@ -86,7 +86,7 @@ def findings(path: Path) -> list[Finding]:
             return [_describe_missing(path)]
         if path.is_dir():
             return [_failure(f"{path} is a folder. chatops keeps its file there.", "Move that folder away.")]
-        refuse_newer(path)
+        refuse_other_version(path)
         of_file = (_check_rights, _check_space, _check_log, _list_quarantined, _check_backup)
         around = [finding for check in of_file for finding in check(path)]
         with closing(open_to_read(path)) as raw:

@@ -7,7 +7,7 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner. `rules.keeps_out` says when a
+- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner. `keeps_out` says when a
   process counts as gone: on the same host when it is dead, on another host or in another container when the lease has
   expired.
 - Owned: `renew_lease` moves the expiry. It never takes a lost lease again, because another process may have owned the
@@ -29,18 +29,66 @@ the runtime asks again, and there a missing row counts as lost, see `runtime.own
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.store import sessions
 from chatops.store.base import Holder, LeaseRow, StorePart
 from chatops.store.connection import Connection, integer, real, text
-from chatops.store.rules import keeps_out, may_take, taken_over
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chatops.domain.ids import SessionId
 
+_A_DAY = 86_400.0
 _COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, acknowledged"
+
+
+def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
+    """Return True if the lease of a session still counts, as seen by `me`.
+
+    On the same host the lease counts exactly while its process lives. Another host, or another container of this one,
+    cannot be checked, so its lease counts until it expires. A lease that expires in more than a day comes from a clock
+    that was wrong, and does not count.
+    """
+    if _can_be_seen(lease.holder, me):
+        return lease.holder == me or alive(lease.holder)
+    return 0 < lease.expires_at - now <= _A_DAY
+
+
+def _can_be_seen(other: Holder, me: Holder) -> bool:
+    boot, _, container = other.boot_id.partition("/")
+    my_boot, _, my_container = me.boot_id.partition("/")
+    return other.host == me.host and (boot != my_boot or container == my_container)
+
+
+def may_take(
+    lease: LeaseRow | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
+) -> None:
+    """Raise SessionHeldError unless `holder` may own the session now."""
+    if lease is None or lease.holder == holder or not keeps_out(lease, me=holder, now=now, alive=alive):
+        return
+    other = lease.holder
+    who = f"host {other.host}, pid {other.pid}, since {since(lease, now=now)}"
+    if other.host == holder.host:
+        raise SessionHeldError(
+            f"Session {session_id} is open in another chatops on this machine ({who}).",
+            advice=f"Continue there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
+            "follows it and can take it over, `chatops approvals list` works meanwhile.",
+        )
+    left = int(lease.expires_at - now) + 1
+    raise SessionHeldError(
+        f"Session {session_id} is open on another machine ({who}).",
+        advice=f"Continue there, or close it there. If {other.host} is gone, try again in {left} s.",
+    )
+
+
+def since(lease: LeaseRow, *, now: float) -> str:
+    """Return the local time at which a session was opened, with the date unless it is today."""
+    then, today = time.localtime(lease.since), time.localtime(now)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 
 def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
@@ -61,7 +109,11 @@ def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> No
     """Raise ConflictError if another process holds the lease: what this one would store is void."""
     lease = stored(rows, session_id)
     if lease is not None and lease.holder != me:
-        raise ConflictError(taken_over(session_id, lease.holder), advice="Open it again to see its current state.")
+        by = lease.holder
+        raise ConflictError(
+            f"Session {session_id} was taken over by another chatops (host {by.host}, pid {by.pid}).",
+            advice="Open it again to see its current state.",
+        )
 
 
 class Leases(StorePart):

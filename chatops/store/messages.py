@@ -128,11 +128,11 @@ def _readable(body: Value, message_id: MessageId) -> Message:
         return codec.damaged_message(message_id)
 
 
-def missing(rows: Connection, ids: Iterable[MessageId]) -> list[MessageId]:
+def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
     """Return those of `ids` that are not stored."""
     # One query, because a long turn has hundreds of messages and each of its steps asks.
-    sql = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM messages)"
-    return [MessageId(str(id_)) for (id_,) in rows.all(sql, json.dumps([*ids]))]
+    found = {id_ for (id_,) in rows.all(f"SELECT id FROM messages WHERE id {rows.ONE_OF}", json.dumps(ids))}
+    return [id_ for id_ in ids if id_ not in found]
 
 
 def delete_unshared(rows: Connection, head: MessageId | None) -> None:

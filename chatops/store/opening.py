@@ -71,7 +71,7 @@ def open_file(path: Path) -> OpenedFile:
     Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
     NotSavedError if nothing can be written, and sqlite3.Error (see `errors.is_damage`) for all else.
     """
-    refuse_newer(path)
+    refuse_other_version(path)
     with locked(path.parent):
         make_private(path)
         identity = file_identity(path)
@@ -157,7 +157,7 @@ def sound(path: Path) -> bool:
         return False
 
 
-def refuse_newer(path: Path) -> None:
+def refuse_other_version(path: Path) -> None:
     """Raise UnreadableError for a store of a newer version, or of before the first release.
 
     Reads only the first bytes of the file, because opening it, even for reading, would leave files beside it. Raises

@@ -12,7 +12,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.store.connection import Connection, connect, prepared, text
 from chatops.store.errors import translated
-from chatops.store.opening import backup_of, check, must_be_ours, refuse_newer, uri
+from chatops.store.opening import backup_of, check, must_be_ours, refuse_other_version, uri
 from chatops.store.salvage import HISTORY_TABLES, Salvage, copy_readable
 from chatops.store.schema import SCHEMA_VERSION, migrate
 
@@ -43,7 +43,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Refuse a file that must not be opened, and raise all errors as StoreError."""
     try:
         with translated(path):
-            refuse_newer(path)
+            refuse_other_version(path)
             yield
     except OSError as error:
         raise StoreError(

@@ -42,7 +42,8 @@ def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: f
     }
     same = " AND ".join(f"{name} = ?" for name in said)
     found = rows.one(
-        f"SELECT 1 FROM rules WHERE revoked_at IS NULL AND session_id IS ? AND by_uid IS ? AND {same}",
+        f"SELECT 1 FROM rules WHERE revoked_at IS NULL AND session_id IS NOT DISTINCT FROM ? "
+        f"AND by_uid IS NOT DISTINCT FROM ? AND {same}",
         owner,
         rule.uid,
         *said.values(),

@@ -114,7 +114,7 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
     )
     # No later turn of this session may get the id of one that the run has asked for.
     rows.run(
-        "UPDATE sessions SET turn_counter = max(turn_counter, ?), "
+        f"UPDATE sessions SET turn_counter = {rows.GREATEST}(turn_counter, ?), "
         "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
         state.turns,
         now,

@@ -24,8 +24,7 @@ _AT_ONCE = 2_000
 _COMPARED = 200
 """Characters of the text that SQLite compares. A long pattern with many gaps takes it long."""
 _LOOK = """
-    SELECT seq, id, session_id, CASE WHEN kind IN ('user', 'assistant', 'tool', 'summary')
-        AND CAST(body AS TEXT) LIKE ?1 ESCAPE '!' THEN body END
+    SELECT seq, id, session_id, CASE WHEN kind IN ('user', 'assistant', 'tool', 'summary') AND {matches} THEN body END
     FROM messages WHERE ?2 IS NULL OR seq < ?2 ORDER BY seq DESC LIMIT ?3
 """
 
@@ -69,10 +68,11 @@ def _part(char: str) -> str:
 
 def _found(rows: Connection, pattern: str) -> Iterator[tuple[MessageId, SessionId, str]]:
     """Yield messages that may contain the text of a pattern, newest first."""
+    look = _LOOK.format(matches=rows.MATCHES.format(column="body"))
     before: Value = None
     while True:
         with rows.read():
-            batch = rows.all(_LOOK, pattern, before, _AT_ONCE)
+            batch = rows.all(look, pattern, before, _AT_ONCE)
         for _, message_id, session_id, body in batch:
             if isinstance(message_id, str) and isinstance(session_id, str) and isinstance(body, str):
                 yield MessageId(message_id), SessionId(session_id), _text_of(body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
@@ -10,13 +12,15 @@ from chatops.domain.messages import countable
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
-from chatops.store.rules import AT_MOST_NAMED, ambiguous
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chatops.domain.messages import Message
 
+_MOST_NAMED = 5
+"""Maximum number of matching sessions that an error names."""
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 DAMAGED_TITLE = "(damaged)"
 _FIRST = 20
 """Messages at the beginning of a session among which is the one that it was named after."""
@@ -28,6 +32,23 @@ _INFO = """
         r.workflow, r.phase, r.step, r.result
     FROM sessions s LEFT JOIN runs r ON r.session_id = s.id
 """
+
+
+def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
+    """Return the id after the session's last turn, for when the store is not asked for it."""
+    return TurnId(f"{session_id}.{turn_number(last or '') + 1}")
+
+
+def turn_number(turn_id: str) -> int:
+    """Return the number of a turn within its session; 0 if there is none."""
+    number = turn_id.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
+
+
+def new_session_id(now: float) -> SessionId:
+    """Return an id such as ``20261121-101512-k3f9``: the time (UTC), and a random part for uniqueness."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return SessionId(f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(4))}")
 
 
 def create(
@@ -63,7 +84,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
     found = rows.all(
         "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY activity DESC LIMIT ?2",
         prefix,
-        AT_MOST_NAMED + 1,
+        _MOST_NAMED + 1,
     )
     names = [text(row[0]) for row in found]
     match names:
@@ -75,7 +96,10 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
         case [only]:
             return SessionId(only)
         case _:
-            raise ambiguous(prefix, names)
+            listed = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+            raise StoreError(
+                f"{prefix!r} is the beginning of several sessions: {listed}.", advice="Give more of the id."
+            )
 
 
 def info(rows: Connection, session_id: SessionId) -> SessionInfo:

@@ -1,7 +1,8 @@
 """The session store. It is synchronous: the runtime calls it in a worker thread.
 
-Each topic has a module with its methods: `turns`, `runs`, `decisions`, `remembered`, `leases`. The tests behind
-`tests/store/conformance.py` specify each method.
+Each topic has a module with its methods: `turns`, `runs`, `decisions`, `remembered`, `leases`. What only SQLite
+understands is in `Connection`, for another database to replace. The tests behind `tests/store/conformance.py` specify
+each method.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from chatops.store import leases, messages, sessions, turns
 from chatops.store.base import Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue
-from chatops.store.leases import Leases
+from chatops.store.leases import Leases, may_take
 from chatops.store.process import is_alive, this_process
 from chatops.store.remembered import RememberedRules
-from chatops.store.rules import may_take, new_session_id, turn_number
 from chatops.store.runs import Runs
+from chatops.store.sessions import new_session_id, turn_number
 from chatops.store.turns import Turns
 
 if TYPE_CHECKING:

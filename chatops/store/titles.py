@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.store.rules import TITLE_LENGTH
 
+TITLE_LENGTH = 60
 _READ = 2_000
 """Characters of a message that are looked at."""
 _GREETING = re.compile(

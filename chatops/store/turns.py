@@ -47,7 +47,7 @@ from chatops.domain.usage import Usage
 from chatops.store import decisions, leases, messages, remembered, runs, sessions
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
-from chatops.store.rules import turn_number
+from chatops.store.sessions import turn_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,18 +101,19 @@ class Turns(StorePart):
         A fork starts without usage. A turn whose usage cannot be read counts as none.
         """
         # SQLite adds them up, because there may be thousands.
-        sums = ", ".join(f"total(json_extract(usage, '$.{name}'))" for name in _COUNTS)
-        with self._rows.read():
-            found = self._rows.one(
-                f"SELECT count(*), sum(json_extract(usage, '$.cost')), {sums} FROM turns WHERE session_id = ? "
-                "AND turn_id IS NOT ? AND CASE WHEN json_valid(usage) THEN json_type(usage) END = 'object'",
+        rows = self._rows
+        sums = ", ".join(f"sum({rows.FIELD.format(column='usage', field=name)})" for name in (*_COUNTS, "cost"))
+        with rows.read():
+            found = rows.one(
+                f"SELECT count(*), {sums} FROM turns WHERE session_id = ? AND turn_id IS DISTINCT FROM ? "
+                f"AND {rows.IS_OBJECT.format(column='usage')}",
                 session_id,
                 besides,
             )
         if found is None or not found[0]:
             return None
-        counts = {name: int(real(value)) for name, value in zip(_COUNTS, found[2:], strict=True)}
-        return Usage(**counts, cost=real_or_none(found[1]))
+        counts = {name: int(real_or_none(value) or 0) for name, value in zip(_COUNTS, found[1:-1], strict=True)}
+        return Usage(**counts, cost=real_or_none(found[-1]))
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
         """Return all attempts of a turn, in the order they were started."""
@@ -152,7 +153,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         parent=None if head is None else MessageId(head),
         now=now,
     )
-    if unknown := messages.missing(rows, (message.id for message in state.messages)):
+    if unknown := messages.missing(rows, [message.id for message in state.messages]):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")
     _put_grants(rows, state.session_id, grants)
     _put_checkpoint(rows, checkpoint, now=now)
@@ -168,9 +169,9 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         rows.upsert("settings", "key", key=step.draft.setting, value=step.draft.text)
     decisions.follow(rows, step, now=now)
     rows.run(
-        "UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, turn_counter = max(turn_counter, ?), title = ?, "
-        "message_count = message_count + ?, activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? "
-        "WHERE id = ?",
+        f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "
+        f"turn_counter = {rows.GREATEST}(turn_counter, ?), title = ?, message_count = message_count + ?, "
+        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
         new_head,
         None if state.phase.kind == "finished" else state.turn_id,
         state.turn_id,
@@ -263,13 +264,9 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
 
 def _prune(rows: Connection, turn_id: str | None) -> None:
     """Keep only the result and the usage of a finished turn of a chat."""
-    rows.run(
-        f"UPDATE turns SET state = json_object('{codec.PRUNED}', json_extract(state, '$.phase.result')) "
-        "WHERE turn_id = ? AND phase = 'finished' AND CASE WHEN typeof(state) = 'text' AND json_valid(state) "
-        "THEN json_extract(state, '$.messages') IS NOT NULL AND json_extract(state, '$.contract') IS NULL "
-        "AND json_extract(state, '$.gate') IS NULL END",
-        turn_id,
-    )
+    row = rows.one("SELECT state FROM turns WHERE turn_id = ? AND phase = 'finished'", turn_id)
+    if row is not None and (result := codec.pruned(row[0])):
+        rows.run("UPDATE turns SET state = ? WHERE turn_id = ?", result, turn_id)
 
 
 def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
