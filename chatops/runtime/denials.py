@@ -20,10 +20,10 @@ _MOST_ROLES = 3
 def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights: Rights) -> tuple[PendingCall, ...]:
     """Add to each denied call the roles that could run it. A workflow step's role is fixed, so there are none."""
     return tuple(
-        one
-        if one.denial is None or settings.step is not None
-        else replace(one, denial=replace(one.denial, could_run=_could_run(one, settings, rights)))
-        for one in pending
+        call
+        if call.denial is None or settings.step is not None
+        else replace(call, denial=replace(call.denial, could_run=_could_run(call, settings, rights)))
+        for call in pending
     )
 
 
@@ -45,7 +45,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
     if not elsewhere:
         now, _ = settings.grant_for(state.grant, rights)
         state = replace(state, grant=state.grant.intersection(now))
-    found = [one for one in pending_calls(state) if one.call.id == queued.pending.call.id]
+    found = [pending for pending in pending_calls(state) if pending.call.id == queued.pending.call.id]
     return with_roles(found, settings, rights)[0] if found else queued.pending
 
 

@@ -255,7 +255,8 @@ class SessionView(ABC):
         state, info, rights = self.state, self._info, self._services.rights
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None
         grant = self._next_grant() if state is None or ended is not None else state.grant
-        undoes = any(one.call.name == CONTAINED_APPLY and is_undo(one.call.arguments) for one in self.pending)
+        pending = self.pending
+        undoes = any(each.call.name == CONTAINED_APPLY and is_undo(each.call.arguments) for each in pending)
         model = grant.models[min(state.counters.backup if state is not None else 0, len(grant.models) - 1)]
         return Snapshot(
             session_id=self.session_id,
@@ -273,7 +274,7 @@ class SessionView(ABC):
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
             noticed=ended is not None and ended.noticed,
-            pending=self.pending,
+            pending=pending,
             questions=open_questions(state) if state is not None else (),
             correction=correction_of(state),
             permitted=permitted_calls(state) if state is not None else {},
@@ -308,13 +309,15 @@ class SessionView(ABC):
         """
         if self._services.contained is None:
             raise ChatopsError("What was changed cannot be read here.")
-        results = [one for one in messages if isinstance(one, ToolMessage)]
+        results = [message for message in messages if isinstance(message, ToolMessage)]
         # What calls in a copy of the workspace have written is in the list of changes of their turn.
-        contained = {turn_of(one.id) for one in results if one.tool == CONTAINED_APPLY}
+        contained = {turn_of(result.id) for result in results if result.tool == CONTAINED_APPLY}
         wrote = {
-            one.call_id: one.facts.wrote for one in results if one.facts.wrote and turn_of(one.id) not in contained
+            result.call_id: result.facts.wrote
+            for result in results
+            if result.facts.wrote and turn_of(result.id) not in contained
         }
-        turns = tuple(dict.fromkeys(filter(None, (turn_of(one.id) for one in messages))))
+        turns = tuple(dict.fromkeys(filter(None, (turn_of(message.id) for message in messages))))
         try:
             return self._services.contained().changed_files(self.workspace, turns=turns, wrote=wrote)
         except (OSError, ToolFailedError) as error:

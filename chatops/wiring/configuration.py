@@ -58,7 +58,7 @@ class Configuration:
     @property
     def known(self) -> tuple[Registry, ...]:
         """The registries in force that exist, the user's first."""
-        return tuple(one for one in reversed(self.registries) if one is not None)
+        return tuple(registry for registry in reversed(self.registries) if registry is not None)
 
     def protected_paths(self) -> tuple[Path, ...]:
         """Return the paths that no tool may touch, resolved.
@@ -171,8 +171,8 @@ class ConfigurationFiles:
     def trust_notices(self, *, asks: bool) -> tuple[str, ...]:
         """Return what is not trusted. `asks`: a chat asks about what is not trusted yet, which says more."""
         kinds = (self.own_tools, self.trust)
-        asked = asks and any(one.question.is_open for one in kinds)
-        return () if asked else tuple(notice for one in kinds for notice in one.notices())
+        asked = asks and any(kind.question.is_open for kind in kinds)
+        return () if asked else tuple(notice for kind in kinds for notice in kind.notices())
 
     def _look(self) -> tuple[str, ...] | None:
         """Reread changed registries, and return notices for the user; None if they are as they were.
@@ -225,9 +225,9 @@ class ConfigurationFiles:
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
 
 
-def _says_the_same(one: Loaded, other: Loaded) -> bool:
-    same = [_meaning(new) == _meaning(old) for new, old in zip(one.registries, other.registries, strict=True)]
-    return all(same) and one.access_cap == other.access_cap
+def _says_the_same(read: Loaded, before: Loaded) -> bool:
+    same = [_meaning(new) == _meaning(old) for new, old in zip(read.registries, before.registries, strict=True)]
+    return all(same) and read.access_cap == before.access_cap
 
 
 def _meaning(registry: Registry | None) -> Registry | None:

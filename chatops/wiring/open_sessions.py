@@ -26,7 +26,7 @@ class OpenSessions:
     def add(self, session: "SessionView") -> None:
         """Keep a session alive until it is closed: only then is its lease released."""
         with self._changing:
-            self._open = {one for one in self._open if not one.is_closed} | {session}
+            self._open = {known for known in self._open if not known.is_closed} | {session}
 
     def add_run(self, run: WorkflowRun) -> None:
         """Keep the session of a run, and close the run first."""
@@ -40,13 +40,15 @@ class OpenSessions:
     @property
     def is_idle(self) -> bool:
         """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
-        owned = (one for one in self._sessions() if isinstance(one, Session))
+        owned = (session for session in self._sessions() if isinstance(session, Session))
         return all(session.pending or not session.unfinished for session in owned)
 
     @property
     def settings(self) -> list[SessionSettings]:
         """The settings of the sessions that this process owns."""
-        return [one.settings for one in self._sessions() if isinstance(one, Session) and not one.is_closed]
+        return [
+            session.settings for session in self._sessions() if isinstance(session, Session) and not session.is_closed
+        ]
 
     def notify(self, text: str) -> None:
         """Show a notice in each session."""

@@ -127,7 +127,7 @@ class RegistryRights:
         """Return the names of all roles with their colours; the user's registry comes first."""
         known = self._configuration().known
         return [
-            (name, next((role.color for one in known if (role := one.role(name)) and role.color), ""))
+            (name, next((role.color for registry in known if (role := registry.role(name)) and role.color), ""))
             for name in self.roles()
         ]
 
@@ -141,7 +141,7 @@ class RegistryRights:
         Raises ConfigError for an unknown role or choice.
         """
         now = self._configuration()
-        speaker = _persona(now.personas, chosen, find_role(role, registries=now.registries))
+        speaker = _find_persona(now.personas, chosen, find_role(role, registries=now.registries))
         return speaker.name if speaker is not None else ""
 
     def notices(self, grant: Grant) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ class RegistryRights:
     def models(self) -> tuple[ModelSpec, ...]:
         """Return all models of the registries and other models of their servers that are in use, each name once."""
         known = self._configuration().known
-        names = [model.name for one in known for model in one.models]
-        names += [name for one in known for role in one.roles for name in role.models]
+        names = [model.name for registry in known for model in registry.models]
+        names += [name for registry in known for role in registry.roles for name in role.models]
         specs = (self.model(name) for name in dict.fromkeys((*names, self._settings().get(DEFAULT_MODEL_KEY) or "")))
         return tuple(spec for spec in specs if spec is not None)
 
@@ -199,17 +199,17 @@ class RegistryRights:
         Raises ConfigError for an unknown role, model or persona.
         """
         now = self._configuration()
-        grant = self._under(now, now.registries, settings)
+        grant = self._grant_under(now, now.registries, settings)
         if now.changed is None:
             return grant
         # A pinned model that the changed file lacks can be used until that file is in force.
-        later = self._under(now, now.changed, replace(settings, model_pin="", persona=""))
+        later = self._grant_under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the grants under the registry in force and under the last one read; None if they are the same."""
         now = self._configuration()
-        both = [self._under(now, registries, settings) for registries in now.both]
+        both = [self._grant_under(now, registries, settings) for registries in now.both]
         return (both[0], both[1]) if len(both) > 1 else None
 
     def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
@@ -228,12 +228,12 @@ class RegistryRights:
     def offers(self, settings: SessionSettings, further: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return the tools that these settings would offer if the tools `further` existed too. Raises ConfigError."""
         now = self._configuration()
-        grants = [self._resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
+        grants = [self._grant_resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
         names = {spec.name for spec in grants[-1].tools}
         offered = grants[0].narrowed(revoked(settings.revoked)).tools
         return tuple(spec for spec in offered if spec.name in names)
 
-    def _resolver(
+    def _grant_resolver(
         self, now: Configuration, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
     ) -> partial[Grant]:
         role, step = settings.role, settings.step
@@ -245,7 +245,7 @@ class RegistryRights:
             user=self._user,
             access_cap=now.access_cap,
             specs=(*self._tools().specs, *further),
-            models=self._targets(spec, settings.model_pin, now.registries),
+            models=self._model_targets(spec, settings.model_pin, now.registries),
             prompt="",
             approvals=self._limits.approvals,
             extra_layers=_step_layers(step),
@@ -255,20 +255,20 @@ class RegistryRights:
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
 
-    def _under(self, now: Configuration, registries: Registries, settings: SessionSettings) -> Grant:
+    def _grant_under(self, now: Configuration, registries: Registries, settings: SessionSettings) -> Grant:
         role, step = settings.role, settings.step
         spec = find_role(role, registries=registries)
-        resolve = self._resolver(now, registries, settings)
+        resolve = self._grant_resolver(now, registries, settings)
         # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
         before = self._resolved
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
         self._resolved = (resolve, grant)
-        layers = self._layers(now, spec, settings, tools=grant.tools)
+        layers = self._name_prompt_layers(now, spec, settings, tools=grant.tools)
         found = replace(
             grant,
             prompt=compose(layers),
-            max_rounds=self._rounds(grant.max_rounds, step),
-            responder=None if step is not None else self._responder(spec, now.registries),
+            max_rounds=self._limit_rounds(grant.max_rounds, step),
+            responder=None if step is not None else self._choose_responder(spec, now.registries),
         )
         if found != self._returned:
             self._returned = found
@@ -278,7 +278,7 @@ class RegistryRights:
         """Return the layers of the system prompt, named, as `grant` composes them."""
         now = self._configuration()
         spec = find_role(settings.role, registries=now.registries)
-        return self._layers(now, spec, settings, tools=self.grant(settings).tools)
+        return self._name_prompt_layers(now, spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
         """Return the tools that `role` lists but does not get here, each with the reason; `but`: without these.
@@ -288,7 +288,7 @@ class RegistryRights:
         registries, tools = self._configuration().registries, self._tools()
         found = find_role(role, registries=registries)
         if found.tools is not None:
-            found = replace(found, tools=tuple(one for one in found.tools if not {one, server_of(one)} & {*but}))
+            found = replace(found, tools=tuple(tool for tool in found.tools if not {tool, server_of(tool)} & {*but}))
         return withheld_tools(
             found,
             grant=self.grant(SessionSettings(role)),
@@ -309,17 +309,17 @@ class RegistryRights:
         ]
         return min(limits, default=tool.timeout_s)
 
-    def _rounds(self, rounds: int, step: StepRights | None) -> int:
+    def _limit_rounds(self, rounds: int, step: StepRights | None) -> int:
         limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)
         return min(limit for limit in limits if limit)
 
-    def _responder(self, role: RoleSpec, registries: Registries) -> ModelTarget | None:
+    def _choose_responder(self, role: RoleSpec, registries: Registries) -> ModelTarget | None:
         named = "" if self._limits.summary else role.responder
         if not named or named_model_problem(named, registries=registries):
             return None
-        return self._target(named)
+        return self._model_target(named)
 
-    def _targets(self, role: RoleSpec, pin: str, registries: Registries) -> tuple[ModelTarget, ...]:
+    def _model_targets(self, role: RoleSpec, pin: str, registries: Registries) -> tuple[ModelTarget, ...]:
         if pin and self.model(pin) is None:
             names = [model.name for model in self.models()]
             near = get_close_matches(pin, names, n=1)
@@ -329,32 +329,32 @@ class RegistryRights:
         able = [name for name in role.models if not named_model_problem(name, registries=registries)]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
         names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
-        return tuple(self._target(name) for name in dict.fromkeys(names))
+        return tuple(self._model_target(name) for name in dict.fromkeys(names))
 
-    def _target(self, name: str) -> ModelTarget:
+    def _model_target(self, name: str) -> ModelTarget:
         spec = self.model(name)
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
-        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._window(spec))
+        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._context_window(spec))
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
-    def _window(self, spec: ModelSpec) -> int | None:
+    def _context_window(self, spec: ModelSpec) -> int | None:
         """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown."""
         from chatops.models.memory import memory_of
 
         memory = memory_of(spec, self._settings())
         return spec.context_window if memory is None else memory.context_window(spec.context_window)
 
-    def _layers(
+    def _name_prompt_layers(
         self, now: Configuration, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
     ) -> tuple[PromptLayer, ...]:
         step = settings.step
         # No persona for a run whose result is a summary, or for a step, whose answer is an object.
         voiceless = self._limits.summary or step is not None
-        speaker = _persona(now.personas, settings.persona, role)
+        speaker = _find_persona(now.personas, settings.persona, role)
         skills = now.skills.found if any(spec.name == SKILL_TOOL for spec in tools) else ()
         return layers_for(
             base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
@@ -363,7 +363,7 @@ class RegistryRights:
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in now.trusted.notes]),
             environment=_environment(self._workspace),
             memory=memory_notes(self._memories.texts()),
-            skills=skill_notes([(one.name, one.description) for one in skills]),
+            skills=skill_notes([(skill.name, skill.description) for skill in skills]),
             role=role.name,
             system_append=role.system_append,
             tools_on_offer=bool(tools),
@@ -372,7 +372,7 @@ class RegistryRights:
         )
 
 
-def _persona(personas: Personas, chosen: str, role: RoleSpec) -> Persona | None:
+def _find_persona(personas: Personas, chosen: str, role: RoleSpec) -> Persona | None:
     found = personas.get(chosen or role.persona or DEFAULT_PERSONA)
     if found is None and chosen:
         names = ", ".join(persona.name for persona in personas.found) or "none"

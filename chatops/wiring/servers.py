@@ -40,25 +40,25 @@ def configured(now: Configuration) -> "tuple[Configured, ...]":
 
     A server that a changed file lacks, or names otherwise, is gone at once; one that it adds is not there yet.
     """
-    found = [_servers(registries) for registries in now.both]
+    found = [_configured_under(registries) for registries in now.both]
     return tuple(server for server in found[0] if server in found[-1])
 
 
-def _servers(registries: Registries) -> "tuple[Configured, ...]":
+def _configured_under(registries: Registries) -> "tuple[Configured, ...]":
     from chatops.mcp.servers import Configured
 
     found: dict[str, Configured] = {}
     for registry in registries:
         for spec in registry.servers if registry is not None else ():
             own = registry is not registries[0]
-            if not all(one.may_accept_level for one in registries if one is not None):
+            if not all(other.may_accept_level for other in registries if other is not None):
                 spec = replace(spec, accept_level=SandboxLevel.BASIC)
-            sandbox = _sandbox(spec.sandbox, registries, own=own)
+            sandbox = _limit_server(spec.sandbox, registries, own=own)
             found.setdefault(spec.name, Configured(spec=spec, sandbox=sandbox))
     return tuple(found.values())
 
 
-def _sandbox(wanted: SandboxSpec, registries: Registries, *, own: bool) -> SandboxSpec:
+def _limit_server(wanted: SandboxSpec, registries: Registries, *, own: bool) -> SandboxSpec:
     """Return the limits of a server's process: what its entry says, at the level that the registries require.
 
     The site's limits are the ceiling of the user's `own` servers.
@@ -153,7 +153,7 @@ class McpServers:
 
     def pending(self) -> tuple[str, ...]:
         """Return the servers whose tools are not known yet, and that may still connect."""
-        return tuple(one.name for one in self.statuses() if one.may_list_tools)
+        return tuple(status.name for status in self.statuses() if status.may_list_tools)
 
     def needed(self, settings: SessionSettings) -> frozenset[str]:
         """Return the servers with a tool that the grant of `settings` holds. A tool not listed yet may be one."""
@@ -169,7 +169,7 @@ class McpServers:
             sources = {spec.source for spec in self._offers(settings, further)}
         except ConfigError:
             return frozenset()  # The role is gone, which the turn will say.
-        return frozenset(one.name for one in servers.statuses() if mcp_source(one.name) in sources)
+        return frozenset(status.name for status in servers.statuses() if mcp_source(status.name) in sources)
 
     def start_for(self, settings: SessionSettings) -> tuple[str, ...]:
         """Connect to the needed servers in the background. Return those that a turn has to wait for."""
@@ -206,18 +206,18 @@ class McpServers:
 
     async def begin_login(self, name: str) -> str:
         """Return the address to open in a browser; a notice tells how the login ended. Raises ChatopsError."""
-        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if (before := self._logins.pop(name, None)) is not None:
             before.cancel()
-        task = asyncio.create_task(self.log_in(name, show=shown.set_result), name=f"login at {name}")
+        task = asyncio.create_task(self.log_in(name, show=address.set_result), name=f"login at {name}")
         self._logins[name] = task
-        await asyncio.wait((task, shown), return_when=asyncio.FIRST_COMPLETED)
-        if not shown.done():
+        await asyncio.wait((task, address), return_when=asyncio.FIRST_COMPLETED)
+        if not address.done():
             if not task.cancelled():
                 await task
             raise ChatopsError(f"The login at {name} was ended before there was an address.")
         task.add_done_callback(lambda done: self._login_ended(name, done))
-        return shown.result()
+        return address.result()
 
     def _login_ended(self, name: str, task: "asyncio.Task[None]") -> None:
         if self._logins.get(name) is task:
@@ -231,7 +231,7 @@ class McpServers:
         from chatops.mcp.packages import Installer, limits_of_installing
 
         now = self._configuration()
-        sandbox = _sandbox(limits_of_installing(), now.registries, own=True)
+        sandbox = _limit_server(limits_of_installing(), now.registries, own=True)
         if not sandbox.network:
             raise ConfigError(
                 "Nothing can be fetched: the site's registry gives servers no network.",
