@@ -16,7 +16,7 @@ from chatops.contained.folder import TurnFolder, locked, remove_tree, turn_folde
 from chatops.contained.freezing import frozen
 from chatops.contained.on_copy import OnCopy
 from chatops.contained.text import Change, ContainedReview, describe, review
-from chatops.contained.undoing import UndoList, contained_calls, undo_list
+from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
 from chatops.domain.canonical import parsed
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
@@ -81,8 +81,6 @@ class ContainedTurns:
 
         `wrote` are the files that their calls wrote, as the arguments name them.
         """
-        from chatops.contained.changed_files import changed_files
-
         listed = {*contained_calls(self._data, turns), *kept.kept_calls(self._data / "kept")}
         gone = [path for call_id, path in wrote.items() if call_id not in listed]
         return changed_files(self._data, workspace, turns=turns, gone=gone)

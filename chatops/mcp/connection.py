@@ -26,11 +26,10 @@ from pydantic import ValidationError
 from chatops.domain import __version__
 from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.http import Origin, OriginError, TooLargeError
-from chatops.mcp.inbound import MOST_PER_S, MOST_TOOLS, Inbound, filtered
+from chatops.mcp.inbound import MOST_PER_S, MOST_TOOLS, UNREADABLE, Inbound, Lost, filtered, stdio_transport
 from chatops.mcp.login import LoginNeededError, StoredAuth
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
-from chatops.mcp.stdio import UNREADABLE, Lost, stdio_transport
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.base import Ask
 from chatops.toolkit.output import visible

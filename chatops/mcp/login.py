@@ -29,9 +29,9 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from chatops.config.paths import write_private
 from chatops.domain import __version__
+from chatops.mcp.catalogue import login_file
 from chatops.mcp.http import Origin
 from chatops.mcp.process import ServerStartError
-from chatops.mcp.record import login_file
 from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.output import visible

@@ -23,7 +23,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.questions import Answer, ServerQuestion, looks_secret
 from chatops.domain.sanitize import reveal
 from chatops.toolkit.base import Ask
-from chatops.tools.formats import FORMATS
+from chatops.tools.schema import FORMATS
 
 MOST_FIELDS = 20
 MOST_CHOICES = 50

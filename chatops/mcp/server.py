@@ -30,9 +30,8 @@ from chatops.config.extras import not_installed
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ToolSpec, definition_of
-from chatops.mcp.catalogue import Described, Listed, catalogue, expected
+from chatops.mcp.catalogue import Described, Listed, Record, catalogue, expected
 from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
-from chatops.mcp.record import Record
 from chatops.policy.servers import McpServerSpec
 from chatops.toolkit.threads import in_thread
 

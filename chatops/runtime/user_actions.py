@@ -270,8 +270,7 @@ class UserActions:
         Raises ChatopsError if the question is void, StoreError if the answer cannot be stored. Nothing is sent then.
         """
         if answer.action is AnswerAction.ACCEPT and asked.question.schema:
-            from chatops.tools.formats import format_problems
-            from chatops.tools.schema import schema_problems  # only this needs its pydantic
+            from chatops.tools.schema import format_problems, schema_problems  # only this needs its pydantic
 
             given = json_or_text(answer.content)
             problems = await in_thread(schema_problems, given, schema=asked.question.schema, noun="field")

@@ -23,8 +23,7 @@ from chatops.policy.workflow import PatternGate
 from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.toolkit.output import visible
 from chatops.tools.arguments import MAX_TEXT
-from chatops.tools.problems import kind_of
-from chatops.tools.schema import may_take_long, problems_in_process
+from chatops.tools.schema import kind_of, may_take_long, problems_in_process
 
 RESULT = "result"
 """Member of the answer envelope that holds the result, which the schema describes."""

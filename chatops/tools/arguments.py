@@ -18,8 +18,21 @@ from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwra
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
-from chatops.tools.problems import field_path, first, given, kind_of, missing, not_allowed, unknown_key, wrong
-from chatops.tools.schema import ARGUMENT, MEMBER, members, schema_problems, words
+from chatops.tools.schema import (
+    ARGUMENT,
+    MEMBER,
+    field_path,
+    first,
+    given,
+    kind_of,
+    members,
+    missing,
+    not_allowed,
+    schema_problems,
+    unknown_key,
+    words,
+    wrong,
+)
 
 log = logging.getLogger(__name__)
 

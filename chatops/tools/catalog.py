@@ -16,11 +16,17 @@ from chatops.tools.memory import memory_tools
 from chatops.tools.python import python_tools
 from chatops.tools.scratch import scratch_tools
 from chatops.tools.search import file_search
+from chatops.tools.service import (
+    NO_BACKEND,
+    NO_WOLFRAM_KEY,
+    WOLFRAM_KEY,
+    choose_backend,
+    search_web_tools,
+    wolfram_tools,
+)
 from chatops.tools.shell import shell_tools
 from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
-from chatops.tools.web_search import NO_BACKEND, choose_backend, search_web_tools
-from chatops.tools.wolfram import KEY, NO_KEY, wolfram_tools
 
 NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"paths": ["~/papers"]}}'
 """Reason why knowledge_search is not offered, and the way to enable it."""
@@ -96,10 +102,10 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
         tools += search_web_tools(backend)
     else:
         absent["web_search"] = NO_BACKEND
-    if key := settings.environ.get(KEY, ""):
+    if key := settings.environ.get(WOLFRAM_KEY, ""):
         tools += wolfram_tools(key)
     else:
-        absent["wolfram_alpha"] = NO_KEY
+        absent["wolfram_alpha"] = NO_WOLFRAM_KEY
     if settings.skills.found:
         tools += skill_tools(lambda: settings.skills)
     else:

@@ -1,4 +1,9 @@
-"""Validate a value against a foreign JSON Schema, with problems worded like those of built-in tools."""
+"""Validate a value against a foreign JSON Schema, with problems worded like those of built-in tools.
+
+A problem says where, what, the given value and the nearest valid one. Formats are checked only in what a user types
+(`format_problems`): JSON Schema leaves them unchecked by default, and models' calls stay so, as a strict check would
+refuse what tools take.
+"""
 
 import json
 import logging
@@ -12,10 +17,16 @@ from pydantic import TypeAdapter
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
 from chatops.sandbox.isolated import IsolatedCallError, run_isolated
-from chatops.tools.problems import field_path, first, missing, not_allowed, unknown_key, wrong
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError as SchemaError
+import difflib
+from collections.abc import Callable, Iterable
+from datetime import date, datetime
+from urllib.parse import urlsplit
+
+from chatops.domain.canonical import json_or_text
+from chatops.toolkit.output import visible
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +39,92 @@ _UNBOUNDED = (
     *("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"),
 )
 """Keywords whose cost grows polynomially with the value, or with the depth of their nesting."""
+MAX_PROBLEMS = 8
+"""Maximum number of problems that are reported of one value; a model corrects no more at a time."""
+MISSING = "is required but missing"
+_MOST_WORDS = 24
+"""Maximum number of allowed values or known names that are listed."""
+_EMAIL = re.compile(r"[^\s@<>,;]+@[^\s@<>,;.]+(\.[^\s@<>,;.]+)*")
+_URI = re.compile(r"[a-z][a-z0-9+.-]*:[^\s<>\"\\^`{|}]+", re.ASCII | re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+
+
+def field_path(parts: Iterable[str | int]) -> str:
+    """Return a path in the arguments as text: ``edits[0].old``."""
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{visible(part, limit=60)}"
+    return path.removeprefix(".")
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return the most similar of `names`, or an empty string."""
+    by_fold = {candidate.casefold(): candidate for candidate in names}
+    found = difflib.get_close_matches(name[:100].casefold(), list(by_fold), n=1)
+    return by_fold[found[0]] if found else ""
+
+
+def missing(path: str) -> Problem:
+    """Return the problem that a required value is missing."""
+    return Problem(path=path, message=MISSING)
+
+
+def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
+    """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
+    close = nearest(name, known)
+    hint = f"did you mean '{close}'?" if close else f"valid names: {_listed(sorted(known))}"
+    article = "an" if noun[:1] in "aeiou" else "a"
+    return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=given(value))
+
+
+def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Problem:
+    """Return the problem that a value is not one of `allowed`."""
+    words = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in allowed]
+    close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
+    hint = f"; did you mean '{close}'?" if close else ""
+    return Problem(path=path, message=f"must be one of {_listed(words)}{hint}", given=given(value))
+
+
+def wrong(path: str, message: str, value: object) -> Problem:
+    """Return any other problem of a value, with the message of the validator that found it."""
+    return Problem(path=path, message=visible(message, limit=200), given=given(value))
+
+
+def first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the first `MAX_PROBLEMS` of `problems`, without duplicates."""
+    return tuple(dict.fromkeys(problems))[:MAX_PROBLEMS]
+
+
+def given(value: object) -> str:
+    """Return a given value as one short line."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        text = type(value).__name__
+    return visible(text)
+
+
+def kind_of(value: JsonValue) -> str:
+    """Return the JSON type of a value in words, for a message that expects an object."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
+    return visible(", ".join(words[:_MOST_WORDS]), limit=400) + more if words else "none"
 
 
 def may_take_long(schema: str) -> bool:
@@ -234,3 +331,52 @@ def _written_out(
             return [_written_out(value, root, inside, room) for value in node]
         case _:
             return node
+
+
+def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
+    """Return a problem for each text of an object that does not have the format that its property names."""
+    known = json_or_text(schema)
+    properties = known.get("properties") if isinstance(known, dict) else None
+    if not isinstance(properties, dict) or not isinstance(value, dict):
+        return ()
+    formats = {name: str(one.get("format", "")) for name, one in properties.items() if isinstance(one, dict)}
+    return tuple(
+        Problem(path=name, message=FORMATS[wanted][1])
+        for name, text in value.items()
+        if isinstance(text, str) and (wanted := formats.get(name, "")) in FORMATS and not FORMATS[wanted][0](text)
+    )
+
+
+def _is_email(text: str) -> bool:
+    return _EMAIL.fullmatch(text) is not None
+
+
+def _is_uri(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return _URI.fullmatch(text) is not None and (parts.scheme not in ("http", "https") or bool(parts.hostname))
+    except ValueError:
+        return False
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and date.fromisoformat(text) is not None
+    except ValueError:
+        return False
+
+
+def _is_date_time(text: str) -> bool:
+    try:
+        return _DATE_TIME.fullmatch(text) is not None and datetime.fromisoformat(text.upper()) is not None
+    except ValueError:
+        return False
+
+
+FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "email": (_is_email, "must be an e-mail address, such as NAME@HOST"),
+    "uri": (_is_uri, "must be an address, such as https://example.org"),
+    "date": (_is_date, "must be a date, such as 2026-01-31"),
+    "date-time": (_is_date_time, "must be a date and time, such as 2026-01-31T09:30:00Z"),
+}
+"""The known formats, each with its check and the message for a text that fails it."""

@@ -241,7 +241,7 @@ class McpServers:
 
     def forget_login(self, name: str) -> None:
         """Remove the stored login at a server."""
-        from chatops.mcp.record import login_file
+        from chatops.mcp.catalogue import login_file
 
         login_file(self._data / "mcp", name).unlink(missing_ok=True)
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from chatops.mcp.catalogue import Described
-from chatops.mcp.record import Record
+from chatops.mcp.catalogue import Described, Record
 from chatops.policy.servers import McpServerSpec, ServerTransport
 
 SPEC = McpServerSpec(name="tickets", url="https://tickets.example/mcp", transport=ServerTransport.HTTP)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from chatops.domain.ids import CallId
 from chatops.domain.tools import ToolCall
 from chatops.tools.arguments import Arguments, fit, parse
-from chatops.tools.problems import field_path
+from chatops.tools.schema import field_path
 from tests.tools.toolkit import call
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chatops.tools.formats import format_problems
+from chatops.tools.schema import format_problems
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from chatops.domain.errors import ToolFailedError
-from chatops.tools.web_search import (
+from chatops.tools.service import (
     BraveBackend,
     DdgsBackend,
     SearchBackend,

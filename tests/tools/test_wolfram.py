@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.errors import ToolFailedError
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
-from chatops.tools.wolfram import wolfram_tools
+from chatops.tools.service import wolfram_tools
 from tests.tools.toolkit import SECRET, context_for, done, inspected
 from tests.tools.webserver import answer, serving
 
