@@ -120,6 +120,10 @@ class Keymap:
             key in _EDITING or self._meant.get(key) is not None or (key in DEFAULTS.values() and key not in self._freed)
         )
 
+    def key_of(self, id: str) -> str:
+        """Return the key of an id as texts name it."""
+        return key_label(self._chosen.get(id, [DEFAULTS[id]])[0])
+
     def with_user_keys(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
         """Return a text of the app with the keys in force, the first of each or `every` one.
 
@@ -168,6 +172,11 @@ def use(keymap: Keymap) -> None:
 def with_user_keys(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
     """Return a text of the app, which names default keys, with the keys in force."""
     return _in_force[0].with_user_keys(text, every=every, in_dialog=in_dialog)
+
+
+def key_of(id: str) -> str:
+    """Return the key in force for an id as texts name it."""
+    return _in_force[0].key_of(id)
 
 
 def alt_acts(character: str) -> bool:

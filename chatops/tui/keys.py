@@ -1,14 +1,12 @@
 """The keys of the chat for the help screen, and the legends that name keys. Dialogs have tables of their own keys."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rich.cells import cell_len
 from textual.content import Content
 
-from chatops.tui.keymap import key_label, with_user_keys
+from chatops.tui.keymap import key_label, key_of
 
 KeyGroup = Literal["chat", "message", "dialog", "contained", "changes", "unknown", "review", "question", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
@@ -73,16 +71,25 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
 """What keys outside the deciding dialogs do, by their names on the screen."""
 
 
+_NO_LIMIT = 10_000
+
+
 class KeyHint(NamedTuple):
     """An entry of a legend: a key, and what it does. Without a key it is a sentence."""
 
-    key: str
-    does: str
+    key: str = ""
+    does: str = ""
+    id: str = ""
+    """The id of a key that the user can change, which is named instead of `key`."""
 
     def draw(self) -> Content:
         """Return the entry with its key in bold, which is also visible on terminals without colours."""
-        key = with_user_keys(key_label(self.key), in_dialog=True)
-        return Content(" ").join(filter(None, (Content.styled(key, "bold"), Content(self.does))))
+        key = Content.styled(key_of(self.id) if self.id else key_label(self.key), "bold")
+        return Content(" ").join(filter(None, (key, Content(self.does))))
+
+
+BACK = KeyHint("escape", "back")
+SCROLL = KeyHint("j k g G PgUp PgDn", "scroll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class KeyLegend:
     lines: Sequence[Sequence[KeyHint]]
     gap: str = "   "
 
-    def draw(self, width: int) -> Content:
+    def draw(self, width: int = _NO_LIMIT) -> Content:
         """Return lines of at most `width` cells."""
         lines = [line for hints in self.lines for line in self._packed(hints, width)]
         return Content("\n").join(Content("\n").join(lines).wrap(max(1, width)))
@@ -106,43 +113,3 @@ class KeyLegend:
             else:
                 line = line + self.gap + entry if line else entry
         yield line
-
-
-_NAMES = r"Enter|Esc|Tab|Space|PgUp|PgDn|F\d\d?|(?:ctrl|alt|shift)\+\w+|[A-Za-z+|]"
-_KEYS = re.compile(rf"(?:^|(?<=\s\s))(?:{_NAMES})(?= |$)(?: (?:{_NAMES})(?= |$))*", re.MULTILINE)
-"""Key names at the start of an entry. Entries are separated by two or more spaces, or by newlines."""
-
-
-def wrapped_legend(text: str, width: int) -> Content:
-    """Return a dialog's legend in lines of at most `width` cells, broken between entries where that is possible."""
-    parts = with_user_keys(text, in_dialog=True).split("\n")
-    lines = [line for part in parts for line in _packed(part, width)]
-    return Content("\n").join(_with_bold_keys("\n".join(lines)).wrap(max(1, width)))
-
-
-def _packed(text: str, width: int) -> Iterator[str]:
-    line, gap = "", ""
-    for part in re.split(r"(\s{2,})", text.strip()):
-        if part.isspace():
-            gap = part
-        elif line and cell_len(line + gap + part) > width:
-            yield line
-            line = part
-        else:
-            line += gap + part if line else part
-    yield line
-
-
-def legend(text: str) -> Content:
-    """Return entries such as ``a approve once   Esc later`` with their keys in bold.
-
-    Bold is also visible on terminals without colours.
-    """
-    return _with_bold_keys(with_user_keys(text))
-
-
-def _with_bold_keys(text: str) -> Content:
-    content = Content(text)
-    for found in _KEYS.finditer(text):
-        content = content.stylize("bold", found.start(), found.end())
-    return content

@@ -9,11 +9,22 @@ from textual.widgets import Input, Static
 
 from chatops.tui.composer.text_fields import LineField
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import legend
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 
 _KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
-_MOVING = ("n older   N newer   ctrl+f edit   Esc back", "n older  N newer  Esc back", "n N  Esc back", "n N Esc")
-_TYPING = ("Enter, then n N   Esc back", "Enter, n N  Esc", "Enter  Esc", "Enter")
+_MOVE = (KeyHint("n", "older"), KeyHint("N", "newer"))
+_MOVING = (
+    KeyLegend([[*_MOVE, KeyHint(does="edit", id="find"), BACK]]),
+    KeyLegend([[*_MOVE, BACK]], "  "),
+    KeyLegend([[KeyHint("n N"), BACK]], "  "),
+    KeyLegend([[KeyHint("n N Esc")]]),
+)
+_TYPING = (
+    KeyLegend([[KeyHint(does="Enter, then n N"), BACK]]),
+    KeyLegend([[KeyHint(does="Enter, n N"), KeyHint("escape")]], "  "),
+    KeyLegend([[KeyHint("enter"), KeyHint("escape")]], "  "),
+    KeyLegend([[KeyHint("enter")]]),
+)
 """The keys, in as many words as there is room for."""
 _OTHERS = 15
 """Cells of the line outside count and keys: the label, the edges and some of the text."""
@@ -35,7 +46,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         self._changed = changed
         self._pressed = pressed
         self._count = ""
-        self._keys: Sequence[str] = _TYPING
+        self._keys: Sequence[KeyLegend] = _TYPING
 
     def compose(self) -> ComposeResult:
         """Yield label, field, count and keys."""
@@ -80,8 +91,8 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     def show_keys(self) -> None:
         """Show the keys that act, in as many words as fit."""
         room = self.size.width - _OTHERS - len(self._count)
-        fitting = (keys for keys in self._keys if len(keys) <= room)
-        self.query_one("#find-keys", Static).update(legend(next(fitting, "")))
+        fitting = (keys for keys in (legend.draw() for legend in self._keys) if keys.cell_length <= room)
+        self.query_one("#find-keys", Static).update(next(fitting, ""))
 
     def move(self) -> None:
         """Let letters be keys."""

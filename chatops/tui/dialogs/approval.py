@@ -42,7 +42,6 @@ from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.rows import Description, line, read_on
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.keys import KeyLegend
-from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -76,8 +75,8 @@ class ApprovalScreen(GuardedDialog):
         if not self._calls.open:
             self._close()
             return
-        self._show()
-        self.app.theme_changed_signal.subscribe(self, lambda _: self._show())
+        self.show()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.show())
 
     def feed(self, event: Event) -> None:
         """Handle an event of the session. Called for every event while the dialog is open."""
@@ -135,7 +134,7 @@ class ApprovalScreen(GuardedDialog):
         if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
             own = self._guard.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
             self.pause(KeyKind.DECIDE if own else KeyKind.VIEW)
-        self._show()
+        self.show()
 
     def _close(self) -> None:
         if not self.is_attached or self._finished:
@@ -157,14 +156,14 @@ class ApprovalScreen(GuardedDialog):
 
     def _toggle_details(self) -> None:
         self._details = not self._details
-        self._show()
+        self.show()
         self.call_after_refresh(self._show_details)
 
     def _show_other(self, note: str = "") -> None:
         """Show the call that a key has brought up. It cannot have been read yet."""
         self._note = note
         self.pause(KeyKind.DECIDE)
-        self._show()
+        self.show()
 
     def _show_details(self) -> None:
         """Scroll to the details, if the end of the call has been on screen. Otherwise they wait below it."""
@@ -174,15 +173,10 @@ class ApprovalScreen(GuardedDialog):
         self.show_frame()
 
     def _toggle_sides(self) -> None:
-        item = self._calls.current
-        if item is None or not item.pending.facts.diff:
+        if (item := self._calls.current) is None or not item.pending.facts.diff:
             self.show_note("This call has no diff to show side by side.")
-        elif not self._side_by_side and (missing := missing_columns(self.size.width)):
-            show_notice(self.app, missing)
         else:
-            self._side_by_side = not self._side_by_side
-            self._note = ""
-            self._show()
+            super()._toggle_sides()
 
     # Answers
 
@@ -366,7 +360,8 @@ class ApprovalScreen(GuardedDialog):
 
     # Drawing
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Draw the shown call."""
         item = self._calls.current
         if item is None or not self.can_draw:
             return
@@ -428,7 +423,7 @@ class ApprovalScreen(GuardedDialog):
         """Leave side by side where there is no room for it."""
         super().on_resize()
         if self._side_by_side:
-            self._show()
+            self.show()
 
     def end_read(self, subject: str) -> None:
         """Allow the approval of this call, now that all of it has been on screen."""

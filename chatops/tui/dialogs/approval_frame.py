@@ -176,9 +176,8 @@ KEYS = (
         "step_on",
         "next call; shift+Tab, Left: the one before",
         lambda asked: ("next call", "next") if len(asked.calls.items) > 1 or not asked.item.undecided else None,
-        kind=KeyKind.STEP,
     ),
-    DialogKey("shift+tab left", "step_back", kind=KeyKind.STEP),
+    DialogKey("shift+tab left", "step_back"),
     DialogKey("up down pageup pagedown space", "scroll", "scroll the payload; g start, G end"),
     DialogKey(
         "v",

@@ -23,7 +23,7 @@ from chatops.tui.dialogs.argument_fields import ArgumentField, FieldKind, Given,
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.rows import line
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import wrapped_legend
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 from chatops.tui.theme import symbols_for
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class ArgumentsForm(Modal[Decision | None]):
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#field-0"
-    KEYS: ClassVar[str] = "ctrl+s checks them   Tab next field   Esc back"
+    SEND: ClassVar[KeyHint] = KeyHint("ctrl+s", "checks them")
     MAY_BE_UNCHANGED: ClassVar[bool] = False
     """True if the arguments are of use as they are."""
 
@@ -219,10 +219,12 @@ class ArgumentsForm(Modal[Decision | None]):
         """Show title and keys: where the texts are from, if there are two versions of them."""
         edited = bool(self._other) and self._other is self._loaded
         self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EDITED if edited else ''}"))
-        other = f"   ctrl+r {'the original' if edited else 'your earlier edit'}" if self._other else ""
+        keys = [self.SEND, KeyHint("tab", "next field"), BACK]
+        if self._other:
+            keys.append(KeyHint("ctrl+r", "the original" if edited else "your earlier edit"))
         low = self.size.height < TALL
         width = max(1, self.size.width if low else min(self.size.width, _MAX_WIDTH) - _SIDES)
-        self.query_one("#arguments-keys", Static).update(wrapped_legend(f"{self.KEYS}{other}", width))
+        self.query_one("#arguments-keys", Static).update(KeyLegend([keys]).draw(width))
 
     def on_resize(self) -> None:
         """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
@@ -276,7 +278,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def next_or_say(self) -> None:
         """Go to the next field. At the last one, say which key ends the form."""
         if not self.move(1) and not self.query_one("#arguments-problem").display:
-            self._say("", f"This is the last field. {self.KEYS.partition('   ')[0]}.")
+            self._say("", f"This is the last field. {self.SEND.draw()}.")
             self._judged = self._texts()
 
     @on(TextArea.Changed)

@@ -14,6 +14,7 @@ from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
 from chatops.tui.dialogs.modal import Legend, Page
 from chatops.tui.dialogs.payload import PayloadView, dialog_theme
 from chatops.tui.dialogs.rows import Description, Row, line
+from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ChangesScreen(Page):
         with Vertical(id="changes"):
             yield Static("", id="changes-title")
             yield PayloadView(id="changes-payload")
-            yield Legend("", id="changes-keys")
+            yield Legend(id="changes-keys")
 
     def on_mount(self) -> None:
         """Draw in the colours of the theme, also when it is changed."""
@@ -123,10 +124,9 @@ class ChangesScreen(Page):
         self._show_keys()
 
     def _show_keys(self) -> None:
-        view = "one column" if self._side_by_side else "side by side"
-        sides = "" if missing_columns(self.size.width) else f"   | {view}"
-        files = "   n p next, previous file" if len(self._changes) > 1 else ""
-        self.query_one(Legend).show(f"Esc back{files}{sides}   j k g G PgUp PgDn scroll")
+        files = [KeyHint("n p", "next, previous file")] if len(self._changes) > 1 else []
+        sides = [KeyHint("|", "one column" if self._side_by_side else "side by side")]
+        self.query_one(Legend).show(BACK, *files, *([] if missing_columns(self.size.width) else sides), SCROLL)
 
     def _rows(self) -> Iterator[Row]:
         yield Row(text=self._note, tone="quiet")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import KeyHint
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
 from chatops.tui.workflow.view import RunView, StepView
@@ -38,7 +38,8 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
         )
         for row, text in zip(roles, texts, strict=True)
     ]
-    hint = with_user_keys("from the next model call on   shift+Tab in the chat: the next favourite")
+    favourite = KeyHint(does="in the chat: the next favourite", id="next-role")
+    hint = (KeyHint(does="from the next model call on"), favourite)
     return Picker("Role", choices=choices, hint=hint, empty="No role of that name.")
 
 
@@ -113,7 +114,7 @@ def step_picker(view: RunView) -> Picker:
         for one in view.steps
     ]
     title = f"Steps of {sanitize(view.workflow, newlines=False)}"
-    return Picker(title, choices=choices, hint="shows its output", empty="No step.")
+    return Picker(title, choices=choices, hint=[KeyHint(does="shows its output")], empty="No step.")
 
 
 def _cost(step: StepView) -> str:

@@ -32,7 +32,6 @@ from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line, read_on
 from chatops.tui.keys import KeyGroup, KeyLegend
-from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,15 +62,8 @@ class ContainedScreen(GuardedDialog):
         ),
         DialogKey("space", "tick", "tick or untick the file; decides nothing", "ticks"),
         DialogKey("enter", "show_diff", "the diff of the file", ("its diff", "diff")),
-        DialogKey(
-            "tab right",
-            "step_on",
-            "next or previous file",
-            ("next file", "next"),
-            named="Tab, shift+Tab",
-            kind=KeyKind.STEP,
-        ),
-        DialogKey("shift+tab left", "step_back", kind=KeyKind.STEP),
+        DialogKey("tab right", "step_on", "next or previous file", ("next file", "next"), named="Tab, shift+Tab"),
+        DialogKey("shift+tab left", "step_back"),
         AnswerKey(
             "d",
             "reject",
@@ -136,7 +128,7 @@ class ContainedScreen(GuardedDialog):
         if before is not None:
             self.note_change("The changes differ from those that were shown. Look again.")
         self._changes, self._seen, self._sending = None, False, False
-        self._show()
+        self.show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
 
     async def _read(self, pending: PendingCall) -> None:
@@ -156,7 +148,7 @@ class ContainedScreen(GuardedDialog):
         """Show the diffs in the colours of the theme."""
         theme, found = dialog_theme(self.app), self._changes.changes if self._changes is not None else ()
         self._diffs = {one.path: DiffRows(one.diff, name=one.path, theme=theme) for one in found}
-        self._show()
+        self.show()
 
     # Keys
 
@@ -180,7 +172,7 @@ class ContainedScreen(GuardedDialog):
         count = len(self._changes.changes)
         self._index = (self._index + by) % count
         self._note = ""
-        self._show()
+        self.show()
         start = len(tuple(self._about(self._pending, self._changes)))
         if self.payload.top_row >= start + count:
             self._show_diff()
@@ -202,15 +194,6 @@ class ContainedScreen(GuardedDialog):
         self.payload.show_row(headings[self._index + 1])
         self.call_after_refresh(self.show_frame)
 
-    def _toggle_sides(self) -> None:
-        if not self._side_by_side and (missing := missing_columns(self.size.width)):
-            show_notice(self.app, missing)
-            return
-        self._side_by_side = not self._side_by_side
-        self.set_class(self._side_by_side, "-wide")
-        self._note = ""
-        self._show()
-
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""
         super().on_resize()
@@ -226,7 +209,7 @@ class ContainedScreen(GuardedDialog):
         else:
             self._ticked ^= {one.path}
             self._note = ""
-        self._show()
+        self.show()
 
     # Answers
 
@@ -310,10 +293,12 @@ class ContainedScreen(GuardedDialog):
         """True if they are the undo of an earlier answer."""
         return self._pending is not None and is_undo(self._pending.call.arguments)
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Draw the list and the diffs."""
         pending = self._pending
         if pending is None or not self.can_draw:
             return
+        self.set_class(self._side_by_side, "-wide")
         rows = tuple(self._rows())
         key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
         self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)

@@ -42,6 +42,8 @@ class DialogKey:
     """True if it acts without waiting for a next key, which would make it part of a text."""
     group: KeyGroup | None = None
     """Its part of the help, if not the dialog's own."""
+    id: str = ""
+    """The id of the key that the user can give it."""
     named: str = ""
     """Its name in the help, where that stands for other rows too."""
 
@@ -73,7 +75,7 @@ class AnswerKey(DialogKey):
 LATER = ("later", "later", "")
 """The words of Esc, which the lowest windows do not name."""
 ESCAPE = DialogKey("escape", "go_back", label=LATER)
-HELP = DialogKey("f1 ?", "ask_help", label=("more keys", "more keys", "keys"))
+HELP = DialogKey("f1 ?", "ask_help", label=("more keys", "more keys", "keys"), id="help")
 
 
 def keys_by_name(keys: Iterable[DialogKey]) -> Mapping[str, DialogKey]:
@@ -97,7 +99,7 @@ def legend_of(
             if words is not None:
                 words = (words,) if isinstance(words, str) else words
                 reads_on = unread and isinstance(key, AnswerKey) and key.reads
-                hints[-1].append(KeyHint(name, unread if reads_on else words[min(room, len(words) - 1)]))
+                hints[-1].append(KeyHint(name, unread if reads_on else words[min(room, len(words) - 1)], key.id))
     if then:
-        hints[-1].append(KeyHint("", then))
+        hints[-1].append(KeyHint(does=then))
     return KeyLegend([line for line in hints if line], "   " if room is Room.USUAL else "  ")

@@ -64,13 +64,13 @@ class FramedDialog(Modal[None]):
 
     def compose(self) -> ComposeResult:
         """Yield title, list of calls, payload, note and keys."""
-        with Vertical(id="approval"):
-            yield Static("", id="approval-title", markup=False)
-            yield Static("", id="approval-calls", markup=False)
-            yield PayloadView(id="approval-payload")
-            yield Static("", id="approval-note", markup=False)
-            yield Static("", id="approval-keys", markup=False)
-        yield Static("", id="approval-small", markup=False)
+        with Vertical(id="dialog"):
+            yield Static("", id="dialog-title", markup=False)
+            yield Static("", id="dialog-calls", markup=False)
+            yield PayloadView(id="dialog-payload")
+            yield Static("", id="dialog-note", markup=False)
+            yield Static("", id="dialog-keys", markup=False)
+        yield Static("", id="dialog-small", markup=False)
 
     def on_mount(self) -> None:
         """Follow what changes the room and the place in the payload."""
@@ -83,6 +83,10 @@ class FramedDialog(Modal[None]):
 
     def keys_now(self, frame: DialogFrame) -> KeyLegend:
         """Return the legend of the keys that act now."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Draw the subject."""
         raise NotImplementedError
 
     def legend(self, unread: str) -> KeyLegend:
@@ -162,23 +166,23 @@ class FramedDialog(Modal[None]):
         if frame is None:
             return
         width = self.size.width if self.has_class("-narrow") else min(self.size.width, self._most_width)
-        self.query_one("#approval").styles.width = width
+        self.query_one("#dialog").styles.width = width
         keys, key_rows = self._legend(frame)
-        self.query_one("#approval-keys").styles.min_height = key_rows
+        self.query_one("#dialog-keys").styles.min_height = key_rows
         around = 5 + key_rows
         around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
         rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
         # The keys and some lines of the payload come first; the title tells which call is shown.
         room = self.size.height - toast_rows(self) - around - rows
         listed = frame.calls is not None and not self._payload_only and room >= LEAST_PAYLOAD
-        self._put("#approval-calls", frame.calls or "", shown=listed)
-        self._put("#approval-note", self.notes, shown=bool(self.notes))
-        self._put("#approval-keys", keys)
+        self._put("#dialog-calls", frame.calls or "", shown=listed)
+        self._put("#dialog-note", self.notes, shown=bool(self.notes))
+        self._put("#dialog-keys", keys)
         self._fit_payload(around=around + (rows if listed else 0))
         self._title = frame.title
         self._name_scroll_keys()
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
-        self._put("#approval-small", small, shown=self.too_small)
+        self._put("#dialog-small", small, shown=self.too_small)
 
     def _legend(self, frame: DialogFrame) -> tuple[Content, int]:
         """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
@@ -193,11 +197,11 @@ class FramedDialog(Modal[None]):
             return
         more = f"{self.PAGE_KEY} more below · G end" if self.payload.continues_below else ""
         title = self._title if isinstance(self._title, Content) else Content(self._title)
-        self.query_one("#approval").border_subtitle = Content(more)
+        self.query_one("#dialog").border_subtitle = Content(more)
         room = self.line_width - title.cell_length - len(more)
         if more and self.has_class("-narrow") and room > 1:
             title = Content.assemble(title, " " * room, (more, "not bold $text-muted"))
-        self._put("#approval-title", title)
+        self._put("#dialog-title", title)
 
     @property
     def line_width(self) -> int:
@@ -225,7 +229,7 @@ class FramedDialog(Modal[None]):
 
     @property
     def _can_grow(self) -> bool:
-        lists = self.query_one("#approval-calls").display
+        lists = self.query_one("#dialog-calls").display
         return not self.has_class("-narrow") and (lists or self.size.width > self._most_width)
 
     @property
@@ -240,6 +244,14 @@ class FramedDialog(Modal[None]):
         """What the key does that shows diffs side by side; None if there is no room for it."""
         return None if missing_columns(self.size.width) else "one column" if self._side_by_side else "side by side"
 
+    def _toggle_sides(self) -> None:
+        if not self._side_by_side and (missing := missing_columns(self.size.width)):
+            show_notice(self.app, missing)
+        else:
+            self._side_by_side = not self._side_by_side
+            self._note = ""
+            self.show()
+
     @property
     def full_label(self) -> str | None:
         """What the key of the full screen does; None if it has no effect in this window."""
@@ -250,7 +262,7 @@ class FramedDialog(Modal[None]):
         if not self.notes or self.has_class("-narrow"):
             return 0
         rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(self.notes, self.line_width))))
-        self.query_one("#approval-note").styles.max_height = rows
+        self.query_one("#dialog-note").styles.max_height = rows
         return 1 + rows
 
     def _fit_payload(self, *, around: int) -> None:

@@ -188,7 +188,7 @@ class GuardedDialog(FramedDialog):
     def _pressed(self, key: str, at: float) -> KeyPress:
         """Return the key, pressed `at`: the event loop may have been busy since."""
         known = self.by_name.get(key)
-        kind = known.kind if known is not None else KeyKind.STEP if key in _STEPS else KeyKind.VIEW
+        kind = KeyKind.STEP if key in _STEPS else known.kind if known is not None else KeyKind.VIEW
         return KeyPress(key=key, kind=kind, at=at, subject=self._guard.subject)
 
     def _refusal(self, press: KeyPress) -> Refusal | None:
@@ -394,10 +394,7 @@ class GuardedDialog(FramedDialog):
     @property
     def unread(self) -> str:
         """What approving keys do until all was read; empty once it was."""
-        return self.read_on_label(0 if self.is_read else self.payload.lines_below)
-
-    def read_on_label(self, left: int) -> str:
-        """Return what approving keys do while `left` lines have not been read; empty if that is none."""
+        left = 0 if self.is_read else self.payload.lines_below
         return read_on(left, short=self.room is not Room.USUAL) if left else ""
 
     def legend_at_once(self) -> KeyLegend | None:
@@ -414,7 +411,7 @@ class GuardedDialog(FramedDialog):
         if not frame.waits or self._guard.acts(KeyKind.DECIDE):
             return self.legend(self.unread)
         at_once = self.legend_at_once() if self._guard.acts(KeyKind.DENY) else None
-        return at_once or KeyLegend([[KeyHint("", "Keys act after a short pause.")]])
+        return at_once or KeyLegend([[KeyHint(does="Keys act after a short pause.")]])
 
     def show_subject(self, description: Description, *, key: str, seen: bool) -> None:
         """Show a subject in the payload, and draw the rest once it is wrapped."""

@@ -6,7 +6,7 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
 
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import wrapped_legend
+from chatops.tui.keys import KeyHint, KeyLegend
 from chatops.tui.textual_internals import LateClickHook
 
 TYPING_S = 0.5
@@ -54,11 +54,11 @@ class Page(Modal[str]):
 class Legend(Static):
     """The keys of a screen, on as many lines as they need."""
 
-    def __init__(self, keys: str, *, id: str) -> None:
+    def __init__(self, *keys: KeyHint, id: str) -> None:
         super().__init__("", id=id)
         self._keys = keys
 
-    def show(self, keys: str) -> None:
+    def show(self, *keys: KeyHint) -> None:
         """Show other keys."""
         self._keys = keys
         self.on_resize()
@@ -66,4 +66,4 @@ class Legend(Static):
     def on_resize(self) -> None:
         """Break the lines between entries."""
         if width := self.content_size.width:
-            self.update(wrapped_legend(self._keys, width))
+            self.update(KeyLegend([self._keys]).draw(width))

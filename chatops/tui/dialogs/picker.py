@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.keys import BACK, KeyHint
 
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
@@ -51,7 +52,7 @@ class Picker(Modal[str | None]):
         *,
         choices: Sequence[Choice],
         unfiltered: Sequence[Choice] = (),
-        hint: str = "",
+        hint: Sequence[KeyHint] = (),
         empty: str = "Nothing here.",
         moved: Callable[[str], str] | None = None,
     ) -> None:
@@ -80,12 +81,12 @@ class Picker(Modal[str | None]):
             yield LineField(placeholder="type to filter", id="picker-filter", compact=True)
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
-            yield Legend(self.keys, id="picker-keys")
+            yield Legend(*self.keys, id="picker-keys")
 
     @property
-    def keys(self) -> str:
+    def keys(self) -> Sequence[KeyHint]:
         """The legend of keys."""
-        return f"Enter chooses   Esc back{f'   {self._hint}' if self._hint else ''}"
+        return KeyHint("enter", "chooses"), BACK, *self._hint
 
     @property
     def start(self) -> str:

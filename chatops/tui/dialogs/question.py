@@ -15,6 +15,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import spent
 from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.keys import BACK, KeyHint
 
 AnswerT = TypeVar("AnswerT")
 _AROUND, _AROUND_LOW, _LEAST = 13, 6, 3
@@ -53,8 +54,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         self._check = check
         self._lines = lines
         self._enter = enter_answers and not lines
-        keys = f"Enter {done}" if self._enter else f"ctrl+s {done}"
-        self._keys = f"{keys}   Esc back"
+        self._keys = KeyHint("enter" if self._enter else "ctrl+s", done), BACK
         self._load = load
         self._waiting = waiting
 
@@ -68,7 +68,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             else:
                 yield LineField(self._text, id="answer", compact=True, select_on_focus=self._enter)
             yield Static("", id="question-problem", markup=False)
-            yield Legend(self._keys, id="question-keys")
+            yield Legend(*self._keys, id="question-keys")
 
     def on_mount(self) -> None:
         """Turn off the blinking cursor, which would redraw while idle."""
@@ -89,19 +89,19 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             explain.update(Content(f"{self._waiting} {spent(int(time.monotonic() - since))}".rstrip()))
 
         show_time()
-        keys.show("Esc stops")
+        keys.show(KeyHint("escape", "stops"))
         timer = self.set_interval(1.0, show_time)
         try:
             text = await load()
         except ChatopsError as error:
             explain.update("")
             self.query_one("#question-problem", Static).update(Content(sanitize(error.full)))
-            keys.show("Esc back")
+            keys.show(BACK)
             return
         finally:
             timer.stop()
         explain.update(Content(self._explain))
-        keys.show(self._keys)
+        keys.show(*self._keys)
         field = self.query_one("#answer", TextArea)
         field.text, field.display = text, True
         field.focus()

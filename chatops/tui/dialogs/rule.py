@@ -22,7 +22,7 @@ from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line
-from chatops.tui.keys import wrapped_legend
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 
 SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
@@ -181,8 +181,9 @@ class RuleDialog(Modal[Approved | None]):
         self.query_one("#rule-choices", Static).update(Content("\n").join(self._rows()))
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
-        keys = f"ctrl+s approves, with a rule for {SCOPE_NAMES[self._scope]}   e edit   Esc back"
-        self.query_one("#rule-keys", Static).update(wrapped_legend(keys, min(self.app.size.width, _MAX_WIDTH) - _SIDES))
+        approves = KeyHint("ctrl+s", f"approves, with a rule for {SCOPE_NAMES[self._scope]}")
+        keys = KeyLegend([[approves, KeyHint("e", "edit"), BACK]])
+        self.query_one("#rule-keys", Static).update(keys.draw(min(self.app.size.width, _MAX_WIDTH) - _SIDES))
         self._note = ""
         self.call_after_refresh(self._name_scroll_keys)
 

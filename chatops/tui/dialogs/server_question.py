@@ -23,7 +23,7 @@ from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line
-from chatops.tui.keys import KeyGroup, KeyLegend
+from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _FORBIDDEN = "MCP forbids servers to ask for keys and passwords in a form."
 class AnswerForm(ArgumentsForm):
     """The values that a server asks for. ctrl+s sends them once they fit."""
 
-    KEYS: ClassVar[str] = "ctrl+s sends them to the server   Tab next field   Esc back"
+    SEND: ClassVar[KeyHint] = KeyHint("ctrl+s", "sends them to the server")
     MAY_BE_UNCHANGED: ClassVar[bool] = True
 
 

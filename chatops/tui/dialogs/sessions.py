@@ -15,6 +15,7 @@ from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
 from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns
 from chatops.tui.dialogs.question import Question
+from chatops.tui.keys import KeyHint
 from chatops.tui.notice import show_notice
 from chatops.wiring.rows import SessionRow, origin
 
@@ -30,6 +31,9 @@ _AROUND = 60
 """Characters shown on each side of a text that was found."""
 _TALL_PREVIEW, _LOW_PREVIEW, _HIGH = 8, 4, 24
 """Lines of the preview in a window of at least `_HIGH` lines, and in a lower one."""
+
+SESSION_KEYS = (KeyHint("ctrl+n", "rename"), KeyHint("ctrl+d", "delete"))
+_KEYS_AGAIN = (KeyHint("ctrl+d", "again deletes it"), KeyHint("escape", "keeps it"))
 
 
 class SessionPicker(Picker):
@@ -62,7 +66,7 @@ class SessionPicker(Picker):
         self._doomed = ""
         """The session that is deleted when ctrl+d is pressed again."""
         empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
-        super().__init__("Sessions", choices=self._listed(), hint="ctrl+n rename   ctrl+d delete", empty=empty)
+        super().__init__("Sessions", choices=self._listed(), hint=SESSION_KEYS, empty=empty)
 
     def on_mount(self) -> None:
         """Put the words that were given into the filter. The base class fills the list."""
@@ -206,7 +210,7 @@ class SessionPicker(Picker):
     def _ask_about(self, key: str) -> None:
         """Note which session ctrl+d deletes next, or none, and show the keys for that."""
         self._doomed = key
-        self.query_one(Legend).show("ctrl+d again deletes it   Esc keeps it" if key else self.keys)
+        self.query_one(Legend).show(*(_KEYS_AGAIN if key else self.keys))
 
     def go_back(self) -> None:
         """Handle Esc: close the question whether to delete a session, or else the picker."""

@@ -16,6 +16,7 @@ from chatops.domain.wording import plural
 from chatops.tui.clipboard import copy
 from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Legend, Page
+from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
@@ -50,7 +51,7 @@ class TextScreen(Page):
             yield LineField(placeholder="search", id="text-search", compact=True)
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Legend("Esc back   / search   y copy   j k g G PgUp PgDn scroll", id="text-keys")
+            yield Legend(BACK, KeyHint(does="/ search"), KeyHint("y", "copy"), SCROLL, id="text-keys")
 
     def on_mount(self) -> None:
         """Hide the search until it is opened, and say how much is out of view."""

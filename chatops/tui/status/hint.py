@@ -4,7 +4,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import legend
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 
 
 class TranscriptHint(ErrorBoundary, Static):
@@ -35,9 +35,9 @@ class TranscriptHint(ErrorBoundary, Static):
             self.post_message(self.Clicked())
 
     def _show(self) -> None:
-        parts = [f"↓ {self._unseen} new   ctrl+End shows the end"] if self._unseen else []
+        keys = [KeyHint(does=f"↓ {self._unseen} new"), KeyHint(does="shows the end", id="end")] if self._unseen else []
         if self._selected:
-            files = "   o open the file" if self._has_files else ""
-            parts.append(f"y copy   ctrl+o open{files}   Esc back")
-        self.update(legend("   ".join(parts)))
-        self.display = bool(parts)
+            files = [KeyHint("o", "open the file")] if self._has_files else []
+            keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *files, BACK]
+        self.update(KeyLegend([keys]).draw())
+        self.display = bool(keys)

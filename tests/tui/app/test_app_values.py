@@ -19,12 +19,19 @@ from chatops.tui.commands.completion import complete_command, complete_file, off
 from chatops.tui.commands.files import MAX_FILES, WorkspaceFiles, workspace_files
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
+from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.choices import difference
+from chatops.tui.dialogs.contained import ContainedScreen
 from chatops.tui.dialogs.dialog_keys import Room
+from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_guard import KeyKind
+from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.rows import Row, line, wrapped
+from chatops.tui.dialogs.server_question import ServerQuestionScreen
+from chatops.tui.dialogs.trust import TrustScreen
 from chatops.tui.status.status_line import fitted, status_parts
 from chatops.tui.theme import PLAIN
 from chatops.wiring.rows import RoleRow
@@ -219,6 +226,14 @@ def test_a_call_that_no_rule_answers_offers_none() -> None:
         for room in Room:
             offered = call_legend(AskedCall(item=waiting.items[0], calls=waiting), room=room).draw(200).plain
             assert " s " not in offered and "this session" not in offered and "rule" not in offered
+
+
+@pytest.mark.parametrize("dialog", [ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen])
+def test_each_key_of_a_dialog_has_a_method_and_only_its_own_table_decides(dialog: type[GuardedDialog]) -> None:
+    assert [key.act for key in dialog.KEYS if not hasattr(dialog, f"_{key.act}") and key.act != "scroll"] == []
+    assert not {"y", "n", "enter", "space", " "} & {
+        name for name, key in dialog.by_name.items() if key.kind >= KeyKind.DENY
+    }
 
 
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:

@@ -15,6 +15,7 @@ from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.sessions import SESSION_KEYS
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.notice import show_notice
 from chatops.wiring.rows import SessionRow
@@ -307,7 +308,7 @@ async def test_a_second_column_without_room_follows_the_first_one() -> None:
 
 async def test_the_keys_of_a_picker_are_whole_in_a_narrow_window() -> None:
     async with stage(size=(40, 12)) as running:
-        running.app.push_screen(Picker("Sessions", choices=[], hint="ctrl+n rename   ctrl+d delete"))
+        running.app.push_screen(Picker("Sessions", choices=[], hint=SESSION_KEYS))
         await running.settle()
         assert running.text.endswith("Enter chooses   Esc back   ctrl+n rename\nctrl+d delete")
 

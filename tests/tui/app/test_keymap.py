@@ -11,7 +11,7 @@ from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.keymap import DEFAULTS, Keymap, use
-from chatops.tui.keys import legend, wrapped_legend
+from chatops.tui.keys import KeyHint, KeyLegend
 from chatops.tui.screens.chat import ChatScreen
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import stage
@@ -81,16 +81,9 @@ def test_two_ids_can_change_places() -> None:
 
 @pytest.mark.usefixtures("swapped")
 def test_a_legend_names_swapped_keys_once_and_keys_of_dialogs_stay() -> None:
-    assert legend("ctrl+g pending   ctrl+r role").plain == "ctrl+r pending   ctrl+g role"
-    keys = "ctrl+s checks them   shift+Tab previous   ctrl+q quit"
-    assert legend(keys).plain == "ctrl+x checks them   F6 previous   ctrl+k quit"
-    assert wrapped_legend(keys, 80).plain == "ctrl+s checks them   shift+Tab previous   ctrl+k quit"
+    keys = [KeyHint(does="pending", id="pending"), KeyHint(does="role", id="role"), KeyHint("ctrl+s", "checks them")]
+    assert KeyLegend([keys]).draw().plain == "ctrl+r pending   ctrl+g role   ctrl+s checks them"
     assert "next call; shift+Tab, Left: the one before" in help_text()
-
-
-@pytest.mark.usefixtures("swapped")
-def test_a_wrapped_legend_puts_the_users_keys_in_once() -> None:
-    assert wrapped_legend("F1 help   ctrl+c stop", 80).plain == "ctrl+c help   F1 stop"
 
 
 @pytest.fixture
