@@ -32,6 +32,7 @@ from chatops.engine.workflow.state import (
     RunResult,
     WorkflowState,
 )
+from chatops.engine.workflow.view import StepView, run_view
 from chatops.headless.report import reasoning_of
 from chatops.headless.run import NO_USER
 from chatops.policy.registry import RoleSpec
@@ -150,8 +151,8 @@ def _result(
     state: WorkflowState, turns: tuple[TurnState, ...], assembled: Assembled, *, pending: tuple[PendingCall, ...]
 ) -> WorkflowResult:
     steps = tuple(
-        replace(_report(state, index, assembled), reasoning=reasoning_of(state, index, turns))
-        for index in range(len(state.spec.steps))
+        _report(view, state.spec.step(index), reasoning_of(state, index, turns), assembled)
+        for index, view in enumerate(run_view(state, turns).steps)
     )
     phase = state.phase
     given = [step for step in steps if step.status == ACCEPTED]
@@ -184,25 +185,20 @@ def _why(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
             assert_never(never)
 
 
-def _report(state: WorkflowState, index: int, assembled: Assembled) -> StepReport:
-    name = state.spec.step(index).name
-    attempts = [one for one in state.attempts if one.step == index and not one.gate]
-    output = next((one for one in state.outputs if one.step == index), None)
-    phase = state.phase
-    began = max((one.attempt for one in attempts), default=0)
-    if output is not None:
-        status = "failed" if output.failed else "skipped" if output.skipped else ACCEPTED
-        if status != ACCEPTED:
-            return StepReport(name=name, status=status, attempts=began, detail=output.detail)
-        value, unfit = _value(output.text, state.spec.step(index), assembled.classes.get(name))
-        return StepReport(name=name, status=status, result=value, attempts=began, detail=unfit)
-    if not isinstance(phase, RunFinished) and phase.step == index:
-        return StepReport(
-            name=name, status="open", attempts=phase.attempt, detail=attempts[-1].detail if attempts else ""
-        )
-    if attempts:
-        return StepReport(name=name, status="failed", attempts=began, detail=attempts[-1].detail)
-    return StepReport(name=name, status="not begun")
+def _report(view: StepView, spec: StepSpec, reasoning: str, assembled: Assembled) -> StepReport:
+    known = StepReport(name=view.name, status="open", attempts=view.attempt, detail=view.detail, reasoning=reasoning)
+    match view.status:
+        case "answered":
+            value, unfit = _value(view.output, spec, assembled.classes.get(view.name))
+            return replace(known, status=ACCEPTED, result=value, detail=unfit)
+        case "skipped":
+            return replace(known, status="skipped")
+        case "failed" | "cancelled" if view.attempt:
+            return replace(known, status="failed")
+        case "failed" | "cancelled" | "pending":
+            return replace(known, status="not begun")
+        case _:
+            return known
 
 
 def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:

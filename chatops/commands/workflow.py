@@ -316,7 +316,7 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
 def _run_text(result: RunReport) -> str:
     head = f"Run {result.session_id} of workflow {result.workflow}: {result.status}"
     rows = [
-        (str(number), one.name, one.status, str(one.attempts), str(one.iterations), one.output or one.detail)
+        (str(number), one.name, one.status, str(one.attempt), str(one.requests), one.output or one.detail)
         for number, one in enumerate(result.steps, start=1)
     ]
     lines = [head, f"Asked for: {' '.join(result.query.split())}", *([result.detail] if result.detail else []), ""]

@@ -38,9 +38,9 @@ from chatops.engine.workflow.state import (
     RunFinished,
     RunningStep,
     RunResult,
-    StepOutput,
     WorkflowState,
 )
+from chatops.engine.workflow.view import StepView, present_turn, run_view
 from chatops.headless.json_values import plain
 from chatops.headless.pending import pending_json
 
@@ -61,29 +61,6 @@ class CallReport:
     outcome: Outcome | None = None
     """None until the call is over."""
     duration_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSummary:
-    """One step of a workflow run."""
-
-    name: str
-    status: str
-    """``pending`` (not started), ``running``, ``paused`` (a call is pending), ``review`` (the user is asked),
-    ``answered``, ``failed``, ``skipped`` or ``cancelled``.
-    """
-    attempts: int = 0
-    """Attempts started so far."""
-    iterations: int = 0
-    """Model calls of all attempts."""
-    output: str = ""
-    """The accepted result, as the run stores it."""
-    reasoning: str = ""
-    """The reason that the model gives for its answer."""
-    has_schema: bool = False
-    detail: str = ""
-    """Reason that there is no result, or that the last attempt was not accepted."""
-    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +97,9 @@ class RunReport(Report):
 
     workflow: str
     query: str
-    steps: tuple[StepSummary, ...]
+    steps: tuple[StepView, ...]
+    reasonings: tuple[str, ...]
+    """For each step the reason that the model gives for its answer."""
     review: AwaitingReview | None
     failed_steps: tuple[str, ...] = ()
     """Names of the steps without a result: failed, or skipped by the user."""
@@ -245,7 +224,7 @@ def run_report(
     """
     reports = [report(turn, workspace=workspace) for turn in turns]
     phase = run.phase
-    present = _present(run, turns)
+    present = present_turn(phase, turns)
     pending = pending_calls(present) if present is not None else ()
     return RunReport(
         session_id=run.session_id,
@@ -254,7 +233,8 @@ def run_report(
         role=run.role,
         status=_run_status(run, paused=bool(pending), blocked_by=blocked_by),
         answer=phase.answer if isinstance(phase, RunFinished) else "",
-        steps=tuple(_step(run, index, turns, paused=bool(pending)) for index in range(len(run.spec.steps))),
+        steps=run_view(run, turns).steps,
+        reasonings=tuple(reasoning_of(run, index, turns) for index in range(len(run.spec.steps))),
         calls=tuple(call for one in reports for call in one.calls),
         usage=total(*(turn.usage for turn in turns)),
         files=tuple(dict.fromkeys(file for one in reports for file in one.files)),
@@ -326,56 +306,6 @@ def reasoning_of(run: WorkflowState, step: int, turns: Sequence[TurnState]) -> s
     return said if isinstance(said, str) else ""
 
 
-def _present(run: WorkflowState, turns: Sequence[TurnState]) -> TurnState | None:
-    """Return the turn that the run waits for, if it was started and the run has not recorded its end."""
-    phase = run.phase
-    if not isinstance(phase, RunningStep | CheckingGate):
-        return None
-    return next((turn for turn in turns if turn.turn_id == phase.turn_id), None)
-
-
-def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], *, paused: bool) -> StepSummary:
-    phase = run.phase
-    made = [one for one in run.attempts if one.step == index]
-    ids = {one.turn_id for one in made}
-    attempts = [one.attempt for one in made]
-    if not isinstance(phase, RunFinished) and phase.step == index:
-        attempts.append(phase.attempt)
-        ids.update({phase.turn_id} if isinstance(phase, RunningStep | CheckingGate) else ())
-    mine = [turn for turn in turns if turn.turn_id in ids]
-    known = StepSummary(
-        name=run.spec.step(index).name,
-        status="pending",
-        attempts=max(attempts, default=0),
-        iterations=sum(turn.counters.requests for turn in mine),
-        reasoning=reasoning_of(run, index, turns),
-        has_schema=bool(run.spec.step(index).output_schema),
-        detail=made[-1].detail if made else "",
-        usage=total(*(turn.usage for turn in mine)),
-    )
-    output = next((one for one in run.outputs if one.step == index), None)
-    if output is not None:
-        return _over(known, output)
-    match phase:
-        case RunFinished(result=result) if index == len(run.outputs):
-            # The run ended at this step, which has no result.
-            return replace(known, status=result.value)
-        case AwaitingReview(step=step, detail=detail) if step == index:
-            return replace(known, status="review", detail=detail)
-        case RunningStep(step=step) | CheckingGate(step=step) if step == index:
-            return replace(known, status=TurnStatus.PAUSED.value if paused else TurnStatus.RUNNING.value)
-        case _:
-            return known
-
-
-def _over(known: StepSummary, output: StepOutput) -> StepSummary:
-    if output.skipped:
-        return replace(known, status="skipped", detail=output.detail)
-    if output.failed:
-        return replace(known, status=TurnStatus.FAILED.value, detail=output.detail)
-    return replace(known, status=TurnStatus.ANSWERED.value, output=output.text, detail="")
-
-
 def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
     """Return the documented object. Every key except ``error`` is always present; values may be null."""
     error: JsonValue = {"reason": value.reason, "message": value.detail, "advice": value.advice}
@@ -397,11 +327,14 @@ def _run_json(value: RunReport) -> dict[str, JsonValue]:
         **_members(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
         "steps": [
             {
-                **_members(one, "name", "status", "attempts", "iterations"),
+                **_members(one, "name", "status"),
+                "attempts": one.attempt,
+                "iterations": one.requests,
                 "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
-                **_members(one, "reasoning", "detail", "usage"),
+                "reasoning": reasoning,
+                **_members(one, "detail", "usage"),
             }
-            for one in value.steps
+            for one, reasoning in zip(value.steps, value.reasonings, strict=True)
         ],
         **_members(value, "failed_steps", "calls", "usage", "files"),
         "pending": [pending_json(one) for one in value.pending],
@@ -420,7 +353,7 @@ def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
     }
 
 
-def output_value(step: StepSummary) -> JsonValue:
+def output_value(step: StepView) -> JsonValue:
     """Return a step's result as the value that it encodes: with a schema always, otherwise an object or list."""
     if not step.has_schema and step.output[:1] not in ("{", "["):
         return step.output

@@ -90,7 +90,7 @@ def test_each_step_has_the_state_that_a_script_asks_for() -> None:
     for status, output in outputs.items():
         report = run_report(replace(second, outputs=(output,)), [])
         assert [step.status for step in report.steps] == [status, "running"]
-        assert report.steps[1].attempts == 2
+        assert report.steps[1].attempt == 2
     assert output_value(run_report(replace(second, outputs=(outputs["answered"],)), []).steps[0]) == {"name": "db"}
     ended = replace(second, phase=run.over(RunResult.CANCELLED), outputs=(outputs["answered"],))
     assert [step.status for step in run_report(ended, []).steps] == ["answered", "cancelled"]

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS
+from chatops.engine.workflow.view import RunView, StepView
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.keys import KeyHint
 from chatops.tui.status.status_line import count
 from chatops.tui.workflow.lines import clock
-from chatops.tui.workflow.view import RunView, StepView
 from chatops.wiring.rows import RoleRow, RuleItem, SessionRow
 
 _LONGEST_PREVIEW = 120
@@ -108,7 +108,7 @@ def step_picker(view: RunView) -> Picker:
             key=str(one.number - 1),
             text=columns((str(one.number), 2), (one.name, 16), (one.word or one.mark.value, 13), (_cost(one), 24)),
             find=one.name,
-            preview=textwrap.shorten(one.detail, _LONGEST_PREVIEW, placeholder=" …") or _checks(one),
+            preview=textwrap.shorten(one.refusal, _LONGEST_PREVIEW, placeholder=" …") or _checks(one),
             current=one.number - 1 == view.at,
         )
         for one in view.steps

@@ -13,13 +13,13 @@ from textual.screen import Screen
 from chatops.domain.events import TurnPaused
 from chatops.domain.run_events import StepFinished, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunningStep
+from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.screens.messages import Changed
 from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
 from chatops.tui.workflow.panel import WorkflowPanel
 from chatops.tui.workflow.text import step_text
-from chatops.tui.workflow.view import RunView, StepClock, current_step, view_of
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
@@ -39,6 +39,33 @@ class RunState:
     """The last turn of the run's session."""
     problem: str = ""
     """The error that blocks the run, if any."""
+
+
+class StepClock:
+    """Adds up seconds per step. All times are monotonic seconds."""
+
+    def __init__(self, count: int, seconds: Sequence[float] = ()) -> None:
+        """Create a clock for `count` steps. `seconds` are the times stored when the run was last shown."""
+        known = [*seconds, *([0.0] * count)]
+        self._seconds = known[:count]
+        self._step: int | None = None
+        self._since = 0.0
+
+    def follow(self, step: int | None, *, now: float) -> bool:
+        """Count time for `step` from now on (None: for no step). Return True if the step has changed."""
+        if step == self._step:
+            return False
+        if self._step is not None:
+            self._seconds[self._step] += max(0.0, now - self._since)
+        self._step, self._since = step, now
+        return True
+
+    def seconds(self, *, now: float) -> tuple[float, ...]:
+        """Return the seconds of each step, the present one up to now."""
+        seconds = list(self._seconds)
+        if self._step is not None:
+            seconds[self._step] += max(0.0, now - self._since)
+        return tuple(seconds)
 
 
 class RunPresenter:
@@ -70,7 +97,8 @@ class RunPresenter:
     def view(self) -> RunView:
         """Return the run's current view."""
         now = self._state()
-        return view_of(now.run, now.turn, seconds=self._times.seconds(now=self._now()), problem=now.problem)
+        turns = (now.turn,) if now.turn is not None else ()
+        return run_view(now.run, turns, seconds=self._times.seconds(now=self._now()), problem=now.problem)
 
     async def show(self) -> None:
         """Mount the panel."""

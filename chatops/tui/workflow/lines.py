@@ -8,11 +8,11 @@ from typing import Literal
 from rich.cells import cell_len
 
 from chatops.domain.wording import plural
+from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView
 from chatops.tui.keymap import with_user_keys
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import Symbols
 from chatops.tui.transcript.lines import one_line, truncated
-from chatops.tui.workflow.view import RunView, StepCheck, StepMark, StepView
 
 SpanTone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
 HINTS = ("ctrl+l outputs, ctrl+t folds", "ctrl+t folds")
@@ -173,10 +173,10 @@ def _validations(step: StepView) -> str:
 
 def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[StyledLine]:
     """Return why the step, or its last attempt, was not accepted."""
-    if not step.detail or step.mark is StepMark.DONE:
+    if not step.refusal or step.mark is StepMark.DONE:
         return []
     tone: SpanTone = "bad" if step.mark is StepMark.FAILED else "muted"
-    text = one_line(step.detail[:_LONGEST_REASON])
+    text = one_line(step.refusal[:_LONGEST_REASON])
     parts = textwrap.wrap(text, max(1, width - 4)) or [""]
     if len(parts) > most:
         parts = [*parts[: most - 1], f"{parts[most - 1]} {signs.ellipsis}"]

@@ -11,10 +11,10 @@ from textual.style import Style
 from textual.timer import Timer
 from textual.widget import Widget
 
+from chatops.engine.workflow.view import RunView
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.theme import Symbols, symbols_for
 from chatops.tui.workflow.lines import SpanTone, StyledLine, above, beside, folded
-from chatops.tui.workflow.view import RunView
 
 WIDE, TALL = 118, 22
 """From this window size on, the panel is beside the transcript."""

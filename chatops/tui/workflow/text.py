@@ -7,8 +7,8 @@ from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
 from chatops.domain.wording import as_fields
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
+from chatops.engine.workflow.view import StepView
 from chatops.policy.workflow import CommandGate, StepSpec
-from chatops.tui.workflow.view import StepView
 from chatops.wiring.rows import RunRow, WorkflowRow
 
 USAGE = "/workflow run NAME QUERY"
@@ -22,8 +22,8 @@ def step_text(run: WorkflowState, view: StepView) -> str:
     output = _output(run, index)
     if output:
         lines += ["", "Output", *(f"  {line}" for line in as_fields(output).split("\n"))]
-    if view.detail:
-        lines += ["", "Not accepted because", *(f"  {line}" for line in view.detail.split("\n"))]
+    if view.refusal:
+        lines += ["", "Not accepted because", *(f"  {line}" for line in view.refusal.split("\n"))]
     records = [one for one in run.attempts if one.step == index]
     if records:
         lines += ["", "Attempts", *(line for one in records for line in _record(one))]

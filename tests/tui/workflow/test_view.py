@@ -4,12 +4,13 @@ from rich.cells import cell_len
 
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
+from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView, run_view
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
+from chatops.tui.screens.run import StepClock
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
 from chatops.tui.workflow.lines import StyledLine, above, beside, clock, folded
 from chatops.tui.workflow.text import listing, readable, step_text
-from chatops.tui.workflow.view import RunView, StepCheck, StepClock, StepMark, StepView, view_of
 from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, Played, flow, step
 
@@ -26,7 +27,7 @@ def three() -> Played:
 
 
 def seen(played: Played, *, seconds: tuple[float, ...] = (), problem: str = "") -> RunView:
-    return view_of(played.state, played.turn, seconds=seconds, problem=problem)
+    return run_view(played.state, [played.turn] if played.turn is not None else [], seconds=seconds, problem=problem)
 
 
 def marks(view: RunView) -> list[str]:
@@ -109,7 +110,7 @@ def test_a_gate_that_does_not_pass_costs_an_attempt_and_the_next_one_begins_anew
     now = seen(played).steps[1]
     assert (now.attempt, now.attempts, now.mark) == (2, 3, StepMark.RUNNING)
     assert [one.mark for one in now.gates] == [StepMark.WAITING, StepMark.WAITING]
-    assert now.detail.startswith("attempt 1: ")
+    assert now.refusal.startswith("attempt 1: ")
     assert "1 failed" in now.detail
 
 
@@ -139,7 +140,7 @@ def test_the_turn_before_says_nothing_about_the_step_that_begins() -> None:
     played.calls("look")
     before = played.turn
     played.gives_up("no")
-    view = view_of(played.state, before)
+    view = run_view(played.state, [before] if before is not None else [])
     assert view.tokens == 2 * 1_234
     assert (view.steps[0].iteration, view.steps[0].attempt) == (1, 2)
 

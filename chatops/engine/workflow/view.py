@@ -1,6 +1,6 @@
-"""The state of a run as values to draw, read from the committed state of the run and its present turn.
+"""A run and its steps as values to show, for the panel as well as for reports, read from what is committed.
 
-Nothing is collected from events, so a run that was reopened is drawn like one that was watched from the start.
+Nothing is collected from events, so a run that was reopened is shown like one that was watched from the start.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.events import TurnStatus
-from chatops.domain.usage import Usage
+from chatops.domain.usage import Usage, total
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Finished, Purpose, TurnState
 from chatops.engine.validations import ValidationState, ValidationStatus, validation_states
 from chatops.engine.view import turn_status
@@ -58,6 +58,10 @@ class StepView:
     number: int
     name: str
     mark: StepMark
+    status: str = "pending"
+    """The state for scripts: ``pending`` (not started), ``running``, ``paused`` (a call is pending), ``review`` (the
+    user is asked), ``answered``, ``failed``, ``skipped`` or ``cancelled``.
+    """
     word: str = ""
     """The word beside the mark, such as ``to review``, ``waits for you`` or ``failed``."""
     attempt: int = 0
@@ -67,15 +71,32 @@ class StepView:
     iterations: int = 0
     validations: tuple[StepCheck, ...] = ()
     gates: tuple[StepCheck, ...] = ()
-    tokens: int | None = None
+    requests: int = 0
+    """Model calls of all attempts, as far as their turns are known here."""
+    usage: Usage | None = None
     seconds: float | None = None
+    output: str = ""
+    """The accepted result, as the run stores it."""
+    has_schema: bool = False
     detail: str = ""
     """The reason why the step, or its last attempt, was not accepted."""
+    refused_attempt: int = 0
+    """The attempt that `detail` is about, if another one has started since; else 0."""
 
     @property
     def closing(self) -> bool:
         """True during the reserved last model call, in which no tool can be called."""
         return self.iteration > self.iterations > 0
+
+    @property
+    def refusal(self) -> str:
+        """`detail`, with the number of its attempt if another one has started since."""
+        return f"attempt {self.refused_attempt}: {self.detail}" if self.refused_attempt else self.detail
+
+    @property
+    def tokens(self) -> int | None:
+        """Number of tokens of all attempts; None if it is not known."""
+        return self.usage.input_tokens + self.usage.output_tokens if self.usage is not None else None
 
     @property
     def passed(self) -> int:
@@ -128,18 +149,20 @@ _MARKS = {
 }
 
 
-def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[float] = (), problem: str = "") -> RunView:
+def run_view(
+    run: WorkflowState, turns: Sequence[TurnState], *, seconds: Sequence[float] = (), problem: str = ""
+) -> RunView:
     """Return the view of a run.
 
-    `turn` is the session's last turn. `seconds` are the known working times of the steps.
+    `turns` are the known turns of its session, at least the last one. `seconds` are the known working times of the
+    steps.
     """
     phase = run.phase
-    present = _present(phase, turn)
-    at = current_step(phase, turn)
+    at = current_step(phase, present_turn(phase, turns))
     steps = tuple(
-        replace(_step(run, index, present, at), seconds=_seconds(seconds, index))
-        for index in range(len(run.spec.steps))
+        replace(_step(run, index, turns, at), seconds=_seconds(seconds, index)) for index in range(len(run.spec.steps))
     )
+    counted = [step.tokens for step in steps if step.tokens is not None]
     if problem and not isinstance(phase, RunFinished):
         at = CurrentStep(mark=StepMark.FAILED, word="blocked", working=False)
     return RunView(
@@ -148,7 +171,7 @@ def view_of(run: WorkflowState, turn: TurnState | None, *, seconds: Sequence[flo
         mark=at.mark,
         steps=steps,
         at=None if isinstance(phase, RunFinished) else phase.step,
-        tokens=_tokens([*(one.usage for one in run.attempts), present.usage if present is not None else None]),
+        tokens=sum(counted) if counted else None,
         seconds=sum(seconds),
         working=at.working,
         problem=problem,
@@ -159,7 +182,7 @@ def current_step(phase: RunPhase, turn: TurnState | None) -> CurrentStep:
     """Return the state of the current step; for a run that is over, that of the run."""
     match phase:
         case RunningStep() | CheckingGate():
-            present = _present(phase, turn)
+            present = present_turn(phase, () if turn is None else (turn,))
             if present is not None and turn_status(present) is TurnStatus.PAUSED:
                 return CurrentStep(mark=StepMark.ASKING, word="decision pending", working=False)
             return CurrentStep(mark=StepMark.RUNNING, word="running", working=True)
@@ -172,28 +195,37 @@ def current_step(phase: RunPhase, turn: TurnState | None) -> CurrentStep:
             assert_never(never)
 
 
-def _present(phase: RunPhase, turn: TurnState | None) -> TurnState | None:
+def present_turn(phase: RunPhase, turns: Sequence[TurnState]) -> TurnState | None:
     """Return the turn that the run waits for, if it has started and the run does not know its end yet."""
-    if turn is None or not isinstance(phase, RunningStep | CheckingGate):
+    if not isinstance(phase, RunningStep | CheckingGate):
         return None
-    return turn if turn.turn_id == phase.turn_id else None
+    return next((turn for turn in turns if turn.turn_id == phase.turn_id), None)
 
 
-def _step(run: WorkflowState, index: int, present: TurnState | None, at: CurrentStep) -> StepView:
+def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], at: CurrentStep) -> StepView:
     spec, phase = run.spec.step(index), run.phase
-    records = [one for one in run.attempts if one.step == index]
+    records = [record for record in run.attempts if record.step == index]
+    attempts = [record.attempt for record in records]
     here = not isinstance(phase, RunFinished) and phase.step == index
-    attempts = [one.attempt for one in records]
+    present = present_turn(phase, turns) if here else None
     if not isinstance(phase, RunFinished) and here:
         attempts.append(phase.attempt)
+    refused = next((record for record in reversed(records) if record.detail), None)
+    ids = {record.turn_id for record in records} | ({present.turn_id} if present is not None else set())
+    mine = [turn for turn in turns if turn.turn_id in ids]
+    used = {turn.turn_id: turn.usage for turn in mine}
+    used.update({record.turn_id: record.usage for record in records if record.usage is not None})
     known = StepView(
         number=index + 1,
         name=spec.name,
         mark=StepMark.WAITING,
         attempt=max(attempts, default=0),
         attempts=spec.max_attempts,
-        tokens=_tokens([*(one.usage for one in records), present.usage if here and present is not None else None]),
-        detail=_last_reason(records, before=attempts[-1] if here else 0),
+        requests=sum(turn.counters.requests for turn in mine),
+        usage=total(*used.values()),
+        has_schema=bool(spec.output_schema),
+        detail=refused.detail if refused is not None else "",
+        refused_attempt=refused.attempt if refused is not None and here and refused.attempt < attempts[-1] else 0,
     )
     output = next((one for one in run.outputs if one.step == index), None)
     if output is not None:
@@ -202,27 +234,22 @@ def _step(run: WorkflowState, index: int, present: TurnState | None, at: Current
         return _here(known, spec, run, present, at)
     if isinstance(phase, RunFinished) and index == len(run.outputs):
         # The run ended at this step, which has no result.
-        return replace(known, mark=StepMark.FAILED, word=phase.result.value, gates=_gates(spec, records, known.attempt))
+        gates = _gates(spec, records, known.attempt)
+        return replace(known, mark=StepMark.FAILED, word=phase.result.value, status=phase.result.value, gates=gates)
     return known
-
-
-def _last_reason(records: Sequence[AttemptRecord], *, before: int) -> str:
-    """Return why the last attempt was not accepted, with its number if the `before`-th attempt has started since."""
-    last = next((one for one in reversed(records) if one.detail), None)
-    if last is None:
-        return ""
-    return f"attempt {last.attempt}: {last.detail}" if last.attempt < before else last.detail
 
 
 def _over(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence[AttemptRecord]) -> StepView:
     if output.skipped:
-        return replace(known, mark=StepMark.SKIPPED, word="skipped", detail=output.detail)
+        return replace(known, mark=StepMark.SKIPPED, word="skipped", status="skipped", detail=output.detail)
     if output.failed:
         gates = _gates(spec, records, known.attempt)
-        return replace(known, mark=StepMark.FAILED, word="failed", detail=output.detail, gates=gates)
+        return replace(known, mark=StepMark.FAILED, word="failed", status="failed", detail=output.detail, gates=gates)
     return replace(
         known,
         mark=StepMark.DONE,
+        status="answered",
+        output=output.text,
         detail="",
         validations=_all_passed(spec),
         gates=_gates(spec, records, known.attempt, answered=True),
@@ -240,13 +267,18 @@ def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnStat
     gates = _gates(spec, records, known.attempt, answered=answered)
     if isinstance(phase, CheckingGate):
         gates = tuple(replace(one, mark=at.mark) if i == phase.gate else one for i, one in enumerate(gates))
-    shown = replace(known, mark=at.mark, word="" if at.mark is StepMark.RUNNING else at.word, gates=gates)
-    if isinstance(phase, AwaitingReview) and phase.detail:
-        shown = replace(shown, detail=phase.detail)
+    status = TurnStatus.PAUSED if at.mark is StepMark.ASKING else TurnStatus.RUNNING
+    view = replace(
+        known, mark=at.mark, word="" if at.mark is StepMark.RUNNING else at.word, status=status.value, gates=gates
+    )
+    if isinstance(phase, AwaitingReview):
+        view = replace(view, status="review")
+        if phase.detail:
+            view = replace(view, detail=phase.detail, refused_attempt=0)
     if answered:
-        return replace(shown, validations=_all_passed(spec))
+        return replace(view, validations=_all_passed(spec))
     iteration, iterations = _iterations(spec, present) if isinstance(phase, RunningStep) else (0, 0)
-    return replace(shown, iteration=iteration, iterations=iterations, validations=_validations(spec, present))
+    return replace(view, iteration=iteration, iterations=iterations, validations=_validations(spec, present))
 
 
 def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
@@ -308,35 +340,3 @@ def _gate_mark(status: TurnStatus | None) -> StepMark:
 
 def _seconds(seconds: Sequence[float], index: int) -> float | None:
     return seconds[index] if index < len(seconds) and seconds[index] else None
-
-
-def _tokens(parts: Sequence[Usage | None]) -> int | None:
-    counted = [one.input_tokens + one.output_tokens for one in parts if one is not None]
-    return sum(counted) if counted else None
-
-
-class StepClock:
-    """Adds up seconds per step. All times are monotonic seconds."""
-
-    def __init__(self, count: int, seconds: Sequence[float] = ()) -> None:
-        """Create a clock for `count` steps. `seconds` are the times stored when the run was last shown."""
-        known = [*seconds, *([0.0] * count)]
-        self._seconds = known[:count]
-        self._step: int | None = None
-        self._since = 0.0
-
-    def follow(self, step: int | None, *, now: float) -> bool:
-        """Count time for `step` from now on (None: for no step). Return True if the step has changed."""
-        if step == self._step:
-            return False
-        if self._step is not None:
-            self._seconds[self._step] += max(0.0, now - self._since)
-        self._step, self._since = step, now
-        return True
-
-    def seconds(self, *, now: float) -> tuple[float, ...]:
-        """Return the seconds of each step, the present one up to now."""
-        shown = list(self._seconds)
-        if self._step is not None:
-            shown[self._step] += max(0.0, now - self._since)
-        return tuple(shown)
