@@ -8,6 +8,7 @@ from typing import assert_never
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.rights import Verdict
 from chatops.domain.tools import Outcome
@@ -29,7 +30,7 @@ from chatops.engine.state import (
     Stopping,
     TurnState,
 )
-from chatops.engine.view import answer_so_far, failure_of, pending_calls, settled_so_far, turn_status
+from chatops.engine.view import answer_so_far, failure_of, pending_calls, result_message, settled_so_far, turn_status
 from chatops.engine.workflow.progress import failed_steps
 from chatops.engine.workflow.state import (
     AwaitingReview,
@@ -189,14 +190,7 @@ def _current(one: CallState) -> CallReport:
                 decided_by=status.decided_by or None,
             )
         case Settled() as status:
-            return replace(
-                known,
-                arguments=status.arguments,
-                verdict=status.verdict,
-                decided_by=status.decided_by or None,
-                outcome=status.result.outcome,
-                duration_ms=status.result.duration_ms,
-            )
+            return _finished(result_message(MessageId(one.call.id), one.call, status))
         case status:
             assert_never(status)
 

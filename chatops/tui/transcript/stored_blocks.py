@@ -148,8 +148,8 @@ def _cards(
         if result is not None and is_held(result):
             yield replace(card, status=CardStatus.HELD)
         elif result is not None:
-            content = _without_edit_note(result.content, result.arguments)
-            yield replace(finished_card(card_id, replace(result, content=content)), own=own)
+            done = finished_card(card_id, _without_edit_note(result))
+            yield replace(done, own=True) if own else done
         elif (one := asked.get(call.id)) is not None:
             yield pending_card(card, one)
         else:
@@ -158,10 +158,12 @@ def _cards(
         yield surplus_card(surplus[0].rpartition(".")[0], len(surplus))
 
 
-def _without_edit_note(content: str, arguments: str) -> str:
+def _without_edit_note(result: ToolMessage) -> ToolMessage:
     for ran in (True, False):
-        content = content.removeprefix(feedback.edited(arguments, "", ran=ran))
-    return content
+        note = feedback.edited(result.arguments, "", ran=ran)
+        if result.content.startswith(note):
+            return replace(result, content=result.content.removeprefix(note))
+    return result
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
