@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
+from chatops.domain.decisions import Approved, Edited, Rejected
 from chatops.domain.errors import AlreadyDecidedError, UnreadableError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.store import remembered
@@ -17,15 +18,17 @@ from chatops.store.base import DecisionRow, Late, PendingCallRow, StorePart
 from chatops.store.connection import Connection, SqlRow, real, text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chatops.domain.events import PendingCall
     from chatops.engine import inputs, state, view
     from chatops.engine.effects import DecisionRecord, TurnStep
     from chatops.engine.inputs import DecideCall
     from chatops.engine.state import TurnState
-    from chatops.store import codec, turn_rules
+    from chatops.store import codec
 else:
     inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
-    codec, turn_rules = Late("chatops.store.codec"), Late("chatops.store.turn_rules")
+    codec = Late("chatops.store.codec")
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +62,9 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
         first = (codec.decode_decision(left[0]), codec.decode_principal(left[1]))
     except UnreadableError:
         return
-    if first != (record.decision, record.by) and not turn_rules.overrules(record.decision, first[0]):
+    # A decision that denies what is approved and not started counts although it came second.
+    overrules = isinstance(record.decision, Rejected) and isinstance(first[0], Approved | Edited)
+    if first != (record.decision, record.by) and not overrules:
         raise AlreadyDecidedError(
             f"Call {record.call_id} was already decided by {first[1]}; the first decision counts.",
             advice="`chatops approvals list` shows what is still pending.",
@@ -91,7 +96,11 @@ def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id:
 
 
 def _consume(rows: Connection, step: TurnStep) -> None:
-    still_open = turn_rules.open_calls(step.state) - {record.call_id for record in step.decisions}
+    phase = step.state.phase
+    calls = phase.calls if isinstance(phase, state.InRound | state.Stopping) else ()
+    # Only a call without a result can still take a decision.
+    still_open = {item.call.id for item in calls if item.status.kind != "settled"}
+    still_open -= {record.call_id for record in step.decisions}
     for (stored,) in rows.all("SELECT call_id FROM posted WHERE turn_id = ?", step.state.turn_id):
         if CallId(text(stored)) not in still_open:
             rows.run("DELETE FROM posted WHERE call_id = ?", stored)
@@ -143,8 +152,7 @@ class DecisionQueue(StorePart):
                 queued.append(_queued(row))
             except UnreadableError as error:
                 log.warning("a row of the queue is left out: %s", error)
-        # Mostly there is none, and then nothing has to be imported to say so.
-        return turn_rules.in_call_order(queued) if queued else []
+        return _in_call_order(queued)
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
@@ -209,6 +217,16 @@ class DecisionQueue(StorePart):
             except UnreadableError as error:
                 log.warning("an entry of the decision log is left out: %s", error)
         return entries
+
+
+def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
+    """Sort calls by turn, those of a turn as the model made them. The order of inspection says nothing."""
+    turns = {one.turn_id: place for place, one in reversed(list(enumerate(queued)))}
+    return sorted(queued, key=lambda one: (turns[one.turn_id], _numbers(one.pending.call.id)))
+
+
+def _numbers(call_id: CallId) -> tuple[int, ...]:
+    return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
 
 
 def _queued(row: SqlRow) -> PendingCallRow:

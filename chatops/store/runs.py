@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ConflictError, NoSuchSessionError, UnreadableError
+from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSessionError, UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.store import leases, sessions
 from chatops.store.base import Late, StorePart
 from chatops.store.connection import Connection, integer, text, text_or_none
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chatops.engine.workflow import machine
     from chatops.engine.workflow.effects import WorkflowStep
     from chatops.engine.workflow.inputs import CancelRun, ReviewStep
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.store import codec, turn_rules
+    from chatops.store import codec
     from chatops.store.base import SessionInfo
 else:
-    codec, turn_rules = Late("chatops.store.codec"), Late("chatops.store.turn_rules")
+    codec, machine = Late("chatops.store.codec"), Late("chatops.engine.workflow.machine")
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +71,7 @@ class Runs(StorePart):
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            if not turn_rules.applies(review, _load(self._rows, full)):
+            if not _applies(review, _load(self._rows, full)):
                 return False
             if any(type(earlier) is type(review) for earlier in _posted(self._rows, full)):
                 return False
@@ -96,19 +99,19 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD
         )
     if step.word is not None and (waiting := _posted(rows, state.session_id)):
-        turn_rules.must_be_first(step, _load(rows, state.session_id), waiting)
-    mark = turn_rules.mark_of(state)
+        _must_be_first(step, _load(rows, state.session_id), waiting)
+    phase = state.phase
     rows.upsert(
         "runs",
         "session_id",
         session_id=state.session_id,
         seq=state.seq,
         version=codec.RUN_VERSION,
-        workflow=mark.workflow,
-        phase=mark.phase,
-        step=mark.step,
-        result=mark.result,
-        turn_id=turn_rules.awaited_turn(state),
+        workflow=state.spec.name,
+        phase=phase.kind,
+        step="" if phase.kind == "run_finished" else state.spec.step(phase.step).name,
+        result=phase.result.value if phase.kind == "run_finished" else "",
+        turn_id=phase.turn_id if phase.kind == "running_step" or phase.kind == "checking_gate" else None,
         state=body,
         writer=writer,
     )
@@ -143,10 +146,28 @@ def _posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | Cancel
     return found
 
 
+def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
+    """Return True if a review or cancellation changes the run's state."""
+    return machine.advance_run(state, review).state is not state
+
+
+def _must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[ReviewStep | CancelRun]) -> None:
+    """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
+
+    `before` is the run before `step`. The process that posted the first one has reported that it counts.
+    """
+    for first in posted:
+        if type(first) is type(step.word) and first != step.word and _applies(first, before):
+            raise AlreadyDecidedError(
+                f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
+                advice=f"To see its state: chatops workflow show {before.session_id}",
+            )
+
+
 def _consume(rows: Connection, state: WorkflowState) -> None:
     for seq, body in rows.all("SELECT seq, body FROM posted_reviews WHERE session_id = ?", state.session_id):
         try:
-            still = turn_rules.applies(codec.decode_review(body), state)
+            still = _applies(codec.decode_review(body), state)
         except UnreadableError:
             still = False
         if not still:

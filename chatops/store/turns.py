@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
     from chatops.engine.effects import AttemptResult, RunTool, TurnStep
     from chatops.engine.state import TurnState
-    from chatops.store import codec, titles, turn_rules
+    from chatops.store import codec, titles
 else:
-    codec, titles, turn_rules = (Late(f"chatops.store.{name}") for name in ("codec", "titles", "turn_rules"))
+    codec, titles = Late("chatops.store.codec"), Late("chatops.store.titles")
 
 _RELOAD = "Load the session again: another chatops has continued it."
 
@@ -137,7 +137,11 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     body = codec.encode_state(state, grants=grants)
     checkpoint = _Checkpoint(state=state, body=body, mark=codec.fingerprint(step, state=body), writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
-    if stored is not None and _repeats(checkpoint, stored, nothing_new=turn_rules.carries_nothing(step)):
+    if stored is not None and _repeats(
+        checkpoint,
+        stored,
+        nothing_new=not (step.messages or step.results or step.decisions or step.rules or step.effects),
+    ):
         return
     _must_follow(state, stored, active=active)
     if stored is None:
@@ -159,8 +163,9 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     _put_checkpoint(rows, checkpoint, now=now)
     for result in step.results:
         _close_attempt(rows, result, now=now)
-    for run in turn_rules.intents(step):
-        _put_intent(rows, run, turn_id=state.turn_id, now=now, process=process)
+    for effect in step.effects:
+        if effect.kind == "run_tool":
+            _put_intent(rows, effect, turn_id=state.turn_id, now=now, process=process)
     for rule in step.rules:
         remembered.add(rows, state.session_id, rule, now=now)
     if step.takes_queued:
