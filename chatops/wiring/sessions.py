@@ -7,18 +7,20 @@ from datetime import datetime
 from functools import partial
 
 from chatops.config.paths import write_new_private
-from chatops.domain.errors import ConfigError, SessionBusyError, SessionHeldError
+from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import MessageId, SessionId
-from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, ToolMessage, UserMessage
+from chatops.domain.tools import CONTAINED_APPLY
 from chatops.domain.wording import cut, one_line, plural
 from chatops.runtime.descriptions import named_call, resume_summary
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, SessionInfo
+from chatops.store.store import Store
+from chatops.store.titles import copy_title
 from chatops.wiring.app import App
 from chatops.wiring.rows import HitRow, RunRow, SessionRow, WorkflowRow
-from chatops.wiring.unused_copies import copy_looked_at, replaced_copies
 from chatops.wiring.user_state import UserState
 from chatops.wiring.words import NO_TITLE, TO_REVIEW, run_state
 
@@ -143,12 +145,12 @@ class SessionList:
     async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
         """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
 
-        await self._delete_all(partial(replaced_copies, left=left, made=made))
+        await self._delete_all(partial(_replaced_copies, left=left, made=made))
 
     async def delete_copy_looked_at(self, left: SessionId) -> None:
         """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
 
-        await self._delete_all(partial(copy_looked_at, left=left))
+        await self._delete_all(partial(_copy_looked_at, left=left))
 
     async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
         draft = partial(self._user.draft, followed=False)
@@ -363,3 +365,69 @@ def _reviews_left(runs: Sequence[SessionInfo]) -> str:
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
     many = plural(len(runs), "run")
     return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names}) – ctrl+g"
+
+
+def _replaced_copies(
+    store: Store, *, left: SessionId, made: SessionId, draft: Callable[[SessionId], str]
+) -> list[SessionId]:
+    """Return the copies in whose place the copy `made` stands: `left`, and others that end where it ends.
+
+    A copy that is open, or holds anything that the user wrote, is not among them. `draft` returns what was typed and
+    not sent. Raises StoreError.
+    """
+    new, old = store.session(made), store.session(left)
+    ends_alike = [
+        info
+        for info in store.sessions(workspace=new.workspace)
+        if info.id not in (made, left)
+        and info.title == new.title
+        and info.forked_from in (new.forked_from, old.forked_from)
+    ]
+    return [
+        info.id
+        for info in (old, *ends_alike)
+        if store.lease(info.id) is None and _is_unused(store, info, draft(info.id))
+    ]
+
+
+def _copy_looked_at(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
+    """Return `left` if it is a copy of all of another folder's session to which nothing was added.
+
+    `draft` returns what was typed and not sent. Raises StoreError.
+    """
+    copy = store.session(left)
+    if copy.forked_from is None or store.lease(left) is not None:
+        return []
+    source = store.session(copy.forked_from)
+    whole = source.workspace != copy.workspace and source.head == copy.head
+    return [left] if whole and _is_unused(store, copy, draft(left)) else []
+
+
+def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
+    """Return True if nothing was said, queued, typed or named in a copy. A question about files does not count."""
+    if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
+        return False
+    try:
+        said, source = store.history(info.forked_from), store.session(info.forked_from)
+    except NoSuchSessionError:
+        return False
+    history = store.history(info.id)
+    own = [one for one in history if one.id.startswith(f"{info.id}.")]
+    left_out = said[len(history) - len(own) :][:1]
+    # The text of the message that was taken back stands in the field, and in the original.
+    known_drafts = ("", *(one.text for one in left_out if isinstance(one, UserMessage)))
+    made = copy_title(left_out, source=source.title, is_copy=source.forked_from is not None, said=said)
+    named = info.title not in ("", source.title, made)
+    return not named and draft in known_drafts and not any(map(_says_something, own))
+
+
+def _says_something(message: Message) -> bool:
+    match message:
+        case UserMessage() | SummaryMessage():
+            return True
+        case AssistantMessage():
+            return bool(message.text.strip())
+        case ToolMessage():
+            return message.tool != CONTAINED_APPLY
+        case _:
+            return False

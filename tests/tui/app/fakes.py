@@ -534,6 +534,9 @@ class FakeTrust(TrustQuestions):
         self.world.trusted.append(trusted)
         return ()
 
+    async def revoke(self) -> bool:
+        return bool(self.world.trusted)
+
 
 class FakeRights(SessionRights):
     """Two rules, and the tools of a role as one line."""
