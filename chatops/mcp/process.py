@@ -30,7 +30,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec
-from chatops.sandbox.confinement import Confinement, confinement, landlock_limits, sandboxed_command
+from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.execution import search_path
 from chatops.sandbox.mount_point import mount_points
@@ -172,7 +172,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
         sandbox,
         workspace=limits.workspace,
         best=limits.best,
-        read_only=spec.workspace == "read",
+        access=WorkspaceAccess.READ_ONLY if spec.workspace == "read" else WorkspaceAccess.WRITABLE,
         protected=limits.protected,
     )
     if confined.refusal:

@@ -1,17 +1,168 @@
-"""All servers of the registry in force, and their tools."""
+"""All servers of the registry in force, and their tools as tools of chatops.
+
+An approval is bound to what the server says of the tool: name, description, schemas. So the list is read again before
+each inspection, and a tool that differs by the time it should run does not run. A call is run once, never again.
+"""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import ToolSpec
-from chatops.mcp.process import ServerLimits
+from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.mcp.process import ServerLimits, ServerStartError
 from chatops.mcp.server import Server, ServerStatus
-from chatops.mcp.tool import ServerTool
 from chatops.policy.servers import McpServerSpec, server_of
+from chatops.sandbox.execution import seconds_left
+from chatops.toolkit.base import Reconciled, ToolContext, with_limit_paused
+from chatops.toolkit.output import visible
+from chatops.toolkit.threads import in_thread
+from chatops.tools.arguments import fit_schema, parse
+
+if TYPE_CHECKING:
+    from chatops.mcp.connection import Progress
+
+_PROGRESS_S = 0.25
+_MOST_PROGRESS = 400
+_MESSAGE = 200
+UNKNOWN = "It is not known whether the call took effect."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTool:
+    """A tool of `server`. `spec` is what the server says of it now."""
+
+    server: Server
+    name: str
+    listed: ToolSpec
+    """The tool as it was when this object was made."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The description of the tool for policy and model."""
+        found = self.server.tool(self.name)
+        return self.listed if found is None else found.spec
+
+    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        """Read the server's list again, and validate `call` against it."""
+        try:
+            await self.server.refresh()
+            connection = await self.server.ready()
+        except ServerStartError as error:
+            return CallFacts(
+                arguments=call.arguments,
+                problems=(Problem(path="", message=f"the MCP server {self.server.spec.name} is not ready: {error}"),),
+                may_resolve=True,
+            )
+        found = self.server.tool(self.name)
+        if found is None:
+            gone = Problem(path="", message=f"the MCP server {self.server.spec.name} no longer has this tool")
+            return CallFacts(arguments=call.arguments, problems=(gone,))
+        read = await in_thread(fit_schema, parse(call), schema=found.spec.schema)
+        changed = f"the tool {self.name} has changed since it was used last: review it again"
+        return CallFacts(
+            arguments=read.text,
+            problems=read.problems,
+            repairs=read.repairs,
+            cwd=self.server.spec.cwd if connection.process is not None else "",
+            workspace=str(context.workspace),
+            sandbox=connection.sandbox,
+            network=connection.network,
+            needs_user=changed if self.server.needs_review(found) else "",
+            server=ServerFacts(
+                name=self.server.spec.name,
+                origin=self.server.spec.origin,
+                tool=found.name,
+                description=found.spec.description,
+                by_url=bool(self.server.spec.url),
+            ),
+        )
+
+    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+        """Call the tool once.
+
+        Raises ToolFailedError if the server was not asked, or refused the call.
+        """
+        if facts.problems or facts.refusal:
+            raise ToolFailedError("The call is invalid and cannot run.")
+        try:
+            connection = await self.server.ready()
+        except ServerStartError as error:
+            raise ToolFailedError(f"Not run: the MCP server {self.server.spec.name} is not ready: {error}") from error
+        found = self.server.tool(self.name)
+        # The definition is part of what was approved. The folder and level of the process are, too.
+        if found is None or definition_of(found.spec) != facts.definition or connection.sandbox != facts.sandbox:
+            raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
+        from chatops.mcp.connection import AnswerError, CallError, LostError
+        from chatops.mcp.content import as_result
+        from chatops.mcp.inbound import MOST_PER_S
+
+        await self.server.used(found)
+        notices: list[str] = []
+
+        def declined(why: str) -> None:
+            notices.append(f"[chatops declined a question of the server to the user: {why}]")
+
+        async def nobody(question: ServerQuestion) -> Answer:
+            declined("no user is present to answer it")
+            return Answer(action=AnswerAction.DECLINE)
+
+        arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
+        limit = seconds_left(context)
+        dropped = connection.inbound.dropped
+        self.server.begin_call()
+        try:
+            async with asyncio.timeout(limit) as clock:
+                ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
+                result = await connection.call(found.name, arguments, shown=_shown(context), ask=ask, declined=declined)
+        except TimeoutError:
+            return _unknown(f"The server did not answer within {limit:.0f} s.")
+        except asyncio.CancelledError:
+            return _unknown("Stopped by the user while the server worked on it.")
+        except LostError as error:
+            why = f": {error}" if str(error) else ""
+            return _unknown(f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}.")
+        except AnswerError:
+            return _unknown("The answer of the server cannot be read.")
+        except CallError as error:
+            raise ToolFailedError(f"The server refused the call: {error}") from error
+        finally:
+            self.server.end_call()
+        if connection.inbound.dropped > dropped:
+            notices.append(f"[chatops dropped messages of the server: it sent more than {MOST_PER_S} in a second]")
+        answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
+        return replace(answered, content="\n".join((*dict.fromkeys(notices), answered.content)))
+
+    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+        """Report that the outcome of a started call is unknown: a server cannot be asked what became of it."""
+        return Reconciled(result=None)
+
+
+def _unknown(reason: str) -> ToolResult:
+    return ToolResult(outcome=Outcome.UNKNOWN, content=f"{reason} {UNKNOWN}")
+
+
+def _shown(context: ToolContext) -> "Progress":
+    """Return what shows progress on the card, a few times per second."""
+    last, count = 0.0, 0
+
+    def show(amount: float, total: float | None, message: str) -> None:
+        nonlocal last, count
+        now = time.monotonic()
+        if now - last < _PROGRESS_S or count >= _MOST_PROGRESS:
+            return
+        last, count = now, count + 1
+        done = f"{amount:g}" if total is None else f"{amount:g} of {total:g}"
+        note = visible(message, limit=_MESSAGE)
+        context.output(f"{done}: {note}\n" if note else f"{done}\n")
+
+    return show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -124,25 +125,32 @@ class Confinement:
     """Reason why there is no sandbox here."""
 
 
+class WorkspaceAccess(Enum):
+    """What commands get of the workspace, in words."""
+
+    WRITABLE = "workspace writable"
+    READ_ONLY = "workspace read-only"
+    COPY = "a copy of the workspace writable"
+    """Another folder in its place, which only level hard can show."""
+
+
 def confinement(
     spec: SandboxSpec,
     *,
     workspace: Path,
     best: SandboxLevel = SandboxLevel.HARD,
-    replaced: bool = False,
-    read_only: bool = False,
+    access: WorkspaceAccess = WorkspaceAccess.WRITABLE,
     protected: tuple[Path, ...] = (),
 ) -> Confinement:
     """Return how commands would be confined under `spec`, with the reason if there is no sandbox.
 
-    `best` is the highest level that may be used. `replaced`: the workspace is replaced by another folder, which only
-    level hard can do. `read_only`: the workspace is shown read-only. `protected` are paths that no command may get,
-    besides the usual credentials.
+    `best` is the highest level that may be used. `protected` are paths that no command may get, besides the usual
+    credentials.
 
     May run the probe: call it in a thread.
     """
     found = _best_level(workspace, best)
-    needed = SandboxLevel.HARD if replaced else spec.require
+    needed = SandboxLevel.HARD if access is WorkspaceAccess.COPY else spec.require
     refusal = ""
     if found.level < needed:
         refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {found.fault}."
@@ -165,8 +173,7 @@ def confinement(
         ("gets", spec.env),
     )
     more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
-    where = "a copy of the workspace" if replaced else "workspace"
-    shown = f"{where} read-only" if read_only else f"{where} writable, {git}"
+    shown = access.value if access is WorkspaceAccess.READ_ONLY else f"{access.value}, {git}"
     reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
     network = "network" if spec.network else reached
     return Confinement(

@@ -23,7 +23,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.policy.sandbox import covers_host
-from chatops.sandbox.confinement import Confinement, confinement, landlock_limits, sandboxed_command
+from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause
@@ -68,7 +68,7 @@ class SandboxFailures:
             context.sandbox,
             workspace=workspace,
             best=self.best,
-            replaced=context.source is not None,
+            access=WorkspaceAccess.WRITABLE if context.source is None else WorkspaceAccess.COPY,
             protected=context.protected,
         )
         reason = self._failures.get((context.session_id, command, str(cwd)))

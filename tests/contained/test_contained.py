@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from chatops.contained import applying, copying
-from chatops.contained.apply_tool import directed
 from chatops.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
 from chatops.contained.changes import Ran
 from chatops.contained.copying import make_copy, read_manifest
 from chatops.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.contained.freezing import freeze, frozen
 from chatops.contained.text import describe, head, review
-from chatops.contained.turns import ContainedTurns
+from chatops.contained.turns import ContainedTurns, directed
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId

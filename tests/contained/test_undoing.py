@@ -9,12 +9,11 @@ from types import MappingProxyType
 import pytest
 
 from chatops.contained import applying, kept
-from chatops.contained.apply_tool import ApplyTool, directed
 from chatops.contained.changes import ChangeList
 from chatops.contained.folder import TurnFolder
 from chatops.contained.freezing import frozen
 from chatops.contained.text import Change
-from chatops.contained.turns import ContainedTurns
+from chatops.contained.turns import ApplyTool, ContainedTurns, directed
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome
