@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PARTS = ("__init__.py", "safe_path.py", "config/__init__.py", "config/extras.py")
+PARTS = ("__init__.py", "safe_path.py", "domain/__init__.py", "config/__init__.py", "config/extras.py")
 MAIN = "def main():\n    from chatops.config.extras import not_installed\n    print(not_installed('mcp'))\n"
 METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\n"
 EXTRAS = "Provides-Extra: mcp\nRequires-Dist: moonbeam<2,>=1; extra == 'mcp'\nProvides-Extra: pdf\n"
