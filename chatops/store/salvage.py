@@ -154,7 +154,8 @@ def _copy_table(
             if not target.execute(insert, tuple(map(bound, row))).rowcount:
                 # A column that must not be NULL is missing.
                 whole = False
-            after, at = f" AND {key} {sign} ?", (bound(row[0]),)
+            # Compared a second time, without the index: that of a damaged page may lead back to an earlier row.
+            after, at = f" AND {key} {sign} ?1 AND +{key} {sign} ?1", (bound(row[0]),)
     return False
 
 

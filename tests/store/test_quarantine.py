@@ -26,7 +26,7 @@ from chatops.store.reading import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import storekit as kit
-from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
+from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, waiting
 from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,19 @@ def test_flipped_pages_cost_what_lies_between_them_and_nothing_else(
         assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
         assert store.load_turn(store.session(other).active_turn or TurnId("")).session_id == other
     assert Path(f"{path}.bad-1").read_bytes() == before
+
+
+def test_rows_out_of_order_end_the_copy_and_do_not_repeat(path: Path) -> None:
+    one, other = filled(path)
+    start = (pages_of(path, "messages")[5] - 1) * PAGE
+    data = bytearray(path.read_bytes())
+    cells = int.from_bytes(data[start + 3 : start + 5], "big")
+    pointers = [data[start + 8 + 2 * n : start + 10 + 2 * n] for n in range(cells)]
+    data[start + 8 : start + 8 + 2 * cells] = b"".join(pointers[1:] + pointers[:1])
+    path.write_bytes(data)
+    with closing(Store(path)) as store:
+        assert "was damaged" in store.notices[0]
+        assert all(len(store.history(session_id)) >= MESSAGES - 8 for session_id in (one, other))
 
 
 @pytest.mark.some(1)
