@@ -79,7 +79,7 @@ async def model(context: Context, argument: str) -> Replies:
         return await _choose_model(context, "" if argument == "role" else argument)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    from chatops.tui.dialogs.models import ModelPicker
+    from chatops.tui.dialogs.choices import ModelPicker
 
     return (Choose(ModelPicker(context.workspace, current=context.session.snapshot().model), _choose_model),)
 
@@ -87,7 +87,7 @@ async def model(context: Context, argument: str) -> Replies:
 async def _choose_model(context: Context, name: str) -> Replies:
     """Pin a model, or ask first if it will probably not answer. An empty name leaves the choice to the role again."""
     if problem := await context.workspace.model_problem(name):
-        from chatops.tui.dialogs.models import unusable_question
+        from chatops.tui.dialogs.choices import unusable_question
 
         return (Choose(unusable_question(name, problem), _pin_model, ""),)
     return await _pin_model(context, name)

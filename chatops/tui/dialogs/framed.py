@@ -14,7 +14,6 @@ from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.keys import KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
 from chatops.tui.textual_internals import toast_rows
 
@@ -48,8 +47,6 @@ class FramedDialog(Modal[None]):
     AUTO_FOCUS = ""
     PAGE_KEY: ClassVar[str] = "Space"
     """The key that is named for the next page."""
-    GROWS_WHEN_READ: ClassVar[bool] = False
-    """True if the legend is longer once all was read. Its lines are kept free from the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,21 +78,12 @@ class FramedDialog(Modal[None]):
         """Return the texts around the payload, or None if there is nothing to show."""
         raise NotImplementedError
 
-    def keys_now(self, frame: DialogFrame) -> KeyLegend:
-        """Return the legend of the keys that act now."""
-        raise NotImplementedError
-
     def show(self) -> None:
         """Draw the subject."""
         raise NotImplementedError
 
-    def legend(self, unread: str) -> KeyLegend:
-        """Return the legend of keys. `unread`: what approving keys do until all was read; empty once it was."""
-        raise NotImplementedError
-
-    @property
-    def unread(self) -> str:
-        """What approving keys do until all was read; empty once it was."""
+    def legend_lines(self, frame: DialogFrame) -> tuple[Content, int]:
+        """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
         raise NotImplementedError
 
     @property
@@ -167,7 +155,7 @@ class FramedDialog(Modal[None]):
             return
         width = self.size.width if self.has_class("-narrow") else min(self.size.width, self._most_width)
         self.query_one("#dialog").styles.width = width
-        keys, key_rows = self._legend(frame)
+        keys, key_rows = self.legend_lines(frame)
         self.query_one("#dialog-keys").styles.min_height = key_rows
         around = 5 + key_rows
         around += self._fit_note(most=self.size.height - toast_rows(self) - around - 2)
@@ -183,13 +171,6 @@ class FramedDialog(Modal[None]):
         self._name_scroll_keys()
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
         self._put("#dialog-small", small, shown=self.too_small)
-
-    def _legend(self, frame: DialogFrame) -> tuple[Content, int]:
-        """Return the legend and its lines. These stay as many, so that none of the payload goes out of sight."""
-        now = KeyLegend([[KeyHint("escape", "later")]]) if self.too_small else self.keys_now(frame)
-        kept = self.legend("" if self.GROWS_WHEN_READ else self.unread)
-        drawn = [legend.draw(self.line_width) for legend in (now, kept)]
-        return drawn[0], max(keys.plain.count("\n") + 1 for keys in drawn)
 
     def _name_scroll_keys(self) -> None:
         """Say how to scroll where the payload continues below: on the border, or else beside the title."""

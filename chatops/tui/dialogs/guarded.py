@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
+from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
 
@@ -53,6 +54,8 @@ class GuardedDialog(FramedDialog):
     """What happens to the subject, for a window that is too small to show it."""
     KEY_GROUP: ClassVar[KeyGroup] = "dialog"
     """The keys that F1 lists first."""
+    GROWS_WHEN_READ: ClassVar[bool] = False
+    """True if the legend is longer once all was read. Its lines are kept free from the start."""
 
     class HelpWanted(Message):
         """Posted on F1 and ?. The help lists `key_group` first."""
@@ -412,6 +415,17 @@ class GuardedDialog(FramedDialog):
             return self.legend(self.unread)
         at_once = self.legend_at_once() if self._guard.acts(KeyKind.DENY) else None
         return at_once or KeyLegend([[KeyHint(does="Keys act after a short pause.")]])
+
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend of keys. `unread`: what approving keys do until all was read; empty once it was."""
+        raise NotImplementedError
+
+    def legend_lines(self, frame: DialogFrame) -> tuple[Content, int]:
+        """Return the legend of the keys that act now and, as it changes with time, the lines to keep free for it."""
+        now = KeyLegend([[KeyHint("escape", "later")]]) if self.too_small else self.keys_now(frame)
+        kept = self.legend("" if self.GROWS_WHEN_READ else self.unread)
+        drawn = [legend.draw(self.line_width) for legend in (now, kept)]
+        return drawn[0], max(keys.plain.count("\n") + 1 for keys in drawn)
 
     def show_subject(self, description: Description, *, key: str, seen: bool) -> None:
         """Show a subject in the payload, and draw the rest once it is wrapped."""
