@@ -75,7 +75,7 @@ def test_a_workspace_cannot_name_folders(chatops: CommandLine, workspace: Path) 
         json.dumps({"version": 3, "knowledge": {"home_search": {"paths": ["/home"]}}})
     )
     shown = chatops("--registry", own, "trust").out
-    assert "knowledge: a workspace cannot set this" in shown
+    assert "registry: not used" in shown
     assert "home_search" not in chatops("--registry", own, "tools", "list").out
 
 
