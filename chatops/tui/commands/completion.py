@@ -1,6 +1,9 @@
 """Completion while typing: commands after a slash, their arguments, files after an @."""
 
 import asyncio
+import os
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Literal
 from textual.fuzzy import FuzzySearch
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.files import MAX_FILES, WorkspaceFiles, workspace_files
+from chatops.git.ignore import GitIgnore
 from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import ALIASES, COMMANDS, Offers, find_command
 from chatops.tui.composer.completions import MAX_SHOWN, Completion, Completions
@@ -17,6 +20,55 @@ from chatops.tui.composer.composer import Composer
 
 _SCORED = 200
 _SEARCH = FuzzySearch()
+MAX_FILES = 5_000
+MAX_DEPTH = 12
+MAX_SECONDS = 1.0
+_NEVER = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build", "target", "site-packages"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceFiles:
+    """Paths relative to the workspace, nearest first. Those of folders end with a slash."""
+
+    paths: tuple[str, ...] = ()
+    complete: bool = True
+    """False if a limit was reached, so that there may be more."""
+
+
+def workspace_files(root: Path, *, below: str = "", seconds: float = MAX_SECONDS) -> WorkspaceFiles:
+    """Return the paths `below` a folder of `root`: at most `MAX_FILES`, found in at most `seconds`.
+
+    Links are not followed, unreadable folders are skipped, and names that cannot be shown on one line are left out.
+    """
+    if below and not (root / below).resolve().is_relative_to(root.resolve()):
+        return WorkspaceFiles()
+    ignored = GitIgnore(root, start=below)
+    until = time.monotonic() + seconds
+    found: list[str] = []
+    waiting = deque([(below, 0)])
+    while waiting and len(found) < MAX_FILES and time.monotonic() < until:
+        folder, depth = waiting.popleft()
+        for name, is_folder in _entries(root / folder):
+            path = f"{folder}{name}"
+            if name.startswith(".") or not name.isprintable() or ignored.ignores(f"{path}/" if is_folder else path):
+                continue
+            if not is_folder:
+                found.append(path)
+            elif name not in _NEVER:
+                found.append(f"{path}/")
+                if depth < MAX_DEPTH:
+                    waiting.append((f"{path}/", depth + 1))
+    return WorkspaceFiles(paths=tuple(found[:MAX_FILES]), complete=not waiting and len(found) <= MAX_FILES)
+
+
+def _entries(folder: Path) -> list[tuple[str, bool]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if not entry.is_symlink()
+            )
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +110,8 @@ def complete_command(word: str) -> list[Completion]:
 def _only_one(word: str) -> str:
     """Return what completes `word` if one command begins so and needs no argument; else an empty string."""
     found = [command for command in COMMANDS if word and command.name.startswith(word)]
-    one = found[0] if len(found) == 1 else None
-    return f"/{one.name} " if one is not None and one.args[:1] in ("", "[") else ""
+    only = found[0] if len(found) == 1 else None
+    return f"/{only.name} " if only is not None and only.args[:1] in ("", "[") else ""
 
 
 def offers_of(before: Sequence[str]) -> Offers | None:
@@ -74,10 +126,10 @@ def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completi
     Those equal to `word` are first, then those that start with it, then those that contain its letters in order. A
     number only stands for one that starts with it.
     """
-    first = sorted((one for one in offered if one.text.startswith(word)), key=lambda one: one.text != word)
+    first = sorted((offer for offer in offered if offer.text.startswith(word)), key=lambda offer: offer.text != word)
     if word.isdigit():
         return first
-    return [*first, *(one for one in offered if one not in first and _in_order(word, one.text))]
+    return [*first, *(offer for offer in offered if offer not in first and _in_order(word, offer.text))]
 
 
 def complete_file(word: str, files: Sequence[str]) -> list[Completion]:

@@ -1,11 +1,23 @@
-"""The text of /context: what fills the context, in estimated tokens, and the parts of the prompt with their source."""
+"""The commands about what the model is given, and what that cost: /context, /memory, /compact, /cost."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.domain.messages import Message, SummaryMessage, UserMessage
-from chatops.domain.wording import one_line, plural
+from chatops.config.memory import MAX_READ, MemoryScope
+from chatops.domain.errors import ChatopsError
+from chatops.domain.ids import MessageId
+from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, UserMessage
+from chatops.domain.sanitize import sanitize
+from chatops.domain.usage import Usage, total
+from chatops.domain.wording import money, one_line, plural
 from chatops.engine.transcript import from_summary, shared, tokens, tools_size
+from chatops.runtime.session import owned
+from chatops.tui.commands.replies import Choose, Context, EditText, Notify, Replies, ShowText
+from chatops.tui.composer.completions import Completion
+from chatops.tui.dialogs.picker import Choice, Picker
+from chatops.tui.dialogs.question import Question
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:
@@ -14,6 +26,21 @@ if TYPE_CHECKING:
 _WIDTH = 40
 """Cells of the longest bar."""
 _TITLE = 40
+_EXPLAIN = (
+    "From the next message on, the model gets this text instead of what was said before. Edit it as you like. The"
+    " transcript stays as it is, and /compact undo takes it back."
+)
+_REFUSED = "Nothing was compacted"
+_VERBS = {"edit": "in $EDITOR", "clear": "asks first"}
+_USAGE = "Usage: /memory [edit|clear [workspace|user]]"
+_MOST_TURNS = 50
+"""Turns that are listed, the last ones."""
+_COST_TITLE = 50
+
+
+async def show_context(context: Context, argument: str) -> Replies:
+    """Show the source of each part of the prompt, and how full the context window is."""
+    return (ShowText("Context", context_text(context.session)),)
 
 
 def context_text(session: "SessionView") -> str:
@@ -68,3 +95,209 @@ def _meter(session: "SessionView") -> list[str]:
         sign = "░" if name == "free" else "█"
         lines.append(f"{name:<10}{size:>10,}  {sign * round(size / whole * _WIDTH)}".rstrip())
     return lines
+
+
+async def compact(context: Context, argument: str) -> Replies:
+    """Ask the model for a summary, which the user may edit. ``undo`` sends all messages again.
+
+    Any other argument says what to keep in particular.
+    """
+    session = owned(context.session, _REFUSED)
+    if argument == "undo":
+        messages = context.session.snapshot().messages
+        last = next((said for said in reversed(messages) if isinstance(said, SummaryMessage)), None)
+        if last is None or not last.text:
+            return (Notify("The session is not compacted."),)
+        await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
+        return ()
+    asked = session.actions.summary_request(argument)
+    summaries: list[SummaryMessage] = []
+
+    async def load() -> str:
+        summaries.append(await asked())
+        return summaries[-1].text
+
+    async def taken(then: Context, text: str) -> Replies:
+        await owned(then.session, _REFUSED).actions.compact(replace(summaries[-1], text=text))
+        return ()
+
+    question = Question(
+        "Compact the session",
+        explain=_EXPLAIN,
+        text="",
+        check=_not_empty,
+        done="compacts",
+        lines=True,
+        load=load,
+        waiting="The model writes a summary. You see it before it counts.",
+    )
+    return (Choose(question, taken),)
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("An empty summary would leave the model without anything. Esc goes back.")
+    return text.strip()
+
+
+async def memory(context: Context, argument: str) -> Replies:
+    """Show both memories, edit one, or clear one after a question."""
+    verb, _, name = argument.partition(" ")
+    try:
+        scope = MemoryScope(name.strip() or "workspace")
+    except ValueError:
+        return (Notify(_USAGE),)
+    match verb:
+        case "":
+            return (ShowText("Memory", await asyncio.to_thread(_memories_text, context)),)
+        case "edit":
+            return await _edit_memory(context, scope)
+        case "clear":
+            return await _ask_clear(context, scope)
+        case _:
+            return (Notify(_USAGE),)
+
+
+def _memories_text(context: Context) -> str:
+    memories = context.workspace.memories
+    lines = ["Notes for later sessions, which are part of the prompt as data.", ""]
+    for scope in (MemoryScope.WORKSPACE, MemoryScope.USER):
+        try:
+            text = sanitize(memories.read(scope)).strip() or "(empty)"
+        except ChatopsError as error:
+            text = error.full
+        lines += [f"--- {scope.label} ({memories.path(scope)})", text, ""]
+    return "\n".join([*lines, "/memory edit, /memory edit user, /memory clear, /memory clear user"])
+
+
+async def _edit_memory(context: Context, scope: MemoryScope) -> Replies:
+    memories = context.workspace.memories
+    before = await asyncio.to_thread(memories.read, scope)
+
+    async def save(then: Context, text: str) -> Replies:
+        if await asyncio.to_thread(memories.read, scope) != before:
+            raise ChatopsError(
+                f"The {scope.label} was changed meanwhile, so yours was not saved.", advice="Edit it again."
+            )
+        await asyncio.to_thread(memories.write, scope, text)
+        return (Notify(f"Saved the {scope.label}. It counts from your next message on."),)
+
+    question = Question[str](
+        f"Edit the {scope.label}",
+        explain="Notes for later sessions. They are part of the prompt as data.",
+        text=before,
+        check=_checked,
+        done="saves",
+        lines=True,
+    )
+    return (EditText(text=before, file_name="memory.md", question=question, done=save),)
+
+
+def _checked(text: str) -> str:
+    if len(text.encode("utf-8", "replace")) > MAX_READ:
+        raise ValueError(f"A memory may have {MAX_READ:,} bytes.")
+    return text
+
+
+async def _ask_clear(context: Context, scope: MemoryScope) -> Replies:
+    memories = context.workspace.memories
+    text = await asyncio.to_thread(memories.read, scope)
+    if not text.strip():
+        return (Notify(f"The {scope.label} is empty."),)
+
+    async def chosen(_: Context, key: str) -> Replies:
+        await asyncio.to_thread(memories.write, scope, "")
+        return (Notify(f"Cleared the {scope.label}."),)
+
+    choices = [
+        Choice(key="keep", text="Keep it", find="keep", preview=sanitize(text), current=True),
+        Choice(key="clear", text="Clear it", find="clear", preview=sanitize(text)),
+    ]
+    return (Choose(Picker(f"Clear the {scope.label}?", choices=choices), chosen, "keep"),)
+
+
+async def memory_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the verb and the memory."""
+    match before[1:]:
+        case ():
+            return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in _VERBS.items()]
+        case (verb,) if verb in _VERBS:
+            return [Completion(insert=scope.value, text=scope.value) for scope in MemoryScope]
+        case _:
+            return []
+
+
+async def cost(context: Context, argument: str) -> Replies:
+    """Show tokens and cost of the session and of its turns."""
+    snapshot = context.session.snapshot()
+    return (ShowText("Cost", cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)),)
+
+
+def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: str = "") -> str:
+    """Return the usage as text, also if the server does not report any.
+
+    In a copy, `usage` is what the session with this id has used. What its first turns have used was counted in the
+    session that it was made from; it stands below in one line.
+    """
+    earlier = [message for message in messages if session_id and not message.id.startswith(f"{session_id}.")]
+    own = messages[len(earlier) :]
+    lines = _in_all(usage, own)
+    turns = [(title, spent) for title, spent in per_turn(own) if spent is not None]
+    if turns:
+        lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
+    for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST_TURNS:]:
+        price = "" if spent.cost is None else money(spent.cost, cents_from=1)
+        lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
+    if (left := len(turns) - _MOST_TURNS) > 0:
+        lines.append(f"{plural(left, 'earlier turn')} not listed")
+    if (before := total(*(spent for _, spent in per_turn(earlier)))) is not None:
+        lines += ["", f"Before this copy, not counted above: {_tokens_and_price(before)}"]
+        lines.append("They count in the session they were used in, as do those of turns that were taken back.")
+    return "\n".join(lines)
+
+
+def _in_all(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
+    if usage is None and not any(isinstance(said, UserMessage) and said.by is Speaker.USER for said in messages):
+        return ["Nothing was sent to a model in this session yet."]
+    if usage is None:
+        return ["The server has not reported token usage."]
+    price = (
+        "no price known: `chatops models prices` lists what is"
+        if usage.cost is None
+        else money(usage.cost, cents_from=1)
+    )
+    return [
+        "In this session",
+        f"  input      {usage.input_tokens:>10,} tokens",
+        *([f"  cached     {usage.cached_tokens:>10,} tokens of the input"] if usage.cached_tokens else []),
+        f"  output     {usage.output_tokens:>10,} tokens",
+        f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
+        f"  cost       {price}",
+    ]
+
+
+def turn_cost(usage: Usage) -> str:
+    """Return tokens and cost of one turn in a line."""
+    return f"This turn: {_tokens_and_price(usage)}"
+
+
+def _tokens_and_price(usage: Usage) -> str:
+    price = "" if usage.cost is None else f", cost {money(usage.cost, cents_from=1)}"
+    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
+
+
+def per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
+    """Return the beginning of each message of the user with the usage until the next one; None if it is unknown."""
+    turns: list[tuple[str, Usage | None]] = []
+    for message in messages:
+        match message:
+            case UserMessage():
+                turns.append((one_line(message.text, most=_COST_TITLE), None))
+            case SummaryMessage() if message.usage is not None:
+                turns.append(("/compact", message.usage))
+            case AssistantMessage() if turns:
+                title, spent = turns[-1]
+                turns[-1] = (title, total(spent, message.usage))
+            case _:
+                pass
+    return turns

@@ -1,8 +1,4 @@
-"""Commands that send something again: a text typed before, an edited message, a question to another model or role.
-
-What was said is never changed. An edited or repeated message continues in a copy of the session that ends right before
-it, so that both versions stay.
-"""
+"""The commands about what was said and done: take it back, say it again, show what it changed, copy it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +17,13 @@ from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+import os
+from pathlib import Path
+
+from chatops.domain.messages import AssistantMessage
+from chatops.domain.tools import NOT_RUN_HERE, ResultSource
+from chatops.runtime.user_actions import messages_from
+from chatops.tui.commands.replies import Copy, ShowChanges
 
 _KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it, in a copy that ends before it. {_KEPT}"
@@ -31,6 +34,8 @@ _NARROW, _FILES = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has changed."""
 _MOST_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
+_UNCHANGED = "{whose} file tools have changed no file. What commands changed: !git diff."
+_CODE_WIDTH = 70
 
 
 async def history(context: Context, argument: str) -> Replies:
@@ -105,7 +110,7 @@ async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Co
 async def undo(context: Context, argument: str) -> Replies:
     """Take back the last turn of a model, or all from a chosen message on, in a copy; ask about files to put back."""
     if any(
-        one.call.name == CONTAINED_APPLY and is_undo(one.facts.arguments) for one in context.session.snapshot().pending
+        row.call.name == CONTAINED_APPLY and is_undo(row.facts.arguments) for row in context.session.snapshot().pending
     ):
         return (
             Notify("Nothing more was undone: the files of the last undo wait for your answer."),
@@ -120,7 +125,7 @@ async def undo(context: Context, argument: str) -> Replies:
     if argument and not (argument.isdigit() and int(argument) < len(turns)):
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
-    last = next((one for one in turns if one.by is not Speaker.COMMAND), turns[0])
+    last = next((turn for turn in turns if turn.by is not Speaker.COMMAND), turns[0])
     message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     opened, deleted = _instead(context, lambda: sessions.open(done.session_id))
@@ -179,8 +184,8 @@ def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]"
 def _undo_picker(turns: Sequence[UserMessage], messages: Sequence[Message], session: "SessionView") -> Picker:
     """Return the picker for a message to go back to. It names the files that each turn has changed. Reads files."""
     said: dict[str, list[Message]] = {}
-    for one in messages:
-        said.setdefault(turn_of(one.id), []).append(one)
+    for message in messages:
+        said.setdefault(turn_of(message.id), []).append(message)
     choices = []
     for index, message in enumerate(turns):
         changed = _changed(said[turn_of(message.id)], session)
@@ -192,12 +197,12 @@ def _undo_picker(turns: Sequence[UserMessage], messages: Sequence[Message], sess
 
 def _changed(turn: Sequence[Message], session: "SessionView") -> list[str]:
     """Return the files that a turn has changed. Of a contained turn, those that differ from before it."""
-    results = [one for one in turn if isinstance(one, ToolMessage)]
-    if any(one.tool == CONTAINED_APPLY for one in results):
+    results = [message for message in turn if isinstance(message, ToolMessage)]
+    if any(result.tool == CONTAINED_APPLY for result in results):
         with suppress(ChatopsError):
-            return [one.path for one in session.changed_files(turn)]
+            return [change.path for change in session.changed_files(turn)]
         return []
-    return list(dict.fromkeys(one.facts.wrote for one in results if one.facts.wrote))
+    return list(dict.fromkeys(result.facts.wrote for result in results if result.facts.wrote))
 
 
 def _texts_picker(title: str, texts: Sequence[str]) -> Picker:
@@ -206,3 +211,89 @@ def _texts_picker(title: str, texts: Sequence[str]) -> Picker:
         for index, text in enumerate(texts)
     ]
     return Picker(title, choices=choices, empty="No text matches.")
+
+
+async def diff(context: Context, argument: str) -> Replies:
+    """Show what the session has changed in files, or the ``last`` turn, or the changes of one file or folder."""
+    messages: Sequence[Message] = context.session.snapshot().messages
+    title, whose = "Changed in this session", "This session's"
+    if argument == "last":
+        title, whose = "Changed in the last turn", "The last turn's"
+        turns = openers(context)
+        messages = messages_from(turns[0].id, messages) if turns else ()
+    changes = await asyncio.to_thread(context.session.changed_files, messages)
+    if argument not in ("", "last"):
+        changes = tuple(change for change in changes if _is_in(change.path, argument, context.session.workspace))
+        if not changes:
+            return (Notify(f"No file tool of this session has changed {argument}. /diff shows all changes."),)
+    if changes:
+        return (ShowChanges(title, changes),)
+    results = (message.facts.source for message in messages if isinstance(message, ToolMessage))
+    imported = f" Its calls were {NOT_RUN_HERE}." if ResultSource.IMPORTED in results else ""
+    return (Notify(f"{_UNCHANGED.format(whose=whose)}{imported}"),)
+
+
+def _is_in(path: str, named: str, workspace: Path) -> bool:
+    """Return True if `path`, relative to the workspace, is the named file or lies in the named folder."""
+    wanted = os.path.relpath(os.path.join(workspace, named), workspace)
+    return wanted == "." or f"{path}/".startswith(f"{wanted}/")
+
+
+async def diff_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete ``last``, and the files that calls of the session have written."""
+    if before[1:]:
+        return []
+    results = (message for message in context.session.snapshot().messages if isinstance(message, ToolMessage))
+    written = dict.fromkeys(result.facts.wrote for result in results if result.facts.wrote)
+    last = Completion(insert="last", text="last", note="only what the last turn changed")
+    return [last, *(Completion(insert=path, text=path) for path in written)]
+
+
+async def copy(context: Context, argument: str) -> Replies:
+    """Copy the last answer, the Nth from the end, or with ``code`` a code block of the newest answer that has one."""
+    answers = [
+        message.text
+        for message in reversed(context.session.snapshot().messages)
+        if isinstance(message, AssistantMessage) and message.text.strip()
+    ]
+    if not answers:
+        return (Notify("There is no answer to copy yet."),)
+    if argument == "code":
+        return _copy_block(answers)
+    if argument and not (argument.isdecimal() and int(argument) > 0):
+        return (Notify("Usage: /copy, /copy 2 for the answer before the last one, /copy code"),)
+    number = int(argument or 1)
+    if number > len(answers):
+        return (Notify(f"There is no answer {number}: the session has {plural(len(answers), 'answer')}."),)
+    what = "the last answer" if number == 1 else f"answer {number} from the end"
+    return (Copy(answers[number - 1], what),)
+
+
+async def copy_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+    """Complete the argument."""
+    return [] if before[1:] else [Completion(insert="code", text="code", note="a code block of the last answer")]
+
+
+def _copy_block(answers: Sequence[str]) -> Replies:
+    # Not before the first prompt.
+    from chatops.tui.transcript.markdown import code_blocks
+
+    blocks = next((found for found in map(code_blocks, answers) if found), [])
+    if not blocks:
+        return (Notify("No answer has a code block."),)
+    if len(blocks) == 1:
+        return (Copy(blocks[0][1], "the code block"),)
+    choices = [
+        Choice(
+            key=str(index),
+            text=columns((language or "text", 12), (code.strip().split("\n")[0], _CODE_WIDTH)),
+            find=f"{language} {code}",
+            preview=code,
+        )
+        for index, (language, code) in enumerate(blocks)
+    ]
+
+    async def chosen(_: Context, key: str) -> Replies:
+        return (Copy(blocks[int(key)][1], "the code block"),)
+
+    return (Choose(Picker("Copy a code block", choices=choices, empty="No code block matches."), chosen),)

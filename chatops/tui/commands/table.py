@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from chatops.policy.sandbox import CHOICES
-from chatops.tui.commands import changes, compaction, copying, cost, handlers, memory, revision, search
+from chatops.tui.commands import context as context_commands
+from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.completions import Completion
@@ -82,8 +83,8 @@ COMMANDS: tuple[SlashCommand, ...] = (
         name="search",
         args="[--all] TEXT",
         help="find a text in the sessions of this folder, or of all folders",
-        run=search.search,
-        offers=search.offers,
+        run=handlers.search,
+        offers=handlers.search_offers,
     ),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
     SlashCommand(name="reload", help="apply a changed registry, new skills and tools", run=handlers.reload),
@@ -116,33 +117,35 @@ COMMANDS: tuple[SlashCommand, ...] = (
         name="diff",
         args="[last | PATH]",
         help="what this session's file tools changed, as diffs",
-        run=changes.diff,
-        offers=changes.offers,
+        run=revision.diff,
+        offers=revision.diff_offers,
     ),
     SlashCommand(name="history", help="choose among the texts you sent before", run=revision.history),
     SlashCommand(
         name="compact",
         args="[undo | WHAT TO KEEP]",
         help="replace what was said by a summary that you see first",
-        run=compaction.compact,
+        run=context_commands.compact,
     ),
-    SlashCommand(name="context", help="the system prompt, and where each part is from", run=handlers.show_context),
+    SlashCommand(
+        name="context", help="the system prompt, and where each part is from", run=context_commands.show_context
+    ),
     SlashCommand(name="skills", help="the skills that the model may read", run=handlers.skills),
     SlashCommand(
         name="memory",
         args="[edit|clear [workspace|user]]",
         help="notes for later sessions: show, edit, clear",
-        run=memory.memory,
-        offers=memory.offers,
+        run=context_commands.memory,
+        offers=context_commands.memory_offers,
     ),
-    SlashCommand(name="cost", help="tokens and cost so far, by turn", run=cost.cost),
+    SlashCommand(name="cost", help="tokens and cost so far, by turn", run=context_commands.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
         name="copy",
         args="[N|code]",
         help="copy the last answer, the Nth from the end, or a code block of it",
-        run=copying.copy,
-        offers=copying.offers,
+        run=revision.copy,
+        offers=revision.copy_offers,
     ),
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
     SlashCommand(
@@ -204,7 +207,7 @@ def help_text(*, first: KeyGroup = "message") -> str:
         for key in dialog.KEYS:
             if key.help:
                 keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help
-    for group in (first, *(one for one in KEY_GROUPS if one != first)):
+    for group in (first, *(group for group in KEY_GROUPS if group != first)):
         wording = partial(with_user_keys, in_dialog=group not in ("message", "chat"))
         rows = [(wording(name, every=True), wording(does)) for name, does in keys[group].items()]
         lines += [KEY_GROUPS[group], *_table(rows), ""]

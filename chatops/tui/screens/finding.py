@@ -95,8 +95,7 @@ class FindPresenter:
 
     async def _find(self, text: str, *, near: str = "") -> None:
         """Search all blocks, with pauses for keys, and show the nearest place."""
-        from chatops.tui.transcript.finding import TextSearch
-        from chatops.tui.transcript.texts import searched_text
+        from chatops.tui.transcript.finding import TextSearch, searched_text
 
         transcript, bar = self._drawing.transcript, self._bar
         if transcript is None or bar is None:

@@ -11,7 +11,7 @@ from chatops.tui.screens.messages import FollowedChanged
 from chatops.tui.screens.run import RunPresenter, RunState
 from chatops.tui.transcript.blocks import changes
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.run_blocks import run_turns_of
+from chatops.tui.transcript.stored_blocks import run_turns_of
 
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower

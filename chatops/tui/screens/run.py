@@ -17,7 +17,7 @@ from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.screens.messages import Changed
-from chatops.tui.transcript.run_blocks import RunTurn, run_turns_of
+from chatops.tui.transcript.stored_blocks import RunTurn, run_turns_of
 from chatops.tui.workflow.panel import WorkflowPanel
 from chatops.tui.workflow.text import step_text
 

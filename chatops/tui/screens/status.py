@@ -92,7 +92,7 @@ class StatusPresenter:
         self._first_facts = None
         for event in events:
             if isinstance(event, TurnFinished) and event.usage is not None and workspace.user.shows_turn_cost:
-                from chatops.tui.commands.cost import turn_cost
+                from chatops.tui.commands.context import turn_cost
 
                 show_notice(self._screen.app, turn_cost(event.usage))
 

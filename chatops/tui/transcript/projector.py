@@ -10,9 +10,9 @@ events into changes of it. There are two ways to fill it:
   screen up to date. `feed_all` joins neighbouring deltas of one text.
 
 The main invariant: both ways give the same blocks with the same ids. A session that is resumed therefore looks like one
-that was watched. Both use the same functions for single blocks (`stored_blocks`, `run_blocks`), and a property test
-compares them. One difference is known: how a turn ended is stored for the last turn only, so the closing line of an
-earlier cancelled turn is gone after a restart.
+that was watched. Both use the same functions for single blocks (`stored_blocks`), and a property test compares them.
+One difference is known: how a turn ended is stored for the last turn only, so the closing line of an earlier cancelled
+turn is gone after a restart.
 
 Rules:
 
@@ -85,21 +85,19 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.run_blocks import (
+from chatops.tui.transcript.stored_blocks import (
     RunTurn,
     attempt_end_block,
-    json_as_fields,
-    refused_answer_block,
-    run_end_block,
-    run_turn_of,
-    step_block,
-)
-from chatops.tui.transcript.stored_blocks import (
     finished_card,
+    json_as_fields,
     notice_block,
     parent_turn,
     pending_card,
+    refused_answer_block,
     role_divider,
+    run_end_block,
+    run_turn_of,
+    step_block,
     stored_blocks,
     surplus_card,
     turn_end_block,

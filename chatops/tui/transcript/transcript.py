@@ -33,10 +33,9 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.finding import TextSearch
+from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.lines import GUTTER
 from chatops.tui.transcript.render import can_open
-from chatops.tui.transcript.texts import copied_text, noun_of
 from chatops.tui.transcript.viewport import Viewport
 
 _TRIES = 4

@@ -15,8 +15,15 @@ from rich.cells import cell_len
 from chatops.domain.events import AskReason
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.tools import CallFacts, Interruption, ServerFacts
-from chatops.tui.commands.completion import complete_command, complete_file, offers_of, query_at
-from chatops.tui.commands.files import MAX_FILES, WorkspaceFiles, workspace_files
+from chatops.tui.commands.completion import (
+    MAX_FILES,
+    WorkspaceFiles,
+    complete_command,
+    complete_file,
+    offers_of,
+    query_at,
+    workspace_files,
+)
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Folds
 from chatops.tui.dialogs.approval import ApprovalScreen

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from chatops.domain.tools import Outcome, changed_lines
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript import card_state
+from chatops.tui.transcript import card as card_module
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import card_lines
@@ -146,9 +146,9 @@ def test_the_change_of_a_file_is_bounded_and_says_how_much_is_left_out() -> None
 
 def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     block = card("c", "npm test", CardStatus.RUNNING, output="1\n2\n3\n4\n5\n6\n10 %\r20 %\n", started_at=100.0)
-    monkeypatch.setattr(card_state, "clock", lambda: 100.9)
+    monkeypatch.setattr(card_module, "clock", lambda: 100.9)
     assert card_lines(block, width=60, theme=PLAIN, expanded=False)[0].plain.endswith("running")
-    monkeypatch.setattr(card_state, "clock", lambda: 112.0)
+    monkeypatch.setattr(card_module, "clock", lambda: 112.0)
     first, *rest = (line.plain.strip() for line in card_lines(block, width=60, theme=PLAIN, expanded=False))
     assert first.endswith("12 s · Esc to stop")
     assert rest == ["… 2 earlier lines (ctrl+o)", "3", "4", "5", "6", "20 %"]

@@ -15,7 +15,7 @@ from pygments.token import Token  # type: ignore[import-untyped]
 
 from chatops.domain.files import FileRef
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript import highlight
+from chatops.tui.transcript import markdown
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
@@ -85,12 +85,12 @@ def test_no_markdown_breaks_an_answer(text: str) -> None:
 
 
 def test_code_that_a_lexer_would_take_hours_for_is_drawn_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(highlight, "_given_up", set())
+    monkeypatch.setattr(markdown, "_given_up", set())
     code = "<a " + " " * 19_000 + "!"
-    assert not highlight.highlight(code, language="adl", theme=PLAIN).spans
+    assert not markdown.highlight(code, language="adl", theme=PLAIN).spans
     # It was tried once: what streams in is drawn many times a second.
-    monkeypatch.setattr(highlight, "_tokens", lambda lexer, code: pytest.fail("asked again"))
-    assert highlight.highlight(code, language="adl", theme=PLAIN).plain == code
+    monkeypatch.setattr(markdown, "_tokens", lambda lexer, code: pytest.fail("asked again"))
+    assert markdown.highlight(code, language="adl", theme=PLAIN).plain == code
 
 
 class DeafLexer(Lexer):  # type: ignore[misc]
@@ -116,12 +116,12 @@ def test_a_lexer_is_stopped_even_if_it_is_in_a_weakref_callback_when_its_time_is
 ) -> None:
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    monkeypatch.setattr(highlight, "_given_up", set())
-    monkeypatch.setattr(highlight, "_lexer", lambda language: DeafLexer())
-    assert not highlight.highlight("if", language="deaf", theme=PLAIN).spans
+    monkeypatch.setattr(markdown, "_given_up", set())
+    monkeypatch.setattr(markdown, "_lexer", lambda language: DeafLexer())
+    assert not markdown.highlight("if", language="deaf", theme=PLAIN).spans
     assert len(ignored) == 1
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_other_languages_keep_their_colours() -> None:
-    assert highlight.highlight("import a\n" * 1_000, language="python", theme=PLAIN).spans
+    assert markdown.highlight("import a\n" * 1_000, language="python", theme=PLAIN).spans

@@ -29,7 +29,7 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.projector import Projector
 from chatops.tui.transcript.render import can_open, render_block
-from chatops.tui.transcript.run_blocks import json_as_fields, run_turns_of
+from chatops.tui.transcript.stored_blocks import json_as_fields, run_turns_of
 from tests.support.runs import RUN, Played, flow, step
 
 TESTS = CommandGate(name="tests", command="pytest -q")
