@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 
 from chatops.commands.context import Stored, app, check_role, screen, stored, with_app
-from chatops.config.folder_identity import path_of
+from chatops.config.paths import path_of
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import plain

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from chatops.commands.context import app, check_role, confirm, options, screen
 from chatops.commands.registry_edit import file_to_edit, line_for_role
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
+from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import Verdict

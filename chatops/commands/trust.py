@@ -11,10 +11,16 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import confirm, options, screen
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import find_paths
 from chatops.config.registry import load_registry
-from chatops.config.trust import SHOWN_DIGEST, TrustQuestion, WorkspaceTrust, question_notices, revoke_trust
+from chatops.config.trust import (
+    SHOWN_DIGEST,
+    OwnToolsTrust,
+    TrustQuestion,
+    WorkspaceTrust,
+    question_notices,
+    revoke_trust,
+)
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, table
 from chatops.wiring.options import workspace_of

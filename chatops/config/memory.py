@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.folder_identity import folder_identity
-from chatops.config.paths import write_private
+from chatops.config.paths import folder_identity, write_private
 from chatops.domain.errors import ConfigError
 
 MAX_READ = 100_000

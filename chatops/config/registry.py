@@ -2,8 +2,8 @@
 
 Theory of operation
 
-Two registries apply at the same time. The site registry (`config.site`) is the ceiling for everyone on the machine. If
-it exists but cannot be trusted, loading raises ConfigError and nothing starts. The other one is the user's.
+Two registries apply at the same time. The site registry (`load_site`) is the ceiling for everyone on the machine. If it
+exists but cannot be trusted, loading raises ConfigError and nothing starts. The other one is the user's.
 `load_registry` takes the first of these files:
 
 - the one named by ``--registry``
@@ -35,8 +35,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, write_private
-from chatops.config.registry_read import MAX_BYTES, read_registry
-from chatops.config.site import SitePlace, load_site
+from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW

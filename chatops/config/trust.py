@@ -13,6 +13,13 @@ chatops runs has no effect, and a changed one is ignored from the next start on 
 
 Trust in a workspace never starts a program and changes no rights. Its tools, MCP servers and registry are listed, and
 their digests noted as seen, not as trusted.
+
+The user's own tools, the files ``tools/*.py`` of the config folder, are code that runs as the user, inside chatops. A
+file is loaded once the user has trusted its very content, and a file that has changed asks again: something else that
+may write to the config folder, such as another program, cannot bring in code unseen.
+
+The user also decides on starting MCP servers where the sandbox is below level basic. A yes is bound to what would run,
+which `mcp.start` describes, and holds in one workspace.
 """
 
 import errno
@@ -20,22 +27,21 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import packaged_registry, private_dir, write_private
+from chatops.config.paths import folder_identity, packaged_registry, private_dir, write_private
 from chatops.config.registry import Loaded
-from chatops.config.workspace_files import Item, ItemKind, WorkspaceFiles, read_workspace
+from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import plural
 
-SHOWN_DIGEST = 16
-"""Hex digits of a digest that are shown. The whole digest is compared."""
 _NAMED = 3
 """Items that a notice names."""
 _MAX_RECORD = 8_000_000
@@ -149,7 +155,7 @@ class TrustedWorkspace:
     workflows: tuple[Item, ...] = ()
     skills: tuple[Item, ...] = ()
     own_tools: tuple[Item, ...] = ()
-    """Of the config folder, see `config.own_tools`."""
+    """Of the config folder, see `OwnToolsTrust`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,3 +431,123 @@ def _decoded(value: dict[str, object]) -> TrustRecord:
         raise ValueError("not a record of trust")
     found = tuple(TrustEntry(**{**entry, "answer": TrustAnswer(entry["answer"])}) for entry in entries)
     return TrustRecord(folder=folder, entries=found)
+
+
+class ServerTrust(WorkspaceTrust):
+    """Decisions on the servers that were to start in this process."""
+
+    def __init__(self, workspace: Path, *, folder: Path) -> None:
+        """Read the record of `workspace` in `folder`. Raises ConfigError."""
+        self._starts: dict[str, Item] = {}
+        super().__init__(workspace, folder=folder)
+
+    def permits(self, start: Item) -> bool:
+        """Return True if the user has said yes to exactly this start; else it becomes part of the question.
+
+        Raises ConfigError if the record cannot be read.
+        """
+        self._starts[start.path] = start
+        listed = self.reread().listed
+        return any(one.item == start and one.state is ItemState.TRUSTED for one in listed)
+
+    def _found(self) -> WorkspaceFiles:
+        items = tuple(self._starts.values())
+        path = str(self._workspace)
+        return WorkspaceFiles(folder=folder_identity(self._workspace) or "", path=path, items=items)
+
+
+_NAMED_FILES = 5
+_TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+_AS_IT_IS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class OwnToolsTrust(WorkspaceTrust):
+    """The trust in the files of one folder of tools."""
+
+    def __init__(self, tools: Path, *, folder: Path) -> None:
+        """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
+        self._tools = tools
+        self._named: tuple[TrustQuestion, Mapping[str, str]] | None = None
+        super().__init__(tools, folder=folder)
+
+    def notices(self) -> tuple[str, ...]:
+        """Return which files are not loaded and how to decide, in one line; empty if all are."""
+        waiting = [
+            f"{show_path(one.item.path)} ({one.state.value})"
+            for one in self.question.listed
+            if one.state in (ItemState.NEW, ItemState.CHANGED, ItemState.UNUSABLE)
+        ]
+        if not waiting:
+            return ()
+        named = ", ".join(waiting[:_NAMED_FILES]) + (
+            f" and {len(waiting) - _NAMED_FILES} more" if len(waiting) > _NAMED_FILES else ""
+        )
+        return (f"Your tools are not loaded until you trust them: {named}. To see them: chatops trust {self._tools}",)
+
+    def not_loaded(self) -> Mapping[str, str]:
+        """Return the tools of files that are not trusted, each with the reason. The files are read, not executed."""
+        question = self.question
+        if self._named is None or self._named[0] is not question:
+            named = {
+                name: _reason(one.state, file=show_path(one.item.path), folder=self._tools)
+                for one in question.listed
+                if one.state in ASKED or one.state is ItemState.DECLINED
+                for name in _names(one.item.data)
+            }
+            self._named = (question, named)
+        return self._named[1]
+
+    def _found(self) -> WorkspaceFiles:
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._tools) if _is_tool_file(entry.name))
+            identity = folder_identity(self._tools) or str(self._tools)
+        except OSError:
+            return WorkspaceFiles(folder="", path=str(self._tools))
+        left_out = (f"{self._tools} has more than {MAX_FILES} files",) if len(names) > MAX_FILES else ()
+        items = tuple(_item(self._tools / name) for name in names[:MAX_FILES])
+        return WorkspaceFiles(folder=identity, path=str(self._tools), items=items, left_out=left_out)
+
+
+def _reason(state: ItemState, *, file: str, folder: Path) -> str:
+    waits = "you declined" if state is ItemState.DECLINED else "your trust is needed for"
+    return f"{waits} tools/{file}; chatops trust {show_path(str(folder))} shows it and asks"
+
+
+def _names(data: bytes) -> Iterator[str]:
+    """Yield the names of the functions under ``@tool``, as far as the text tells them."""
+    import ast  # for files that are not trusted only
+
+    try:
+        body = ast.parse(data).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for found in body:
+        if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for used in found.decorator_list:
+            called, named = (used.func, used.keywords) if isinstance(used, ast.Call) else (used, [])
+            if "tool" in (getattr(called, "id", ""), getattr(called, "attr", "")):
+                given = [getattr(one.value, "value", None) for one in named if one.arg == "name"]
+                yield from (
+                    name for name in given or [found.name] if isinstance(name, str) and _TOOL_NAME.fullmatch(name)
+                )
+
+
+def _is_tool_file(name: str) -> bool:
+    return name.endswith(".py") and not name.startswith((".", "_"))
+
+
+def _item(file: Path) -> Item:
+    try:
+        with os.fdopen(os.open(file, _AS_IT_IS), "rb") as handle:
+            data = handle.read(MAX_BYTES + 1)
+    except OSError as error:
+        return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it cannot be read ({error.strerror})")
+    if len(data) > MAX_BYTES:
+        return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it is larger than {MAX_BYTES:,} bytes")
+    digest = hashlib.sha256(data).hexdigest()
+    return Item(kind=ItemKind.OWN_TOOL, path=file.name, size=len(data), digest=digest, data=data)
+
+
+SHOWN_DIGEST = 16
+"""Hex digits of a digest that are shown. The whole digest is compared."""

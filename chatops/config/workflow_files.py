@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatops.config.paths import PACKAGE, Paths
-from chatops.config.site import SitePlace, UntrustedFileError, read_trusted
+from chatops.config.registry_read import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
 from chatops.domain.sanitize import sanitize

@@ -21,8 +21,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from chatops.config.document import Document, Path, parse, read_document
-from chatops.config.entries import free_key
+from chatops.config.document import Document, Path, free_key, parse, read_document
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name

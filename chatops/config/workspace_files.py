@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import folder_identity
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
 """Names of notes. In each folder the first one that can be used counts."""
@@ -131,7 +131,7 @@ class WorkspaceFiles:
     """Everything that a workspace brings."""
 
     folder: str
-    """Identity of the folder, see `config.folder_identity`; empty if it is gone or may not be read."""
+    """Identity of the folder, see `config.paths.folder_identity`; empty if it is gone or may not be read."""
     path: str
     items: tuple[Item, ...] = ()
     left_out: tuple[str, ...] = ()

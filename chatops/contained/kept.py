@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import folder_identity
 from chatops.contained.changes import Kind, State, state_from
 from chatops.contained.folder import write_durably
 from chatops.domain.errors import ToolFailedError

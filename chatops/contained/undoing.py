@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import folder_identity
 from chatops.contained.applying import undoable
 from chatops.contained.changes import ChangeList, Entry, Kind, State, as_json
 from chatops.contained.copying import hidden_by_name

@@ -290,7 +290,7 @@ class CallFacts:
     sandboxed: bool = False
     """True if a sandbox would confine the program that the call runs. Remembered rules depend on it."""
     folder: str = ""
-    """Identity of the workspace folder, see `config.folder_identity`. Empty: not known. Remembered rules depend on it;
+    """Identity of the workspace folder, see `config.paths`. Empty: not known. Remembered rules depend on it;
     approvals are bound to `cwd` and `paths`."""
     server: ServerFacts | None = None
     """The MCP server that runs the call; None: chatops runs it."""

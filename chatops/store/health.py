@@ -19,14 +19,13 @@ from pathlib import Path
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.wording import plural
-from chatops.store.backup import LARGEST
 from chatops.store.base import Holder
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
-from chatops.store.connection import Connection, SqlRow, integer, prepared, text
-from chatops.store.errors import is_busy, is_damage, store_error
+from chatops.store.connection import Connection, SqlRow, integer, is_busy, is_damage, prepared, store_error, text
 from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
 from chatops.store.process import is_alive
+from chatops.store.quarantine import LARGEST
 from chatops.store.reading import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.turns import stored_grant

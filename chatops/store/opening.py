@@ -20,8 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NotSavedError, UnreadableError
-from chatops.store.connection import BUSY_TIMEOUT_MS, connect, prepared
-from chatops.store.errors import Damage, is_busy, is_damage, refused_by_the_system
+from chatops.store.connection import (
+    BUSY_TIMEOUT_MS,
+    Damage,
+    connect,
+    is_busy,
+    is_damage,
+    prepared,
+    refused_by_the_system,
+)
 from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity, inode_of, recognise_copy
 from chatops.store.schema import (
     APPLICATION_ID,
@@ -69,7 +76,7 @@ def open_file(path: Path) -> OpenedFile:
     """Open the file, or create it.
 
     Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
-    NotSavedError if nothing can be written, and sqlite3.Error (see `errors.is_damage`) for all else.
+    NotSavedError if nothing can be written, and sqlite3.Error (see `connection.is_damage`) for all else.
     """
     refuse_other_version(path)
     with locked(path.parent):

@@ -4,6 +4,15 @@ The new file is complete before it gets the name, so every process that opens th
 of this happens under the folder's lock, see `opening.locked`. The damaged file gets its second name first and loses its
 own when the new file takes it, so a kill at any point loses nothing. Its write-ahead log is moved in between, because
 SQLite would read it into the new file.
+
+Backup copy of the store, made while no turn runs, at most once a day.
+
+The copy is ``chatops.db.backup`` beside the store. SQLite reads one moment of the store, so other processes can write
+meanwhile. The copy gets its name once it is complete and sound, so a kill leaves the one before. It is never made at
+exit, where the user would wait for it.
+
+A repair takes from it what cannot be read any more, see `reading`. A session that is deleted is deleted there too. Put
+in place of the store, it counts as a copy: approved calls ask again, see `identity`.
 """
 
 from __future__ import annotations
@@ -17,19 +26,97 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.domain.errors import StoreError
+from chatops.store import sessions
 from chatops.store.base import Holder
-from chatops.store.connection import connect, prepared
-from chatops.store.errors import refused_by_the_system
+from chatops.store.connection import Connection, connect, prepared, refused_by_the_system, translated
 from chatops.store.identity import FileIdentity, adopt_identity, file_identity
-from chatops.store.opening import backup_of, locked, make_folders, sound, uri
+from chatops.store.opening import backup_of, faults_of, locked, make_folders, refuse_other_version, sound, uri
 from chatops.store.process import is_alive
-from chatops.store.salvage import copy_readable
+from chatops.store.reading import copy_readable
 from chatops.store.schema import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chatops.domain.ids import SessionId
+
 log = logging.getLogger(__name__)
+
+LARGEST = 200_000_000
+"""Bytes of a store above which no backup is made."""
+EVERY_S = 86_400.0
+"""Seconds from one backup to the next."""
+_STEPS = 10_000
+"""Instructions of SQLite, some milliseconds, between two checks if the copy should go on."""
+
+
+def is_due(path: Path, *, now: float) -> bool:
+    """Return True if the store at `path` should be backed up, `now` in seconds since the epoch."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return False
+        return not 0 <= now - backup_of(path).stat().st_mtime < EVERY_S
+    except FileNotFoundError:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
+    """Copy the store at `path`, and return True if that was done.
+
+    It is given up as soon as `idle` returns False, which is called again and again. A damaged store does not replace
+    the backup of a sound one. Raises StoreError.
+    """
+    refuse_other_version(path)
+    with (
+        translated(path),
+        closing(connect(uri(path, mode="rw"))) as source,
+        new_file(backup_of(path)) as (target, put_in_place),
+    ):
+        source.set_progress_handler(lambda: not idle(), _STEPS)
+        (_, _, file) = target.execute("PRAGMA database_list").fetchone()
+        try:
+            source.execute("VACUUM INTO ?", (file,))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            log.info("no backup for now: a turn runs")
+            return False
+        source.set_progress_handler(None, 0)
+        if faults := faults_of(target):
+            log.warning("no backup of a damaged store: %s", faults[0])
+            return False
+        with locked(path.parent, alone=True):
+            if _ids(target) - _ids(source):
+                log.info("no backup for now: a session was deleted meanwhile")
+                return False
+            put_in_place()
+    return True
+
+
+def delete_from_backup(path: Path, session_id: SessionId) -> None:
+    """Delete a session in the backup of the store at `path`. A backup that cannot be changed is removed."""
+    backup = backup_of(path)
+    with locked(path.parent, alone=True):
+        if not backup.exists():
+            return
+        try:
+            with closing(prepared(connect(backup))) as raw:
+                raw.execute("PRAGMA secure_delete = ON")
+                rows = Connection(raw, path=backup)
+                with rows.write():
+                    if sessions.exists(rows, session_id):
+                        sessions.delete(rows, session_id)
+        except (StoreError, sqlite3.Error) as error:
+            log.warning("the backup is removed: %s", error)
+            backup.unlink(missing_ok=True)
+
+
+def _ids(raw: sqlite3.Connection) -> set[object]:
+    return {row[0] for row in raw.execute("SELECT id FROM sessions")}
+
 
 _BESIDE = ("-wal", "-journal", "-shm")
 _UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_BESIDE)})?")

@@ -1,6 +1,6 @@
 """The session store. It is synchronous: the runtime calls it in a worker thread.
 
-Each topic has a module with its methods: `turns`, `runs`, `decisions`, `remembered`, `leases`. What only SQLite
+Each topic has a module with its methods: `turns`, `decisions`, `leases`. What only SQLite
 understands is in `Connection`, for another database to replace. The tests behind `tests/store/conformance.py` specify
 each method.
 """
@@ -17,13 +17,11 @@ from chatops.domain.ids import TurnId
 from chatops.store import leases, messages, sessions, turns
 from chatops.store.base import Late
 from chatops.store.connection import Connection, integer, text, text_or
-from chatops.store.decisions import DecisionQueue
+from chatops.store.decisions import DecisionQueue, RememberedRules
 from chatops.store.leases import Leases, may_take
 from chatops.store.process import is_alive, this_process
-from chatops.store.remembered import RememberedRules
-from chatops.store.runs import Runs
 from chatops.store.sessions import new_session_id, turn_number
-from chatops.store.turns import Turns
+from chatops.store.turns import Runs, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,10 +29,12 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
-    from chatops.store import backup, files, health, search
+    from chatops.store import files, health, quarantine, search
     from chatops.store.base import Holder, LeaseRow, SearchHit, SessionInfo
 else:
-    backup, files, health, search = (Late(f"chatops.store.{name}") for name in ("backup", "files", "health", "search"))
+    files, health, quarantine, search = (
+        Late(f"chatops.store.{name}") for name in ("files", "health", "quarantine", "search")
+    )
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
@@ -146,7 +146,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
             self._may_take(leases.stored(self._rows, full), full)
             sessions.delete(self._rows, full)
         if not self.unsaved:
-            backup.delete_from_backup(self.path, full)
+            quarantine.delete_from_backup(self.path, full)
             files.SessionFiles(self.path).forget(full)
 
     def fork_session(
@@ -277,7 +277,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
 
         Has no effect in a store that is saved, or that lost its file. Raises StoreError if it is still not possible.
         """
-        from chatops.store.late_file import LateFile
+        from chatops.store.file import LateFile
 
         if isinstance(self._rows, LateFile):
             for copy, source in self._rows.save(may_take=self._may_take):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import folder_identity
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.questions import Answer, ServerQuestion

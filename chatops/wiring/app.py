@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chatops.config.memory import Memories
 from chatops.config.paths import find_paths
 from chatops.config.registry import Loaded
-from chatops.config.server_trust import ServerTrust
+from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError

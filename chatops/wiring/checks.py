@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.memory import Memories
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
-from chatops.config.persona import load_personas
 from chatops.config.registry import with_built_in_models
-from chatops.config.skills import load_skills
-from chatops.config.trust import TrustedWorkspace
+from chatops.config.skills import load_personas, load_skills
+from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
 from chatops.config.workflow_files import FOLDER, find_workflows
-from chatops.config.workflow_problems import Checked, check
+from chatops.config.workflow_yaml import Checked, check
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant

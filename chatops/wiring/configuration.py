@@ -17,12 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import SITE_REGISTRY, Paths
-from chatops.config.persona import Personas, load_personas
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.skills import Skills, joined, load_skills, skills_of
-from chatops.config.trust import TrustedWorkspace, WorkspaceTrust
+from chatops.config.skills import Personas, Skills, joined, load_personas, load_skills, skills_of
+from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.rights import AccessLevel

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import folder_identity
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.config.memory import Memories
-from chatops.config.persona import Persona, Personas
+from chatops.config.skills import Persona, Personas
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict

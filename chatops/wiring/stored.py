@@ -86,7 +86,7 @@ def _in_memory(path: Path, why: NotSavedError) -> "Store":
     `Store.save` moves it into the file once that can be written.
     """
     from chatops.store.connection import Connection
-    from chatops.store.late_file import LateFile
+    from chatops.store.file import LateFile
     from chatops.store.reading import empty_in_memory, sessions_of
     from chatops.store.store import Store
 

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from chatops.config.memory import Memories
-from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
+from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec

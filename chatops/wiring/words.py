@@ -37,7 +37,7 @@ def run_state(info: "SessionInfo") -> str:
 
 def describe_rule(row: "RuleRow") -> tuple[str, str, str]:
     """Return a remembered rule in three lines: its pattern, where it answers, and when it was made and used."""
-    from chatops.config.folder_identity import path_of
+    from chatops.config.paths import path_of
     from chatops.policy.patterns import show_rule
     from chatops.policy.remembered import scope_words
 

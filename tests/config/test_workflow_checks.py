@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from chatops.config.workflow_problems import Checked, check
 from chatops.config.workflow_read import read_workflow
+from chatops.config.workflow_yaml import Checked, check
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.rights import AccessLevel, Verdict

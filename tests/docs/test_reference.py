@@ -1,6 +1,6 @@
 """docs/configuration.md says what the code says, and says it of every key."""
 
-from chatops.config.entries import keys_of
+from chatops.config.document import keys_of
 from chatops.config.registry_read import RegistryFile
 from tests.docs.reference import PAGE, page
 

@@ -19,7 +19,7 @@ from chatops.domain.messages import Message, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
-from chatops.store.late_file import LateFile
+from chatops.store.file import LateFile
 from chatops.store.reading import sessions_of
 from chatops.store.store import Store
 from chatops.wiring.stored import Storage, make_store

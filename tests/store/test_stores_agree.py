@@ -22,7 +22,7 @@ from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
 from chatops.store.base import Holder
-from chatops.store.late_file import LateFile
+from chatops.store.file import LateFile
 from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
