@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
-from chatops.commands.argument_parser import Parser
-from chatops.commands.parser import build_parser
+from chatops.commands.parser import Parser, build_parser
 from chatops.domain.errors import ChatopsError
 from chatops.headless.screen import Screen
 

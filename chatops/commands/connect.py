@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from chatops.commands.context import screen, with_app
-from chatops.commands.registry_edit import edit_registry, file_to_edit
+from chatops.commands.registry import edit_registry, file_to_edit
 from chatops.config.document import Json, with_value
 from chatops.config.paths import Paths, write_private
 from chatops.config.registry_read import BUILT_IN_MODELS

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.context import app, confirm, screen, with_app
-from chatops.commands.registry_edit import check_edit, edit_registry, file_to_edit, line_for_role
+from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue

@@ -8,7 +8,7 @@ from chatops.commands.context import app, screen, with_app
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.reach import Reach, Reachability, reach
+from chatops.headless.doctor import Reach, Reachability, reach
 from chatops.headless.screen import table
 from chatops.models import prices
 from chatops.models.hosts import host_and_port

@@ -1,13 +1,18 @@
-"""``chatops registry``: check a registry file, print its JSON Schema, and migrate one of an older version."""
+"""``chatops registry``: check a registry file, print its JSON Schema, and migrate one of an older version.
+
+Other commands change the user's file from here: only the part that they are about, checked before it replaces anything.
+"""
 
 import json
 import os
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chatops.commands.context import screen
-from chatops.config.paths import SITE_REGISTRY, find_paths, write_new_private
-from chatops.config.registry import load_registry
+from chatops.config.document import Json, parse
+from chatops.config.paths import SITE_REGISTRY, Paths, find_paths, packaged_registry, write_new_private, write_private
+from chatops.config.registry import Loaded, load_registry
 from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, json_schema, read_registry
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
@@ -15,6 +20,9 @@ from chatops.domain.wording import plural
 from chatops.policy.registry import Registry
 from chatops.wiring.checks import concerns_of, unusable_models
 from chatops.wiring.options import workspace_of
+
+BOM = "\ufeff"
+"""Some editors begin a file with it."""
 
 
 def run(arguments: Namespace) -> int:
@@ -96,3 +104,52 @@ def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: st
     built_in = [name for name in ALWAYS_THERE if registry.model(name) is None]
     if built_in:
         view.say(f"Models beside those of the file: {', '.join(built_in)} (built in).")
+
+
+def file_to_edit(loaded: Loaded, paths: Paths) -> Path:
+    """Return the file in force if the user named or has one, else the user's own."""
+    return paths.registry if loaded.path == packaged_registry() else loaded.path
+
+
+def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> str:
+    """Return the line for the registry at `target` that gives the default role `tools`, or say that it has them."""
+    role = registry.role(registry.default_role)
+    if role is None or role.tools is None:
+        return f"Role {registry.default_role} lists no tools, so it gets them all." if role else ""
+    if set(tools) <= set(role.tools):
+        return f"Role {role.name} lists {', '.join(tools)}."
+    line = json.dumps([*role.tools, *(tool for tool in tools if tool not in role.tools)])
+    first = "" if target.exists() else f"copy {packaged_registry()} to {target}, and "
+    return f'For role {role.name}: {first}write in {target}, "roles", "{role.name}": "tools": {line}'
+
+
+def check_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
+    """Raise ConfigError if `edit_registry` would."""
+    _edited(target, edit)
+
+
+def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
+    """Write what `edit` makes of the text of the registry at `target`, which it gets with its value.
+
+    A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
+    """
+    write_private(target.resolve(), _edited(target, edit))
+
+
+def _edited(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
+    source = target if target.exists() else packaged_registry()
+    try:
+        # Not as text: that would make each line end with a line feed.
+        written = source.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
+    text = written.removeprefix(BOM)
+    read_registry(text.encode(), source=str(source))
+    value = parse(text).value
+    assert isinstance(value, dict), "read_registry has checked it"
+    try:
+        data = (written[: -len(text)] + edit(text, value)).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("A name is not valid UTF-8.", advice="Nothing was written.") from error
+    read_registry(data, source=str(target))
+    return data

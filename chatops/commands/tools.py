@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.context import app, check_role, confirm, options, screen
-from chatops.commands.registry_edit import file_to_edit, line_for_role
+from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust

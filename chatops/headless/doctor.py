@@ -1,4 +1,4 @@
-"""`chatops doctor`: check the installation; one line per check with ok, warn or fail and an advice.
+"""Checks of `chatops doctor`: one line each with ok, warn or fail and an advice; and whether a model can be reached.
 
 Keys are only reported as set or not set. Nothing is changed, and nothing is sent except the request for a list of
 models. Only if asked about one model, chatops asks that model to call a harmless tool and remembers how it does so.
@@ -8,27 +8,37 @@ import asyncio
 import locale
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind
 from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import SandboxLevel
-from chatops.headless.reach import Discover, Reach, Reachability, reach
+from chatops.domain.wording import plural
+from chatops.models.discover import KeyRefusedError, list_models
+from chatops.models.hosts import without_secrets
+from chatops.models.keys import read_key
 from chatops.models.memory import CallStyle
+from chatops.models.packages import package_of
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome
-from chatops.policy.registry import KeySource, ModelSpec
+from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.store.health import Severity, findings, write_obstacle
 
+if TYPE_CHECKING:
+    from chatops.runtime.cli_program import ProgramState
+
 SMALLEST_TERMINAL = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
+Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
+"""Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
 
 
 class Grade(StrEnum):
@@ -82,6 +92,44 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
     return found
 
 
+class Reachability(StrEnum):
+    """Reachability of a model."""
+
+    THERE = "there"
+    UNLISTED = "unlisted"
+    """The server answers but does not list the model."""
+    SILENT = "silent"
+    """The server returns no list of models."""
+    REFUSED = "refused"
+    """The server rejects the key, or requires one."""
+    KEYLESS = "keyless"
+    """The key is not set."""
+    ABSENT = "absent"
+    """The program is not installed, is refused, or lacks a sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Reachability of one model, with a text for the user."""
+
+    spec: ModelSpec
+    reachability: Reachability
+    text: str
+    advice: str = ""
+    available: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """True if a message sent to the model now is expected to get an answer."""
+        return self.reachability is Reachability.THERE
+
+    @property
+    def missing(self) -> str:
+        """The reason why no answer is expected, with the next step, in sentences; empty if one is."""
+        end = "" if self.text.endswith((".", "!", "?")) else "."
+        return "" if self.usable else f"{self.text[:1].upper()}{self.text[1:]}{end} {self.advice}".strip()
+
+
 async def model_checks(
     models: Sequence[ModelSpec],
     *,
@@ -95,9 +143,9 @@ async def model_checks(
     line.
     """
     found = await asyncio.gather(*(reach(spec, discover=discover, require=require) for spec in models))
-    spare = [one.spec.name for one in found if not one.usable and one.spec.name not in needed]
-    listed = [one for one in found if one.spec.name not in spare]
-    checks = [check for one in listed for check in _model(one, bad=needed.get(one.spec.name, Grade.WARN))]
+    spare = [reached.spec.name for reached in found if not reached.usable and reached.spec.name not in needed]
+    listed = [reached for reached in found if reached.spec.name not in spare]
+    checks = [check for reached in listed for check in _model(reached, bad=needed.get(reached.spec.name, Grade.WARN))]
     if spare:
         them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
         text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
@@ -105,15 +153,15 @@ async def model_checks(
     return checks
 
 
-def _model(one: Reach, *, bad: Grade) -> list[Check]:
+def _model(reached: Reach, *, bad: Grade) -> list[Check]:
     """Return the line about the key, if the server was asked with it, and the line about the model."""
-    name = f"model {one.spec.name}"
+    name = f"model {reached.spec.name}"
     found = []
     asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
-    if one.reachability in asked and one.spec.has_server:
-        found.append(Check(name=name, grade=Grade.OK, text=_key(one.spec.key)))
-    grade = Grade.OK if one.usable else bad
-    return [*found, Check(name=name, grade=grade, text=one.text, advice=one.advice)]
+    if reached.reachability in asked and reached.spec.has_server:
+        found.append(Check(name=name, grade=Grade.OK, text=_key(reached.spec.key)))
+    grade = Grade.OK if reached.usable else bad
+    return [*found, Check(name=name, grade=grade, text=reached.text, advice=reached.advice)]
 
 
 def calling_check(spec: ModelSpec, trial: Trial) -> Check:
@@ -227,7 +275,8 @@ _GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grad
 def store_checks(path: Path) -> list[Check]:
     """Check the file with sessions and approvals, without writing to it."""
     return [
-        Check(name="store", grade=_GRADES[one.severity], text=one.text, advice=one.advice) for one in findings(path)
+        Check(name="store", grade=_GRADES[finding.severity], text=finding.text, advice=finding.advice)
+        for finding in findings(path)
     ]
 
 
@@ -256,3 +305,55 @@ def _folder(folder: Path) -> list[Check]:
         text = f"{folder} is open to others ({mode:o})."
         return [Check(name="folders", grade=Grade.WARN, text=text, advice=f"chmod 700 {folder}")]
     return [Check(name="folders", grade=Grade.OK, text=str(folder))]
+
+
+async def reach(
+    spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE
+) -> Reach:
+    """Check the key, then ask the server. Never raises for a server's errors and never shows a key.
+
+    A program is not started; `require` is the sandbox level that programs need.
+    """
+    match spec.type:
+        case ModelType.DEMO:
+            return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
+        case ModelType.CLI:
+            state = await asyncio.to_thread(_program, spec, require)
+            found = Reachability.THERE if state.ready else Reachability.ABSENT
+            return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
+        case ModelType.OPENAI | ModelType.GEMINI:
+            return await _server(spec, discover)
+        case str():
+            package = await asyncio.to_thread(package_of, spec.engine)
+            text = (
+                f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
+            )
+            return Reach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
+        case kind:
+            assert_never(kind)
+
+
+def _program(spec: ModelSpec, require: SandboxLevel) -> "ProgramState":
+    from chatops.runtime.cli_program import program_state  # brings the sandbox
+
+    return program_state(spec, require=require)
+
+
+async def _server(spec: ModelSpec, discover: Discover) -> Reach:
+    try:
+        if spec.key != KeySource():
+            await read_key(spec.key)
+    except ConfigError as error:
+        return Reach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
+    try:
+        names = tuple(await discover(spec))
+    except KeyRefusedError as error:
+        return Reach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
+    except ChatopsError as error:
+        return Reach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
+    if names and spec.model_name and spec.model_name not in names:
+        text = f"the server answers, but does not list {spec.model_name}."
+        advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
+        return Reach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
+    text = f"the server answers and has {plural(len(names), 'model')}"
+    return Reach(spec=spec, reachability=Reachability.THERE, text=text, available=names)

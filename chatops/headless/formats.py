@@ -1,25 +1,35 @@
 """The three output formats. A reporter follows the events of a turn or a workflow run and prints its result."""
 
+import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Protocol, assert_never
 
-from chatops.domain.canonical import json_or_text
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.endings import Ending
 from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
+    CallProposed,
     Event,
     Notice,
     Published,
+    ReasoningDelta,
+    RoundClosed,
     RoundStarted,
+    TextDelta,
+    ThoughtFinished,
     ToolFinished,
     ToolStarted,
     TurnFinished,
+    TurnPaused,
+    TurnStarted,
     TurnStatus,
+    event_type,
 )
+from chatops.domain.messages import UserMessage
 from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
@@ -29,19 +39,23 @@ from chatops.domain.run_events import (
     WorkflowStarted,
 )
 from chatops.domain.status import Status
-from chatops.domain.tools import ResultFacts
+from chatops.domain.tools import Outcome, ResultFacts
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import as_fields, cut
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, InRound, Settled, Stopping, TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
+from chatops.engine.workflow.progress import opened
 from chatops.engine.workflow.state import RunFinished, WorkflowState
-from chatops.headless.json_values import dumps
+from chatops.headless.json_values import dumps, plain
 from chatops.headless.report import RunReport, TurnReport, as_json
 from chatops.headless.screen import Screen
-from chatops.headless.stream import EventLine, Tree
 
 SHOWN = 200
 """Maximum number of characters of a call's arguments, or of a reason, in a progress line."""
+EventLine = dict[str, JsonValue]
+
+OPENING = (WorkflowStarted, StepStarted, TurnStarted, RoundStarted, CallProposed, TextDelta, ReasoningDelta)
+CLOSING = (WorkflowFinished, StepFinished, TurnFinished, RoundClosed, ToolFinished, ThoughtFinished)
 
 
 class OutputFormat(StrEnum):
@@ -214,7 +228,7 @@ class ProgressPrinter:
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
             case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:
-                found = "; ".join(f"{one.path}: {one.message}" for one in problems)
+                found = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
                 self._screen.say(f"{tool}: failed: {one_line(found)}")
             case TurnFinished(usage=usage):
                 self._spent = total(self._spent, usage)
@@ -236,7 +250,7 @@ class ProgressPrinter:
         most = turn.grant.max_rounds
         number = turn.counters.rounds + 1
         parts = [f"iteration {number}/{most}" if number <= most else "closing call"]
-        stands = [one.status for one in validation_states(turn.contract, turn.messages, turn.grant)]
+        stands = [validation.status for validation in validation_states(turn.contract, turn.messages, turn.grant)]
         if stands:
             passed, never = stands.count(ValidationStatus.PASSED), stands.count(ValidationStatus.NEVER)
             parts.append(f"validations {passed} passed, {len(stands) - passed - never} failing, {never} not called")
@@ -283,3 +297,155 @@ def readable(answer: str) -> str:
     """Return a result for review without loss: an object or list as indented JSON, anything else unchanged."""
     value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    parent_id: str
+    at: float
+    closes_as: type[Event]
+
+
+class Tree:
+    """Converts events to lines of stream-json, which form a tree in which every opened node is closed.
+
+    A line has `type`, `id`, `parent_id` and `at`. The line that opens a node has ``status: "started"``. The line that
+    closes it has ``success`` or ``error``, `started_at` and `duration_ms`.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+        self._cut_short: set[str] = set()
+        """Nodes that were closed because an enclosing node ended."""
+        self._step = ""
+        """Id of the current attempt at a step, which is the parent of its turns."""
+
+    def lines(self, published: Published) -> list[EventLine]:
+        """Return the lines for one event. A node that this stream has already opened is not opened again."""
+        event, at = published.event, published.at
+        line = {**_line(event, at), **self._place(event)}
+        if isinstance(event, OPENING):
+            known = event.id in self._open
+            if not known:
+                self._open[event.id] = _Open(parent_id=str(line["parent_id"]), at=at, closes_as=_closing(event))
+            if isinstance(event, TextDelta | ReasoningDelta):
+                line = {**line, "status": Status.STARTED.value} if not known else line
+                return [line] if event.text or not known else []
+            return [] if known and "status" in line else [line]
+        if event.id in self._cut_short:
+            # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.
+            return []
+        if isinstance(event, CLOSING):
+            opened = self._wordless(event, at)
+            inner = self._close_inside(event.id, at, "the node around it ended first")
+            return [*opened, *inner, self._timed(line, event.id, at)]
+        return [line]
+
+    def _place(self, event: Event) -> EventLine:
+        """Return the fields in which a line differs from its event.
+
+        The turns of a run are children of its steps. The result of a gate has its own id, because it is not the end of
+        the turn that ran the gate's command.
+        """
+        match event:
+            case StepStarted():
+                self._step = event.id
+            case StepFinished():
+                self._step = ""
+            case TurnStarted() | TurnPaused() | TurnFinished() if self._step:
+                return {"parent_id": self._step}
+            case GateChecked():
+                return {"id": f"{event.id}.gate"}
+            case _:
+                pass
+        return {}
+
+    def resumed_run(self, run: WorkflowState, at: float) -> list[EventLine]:
+        """Return the lines that open a stored run and its current attempt again."""
+        lines = [line for event in opened(run) for line in self.lines(Published(at=at, event=event))]
+        return [{**line, "resumed": True} for line in lines]
+
+    def resumed(self, state: TurnState, at: float) -> list[EventLine]:
+        """Return the lines that open the nodes of a stored turn again, so that this stream is a complete tree.
+
+        A call that has its result was closed by the previous stream and is not opened again.
+        """
+        text = next((m.text for m in state.messages if isinstance(m, UserMessage)), "")
+        model = state.grant.models[0].name
+        events: list[Event] = [
+            TurnStarted(id=state.turn_id, parent_id=state.session_id, text=text, role=state.grant.role, model=model)
+        ]
+        if isinstance(state.phase, InRound | Stopping):
+            round_ = state.phase.round_id
+            events.append(RoundStarted(id=round_, parent_id=state.turn_id, model=state.phase.model))
+            events.extend(
+                CallProposed(id=call.call.id, parent_id=round_, tool=call.call.name, arguments=call.call.arguments)
+                for call in state.phase.calls
+                if not isinstance(call.status, Settled)
+            )
+        lines = [line for event in events for line in self.lines(Published(at=at, event=event))]
+        return [{**line, "resumed": True} for line in lines]
+
+    def close(self, at: float, *, reason: str) -> list[EventLine]:
+        """Return closing lines with ``error`` for all open nodes, innermost first."""
+        return [self._closed_by_us(node, at, reason) for node in reversed(list(self._open))]
+
+    def _wordless(self, event: Event, at: float) -> list[EventLine]:
+        """Return the opening line of a thought that ends without text (only calls, or a failure)."""
+        if not isinstance(event, ThoughtFinished) or event.id in self._open:
+            return []
+        return self.lines(Published(at=at, event=TextDelta(id=event.id, parent_id=event.parent_id, text="")))
+
+    def _close_inside(self, node_id: str, at: float, reason: str) -> list[EventLine]:
+        inside = [node for node in self._open if self._is_inside(node, node_id)]
+        self._cut_short.update(inside)
+        return [self._closed_by_us(node, at, reason) for node in reversed(inside)]
+
+    def _is_inside(self, node: str, ancestor: str) -> bool:
+        parent = self._open[node].parent_id
+        while parent != ancestor:
+            if parent not in self._open:
+                return False
+            parent = self._open[parent].parent_id
+        return True
+
+    def _closed_by_us(self, node_id: str, at: float, reason: str) -> EventLine:
+        node = self._open[node_id]
+        kind = node.closes_as
+        line: EventLine = {"type": _name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
+        line |= {"status": Status.ERROR.value, "detail": reason}
+        if kind is ToolFinished:
+            line["outcome"] = Outcome.INTERRUPTED.value
+        return self._timed(line, node_id, at)
+
+    def _timed(self, line: EventLine, node_id: str, at: float) -> EventLine:
+        node = self._open.pop(node_id, None)
+        started = min(node.at, at) if node else at
+        measured = line.get("duration_ms")
+        duration = measured if measured else round(max(0.0, at - started) * 1000)
+        return {**line, "started_at": started, "duration_ms": duration}
+
+
+def _closing(event: Event) -> type[Event]:
+    closings: Mapping[type[Event], type[Event]] = {
+        WorkflowStarted: WorkflowFinished,
+        StepStarted: StepFinished,
+        TurnStarted: TurnFinished,
+        RoundStarted: RoundClosed,
+        CallProposed: ToolFinished,
+        TextDelta: ThoughtFinished,
+        ReasoningDelta: ThoughtFinished,
+    }
+    return closings[type(event)]
+
+
+def _line(event: Event, at: float) -> EventLine:
+    fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+    head: EventLine = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
+    # The facts of a result are for UIs of ours: what scripts need of them has keys of its own.
+    shown = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
+    return head | {name: plain(value, name=name) for name, value in shown.items()}
+
+
+def _name(kind: type[Event]) -> str:
+    return event_type(kind)  # type: ignore[arg-type]  # typeshed doubts that a union of classes is hashable

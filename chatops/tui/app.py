@@ -24,18 +24,16 @@ from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
-from chatops.tui.clipboard import copy, plain
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.key_order import KeyOrder
 from chatops.tui.keymap import Keymap, use
-from chatops.tui.notice import show_notice
+from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
-from chatops.tui.status.attention import Attention
-from chatops.tui.terminal import TerminalTraits
+from chatops.tui.terminal import Attention, TerminalTraits
 from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes
 

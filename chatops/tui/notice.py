@@ -1,13 +1,34 @@
-"""Notices above the message field that disappear by themselves."""
+"""Notices above the message field that disappear by themselves, and copying, which ends in one.
 
+Copies go through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it. GNOME's
+terminal does not implement OSC 52, and tmux does not pass it on by default.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from textual.app import App
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 
 NOTICE_S = 6
 """Seconds that a notice is shown."""
+_PROGRAMS = (
+    ("TMUX", ("tmux", "load-buffer", "-w", "-")),
+    ("WAYLAND_DISPLAY", ("wl-copy",)),
+    ("DISPLAY", ("xclip", "-selection", "clipboard")),
+    ("DISPLAY", ("xsel", "--clipboard", "--input")),
+    ("", ("pbcopy",)),
+)
+"""The variable that shows that a program can work, and its command."""
+_TIMEOUT_S = 3
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def show_notice(app: App[Any], text: str) -> str:
@@ -15,3 +36,47 @@ def show_notice(app: App[Any], text: str) -> str:
     shown = sanitize(text)
     app.notify(shown, markup=False, timeout=NOTICE_S)
     return shown
+
+
+def copy(app: App[Any], text: str, what: str) -> None:
+    """Copy `text`, and show a notice that says `what` was copied, such as "the answer"."""
+    text = plain(text)
+    app.copy_to_clipboard(text)
+    lines = text.strip("\n").count("\n") + 1
+    copied = f"Copied {what}, {plural(lines, 'line')}"
+    command = program(os.environ)
+    if command is None:
+        app.notify(f"{copied}, if this terminal lets programs do that.", markup=False)
+        return
+    app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
+    app.notify(f"{copied}.", markup=False)
+
+
+def plain(text: str) -> str:
+    """Strip control characters, which may be escape sequences of a terminal: the end of a paste, for example."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the command that copies its input to the clipboard, or None.
+
+    A program found through a relative entry of PATH is not used: it might be one of the workspace.
+    """
+    for variable, (name, *arguments) in _PROGRAMS:
+        found = shutil.which(name, path=environ.get("PATH")) if not variable or environ.get(variable) else None
+        if found is not None and os.path.isabs(found):
+            return (found, *arguments)
+    return None
+
+
+def _run(command: tuple[str, ...], text: str) -> None:
+    # A program that fails changes nothing: the terminal got the text as well.
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            command,
+            input=text.encode("utf-8", "replace"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            start_new_session=True,
+        )

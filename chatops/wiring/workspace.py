@@ -34,7 +34,7 @@ from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.user_state import UserState
 
 if TYPE_CHECKING:
-    from chatops.headless.reach import Reach
+    from chatops.headless.doctor import Reach
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Workspace:
 
         One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
         """
-        from chatops.headless.reach import Reach, Reachability, reach
+        from chatops.headless.doctor import Reach, Reachability, reach
 
         if why := model_problem(spec):
             return Reach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")

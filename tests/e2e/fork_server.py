@@ -53,7 +53,6 @@ SCREEN = (
     "chatops.commands.chat",
     "chatops.tui.transcript.projector",
     "chatops.tui.dialogs.approval",
-    "chatops.tui.transcript.frame_buffer",
     "chatops.tui.transcript.transcript",
     "chatops.wiring.workspace",
 )

@@ -13,8 +13,8 @@ from typing import Any
 import chatops.runtime.session
 import chatops.tui.screens.chat
 import chatops.tui.status.status_line
+import chatops.tui.transcript.layout
 import chatops.tui.transcript.projector
-import chatops.tui.transcript.render
 import chatops.tui.transcript.transcript
 from chatops.__main__ import main
 
@@ -60,7 +60,7 @@ def _build_in(mode: str) -> None:
     _listen()
     _raising(chatops.tui.transcript.projector.Projector, "feed_all", "handler")
     _raising(chatops.tui.status.status_line.StatusLine, "show", "widget")
-    _raising(chatops.tui.transcript.render, "_lines", "drawing", times=2)
+    _raising(chatops.tui.transcript.layout, "_lines", "drawing", times=2)
     _raising(chatops.tui.transcript.transcript.Transcript, "render_lines", "always", times=-1)
 
 

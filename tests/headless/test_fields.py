@@ -3,7 +3,7 @@
 import pytest
 
 from chatops.domain.wording import as_fields
-from chatops.tui.workflow.text import readable
+from chatops.tui.workflow import readable
 
 
 def test_fields_and_entries_are_lines_however_deep_they_are() -> None:

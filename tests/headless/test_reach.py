@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from chatops.domain.errors import ChatopsError
-from chatops.headless.doctor import Grade, model_checks
-from chatops.headless.reach import Reachability, reach
+from chatops.headless.doctor import Grade, Reachability, model_checks, reach
 from chatops.policy.registry import ModelSpec, ModelType
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")

@@ -15,8 +15,8 @@ from chatops.domain.status import Status
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import attempt_id, opened
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput
+from chatops.headless.formats import EventLine, Tree
 from chatops.headless.report import output_value, run_report
-from chatops.headless.stream import EventLine, Tree
 from tests.store import runkit as run
 from tests.support.turns import asked
 

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.tui.status.attention import Attention
+from chatops.tui.terminal import Attention
 
 BELL = "\x07"
 CALL = {"d1": "Approve Shell?"}

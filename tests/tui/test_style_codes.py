@@ -5,7 +5,7 @@ import random
 import pyte
 import pytest
 
-from chatops.tui.style_codes import with_short_styles
+from chatops.tui.output_writer import with_short_styles
 
 COLOURS = ["38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9", "38;2;1;2;3", "48;5;17", "31"]
 STYLES = [*COLOURS, "1;38;2;1;2;3;48;2;9;9;9", "3;38;2;1;2;3", "1;3;4", "7;97;104", "2;9;38;5;200"]

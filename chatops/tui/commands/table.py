@@ -10,7 +10,7 @@ from chatops.tui.commands import context as context_commands
 from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
-from chatops.tui.composer.completions import Completion
+from chatops.tui.composer.composer import Completion
 from chatops.tui.keymap import DEFAULTS, key_label, with_user_keys
 from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
 

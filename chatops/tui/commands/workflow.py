@@ -7,8 +7,8 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, ShowSession, ShowStep, ShowText
-from chatops.tui.composer.completions import Completion
-from chatops.tui.workflow.text import listing
+from chatops.tui.composer.composer import Completion
+from chatops.tui.workflow import listing
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView

@@ -15,7 +15,7 @@ from chatops.engine.workflow.view import RunView, StepView
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.keys import KeyHint
 from chatops.tui.status.status_line import count
-from chatops.tui.workflow.lines import clock
+from chatops.tui.workflow import clock
 from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
-from chatops.tui.workflow.text import attempts_text, readable
+from chatops.tui.workflow import attempts_text, readable
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun

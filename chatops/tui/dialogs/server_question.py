@@ -15,7 +15,6 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, secret_word
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
-from chatops.tui.clipboard import copy
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
@@ -24,7 +23,7 @@ from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
-from chatops.tui.notice import show_notice
+from chatops.tui.notice import copy, show_notice
 
 if TYPE_CHECKING:
     from chatops.runtime.session import Session

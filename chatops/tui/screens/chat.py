@@ -17,24 +17,21 @@ from textual.widgets import Static
 
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.commands.replies import Context, ScreenAction
-from chatops.tui.composer.completions import Completions
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer.composer import Completions, Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.commands import CommandPresenter, CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
-from chatops.tui.screens.messages import Batch, Changed, FollowedChanged
+from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
-from chatops.tui.status.banner import Banner, Notices, QueuedMessages
+from chatops.tui.status.banner import Banner, Notices, QueuedMessages, TranscriptHint
 from chatops.tui.status.first_screen import FirstScreen
-from chatops.tui.status.hint import TranscriptHint
 from chatops.tui.status.status_line import StatusLine
 from chatops.tui.textual_internals import FrameHook, LateClickHook
 from chatops.tui.themes import Themes
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
-    from chatops.tui.workflow.panel import WorkflowPanel
+    from chatops.tui.workflow import WorkflowPanel
     from chatops.wiring.workspace import FirstSession
 
 

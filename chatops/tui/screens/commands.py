@@ -10,7 +10,6 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef
-from chatops.tui.clipboard import copy
 from chatops.tui.commands.dispatch import is_known, run_command
 from chatops.tui.commands.replies import (
     Choose,
@@ -32,10 +31,9 @@ from chatops.tui.commands.replies import (
     UseTheme,
     Write,
 )
-from chatops.tui.composer.completions import Completions
-from chatops.tui.composer.composer import Composer
-from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import BackgroundWork
+from chatops.tui.composer.composer import Completions, Composer
+from chatops.tui.notice import copy, show_notice
+from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status.first_screen import FirstScreen

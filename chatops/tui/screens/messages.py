@@ -1,8 +1,14 @@
-"""Messages from the presenters to the chat screen."""
+"""Messages from the presenters to the chat screen, and their work in the background."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
+from textual.screen import Screen
+
+from chatops.domain.errors import ChatopsError
+from chatops.tui.key_order import WAITED_FOR
+from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -10,6 +16,8 @@ if TYPE_CHECKING:
     from chatops.domain.events import Published
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
+
+Work = Callable[[], Awaitable[None]]
 
 
 class Changed(Message):
@@ -39,3 +47,24 @@ class FollowedChanged(Message):
     def __init__(self, reader: "SessionFollower") -> None:
         super().__init__()
         self.reader = reader
+
+
+class BackgroundWork:
+    """Starts work for a screen. A ChatopsError becomes a notice, and the screen is updated after it."""
+
+    def __init__(self, screen: Screen[Any]) -> None:
+        self._screen = screen
+
+    def start(self, work: Work, *, group: str, exclusive: bool = False, holds_keys: bool = True) -> None:
+        """Start `work`. `exclusive`: cancel what runs in its group. `holds_keys`: deliver later keys after it."""
+
+        async def guarded() -> None:
+            try:
+                await work()
+            except ChatopsError as error:
+                show_notice(self._screen.app, error.full)
+            self._screen.post_message(Changed())
+
+        # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
+        name = WAITED_FOR if holds_keys else ""
+        self._screen.run_worker(guarded, name=name, group=group, exclusive=exclusive)  # type: ignore[arg-type]

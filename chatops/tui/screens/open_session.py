@@ -7,8 +7,7 @@ if TYPE_CHECKING:
     from chatops.runtime.session import Session
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.screens.follower import FollowerPresenter
-    from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
+    from chatops.tui.screens.run import FollowerPresenter, OwnRunPresenter, RunPresenter
     from chatops.wiring.workspace import Workspace
 
 

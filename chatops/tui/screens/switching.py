@@ -13,10 +13,9 @@ from chatops.domain.ids import SessionId
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.messages import BackgroundWork, Changed
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.themes import Themes
@@ -24,7 +23,7 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
-    from chatops.tui.screens.follower import FollowerPresenter
+    from chatops.tui.screens.run import FollowerPresenter
     from chatops.wiring.workspace import FirstSession, Workspace
 
 FIRST_KEYS_S = 0.05
@@ -124,7 +123,7 @@ class SessionSwitcher:
         from chatops.runtime.follower import SessionFollower
 
         if isinstance(session, SessionFollower):
-            from chatops.tui.screens.follower import FollowerPresenter
+            from chatops.tui.screens.run import FollowerPresenter
 
             follower = FollowerPresenter(screen, user, session, clock=clock)
             return OpenSession(session=session, workspace=workspace, follower=follower)

@@ -1,15 +1,17 @@
-"""Lines above the message field: queued messages, notices, and anything that needs the user."""
+"""Lines between transcript and message field: what arrived below, queued messages, notices, what needs the user."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from textual.content import Content
+from textual.message import Message
 from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 from chatops.tui.textual_internals import refresh_notices
 
 BannerTone = Literal["waiting", "error", "quiet"]
@@ -96,3 +98,39 @@ class QueuedMessages(_Lines):
 def _beginning(text: str) -> str:
     line = sanitize(" ".join(text[: 2 * _MOST].split()), newlines=False)
     return line if len(text) <= _MOST else f"{line[:_MOST]}…"
+
+
+class TranscriptHint(ErrorBoundary, Static):
+    """Hidden while there is nothing to say."""
+
+    class Clicked(Message):
+        """Posted on a click while blocks are out of view."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id)
+        self._unseen = 0
+        self._selected = False
+        self._has_files = False
+
+    def count_unseen(self, count: int) -> None:
+        """Show how many blocks arrived or grew below the view."""
+        self._unseen = count
+        self._show()
+
+    def show_keys(self, *, selected: bool, has_files: bool = False) -> None:
+        """Show or hide the keys of the selected block."""
+        self._selected, self._has_files = selected, has_files
+        self._show()
+
+    def on_click(self) -> None:
+        """Post `Clicked` if there is something to scroll to."""
+        if self._unseen:
+            self.post_message(self.Clicked())
+
+    def _show(self) -> None:
+        keys = [KeyHint(does=f"↓ {self._unseen} new"), KeyHint(does="shows the end", id="end")] if self._unseen else []
+        if self._selected:
+            files = [KeyHint("o", "open the file")] if self._has_files else []
+            keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *files, BACK]
+        self.update(KeyLegend([keys]).draw())
+        self.display = bool(keys)

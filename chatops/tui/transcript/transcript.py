@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.tui.clipboard import copy
+from chatops.tui.notice import copy
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -34,8 +34,8 @@ from chatops.tui.transcript.blocks import (
     UserBlock,
 )
 from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
+from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.lines import GUTTER
-from chatops.tui.transcript.render import can_open
 from chatops.tui.transcript.viewport import Viewport
 
 _TRIES = 4

@@ -12,9 +12,9 @@ from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
-from chatops.tui.clipboard import program
 from chatops.tui.commands.context import cost_text
 from chatops.tui.dialogs.sessions import SessionPicker
+from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
 from chatops.wiring.rows import HitRow, SessionRow

@@ -13,7 +13,7 @@ from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.workflow.panel import PanelShape, WorkflowPanel, shape_for
+from chatops.tui.workflow import PanelShape, WorkflowPanel, shape_for
 from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun

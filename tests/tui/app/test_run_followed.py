@@ -16,7 +16,7 @@ from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.workflow.panel import PanelShape, WorkflowPanel
+from chatops.tui.workflow import PanelShape, WorkflowPanel
 from tests.support.runs import RUN
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.scenes import assembly, busy, discovered, to_review

@@ -12,7 +12,7 @@ from chatops.tui.theme import ASCII, PLAIN, symbols_for
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import noun_of
-from chatops.tui.transcript.render import can_open, render_block
+from chatops.tui.transcript.layout import can_open, render_block
 from tests.support.transcript_blocks import card, samples
 
 GOLDEN = Path(__file__).parent / "golden"

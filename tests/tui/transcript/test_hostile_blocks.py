@@ -19,7 +19,7 @@ from chatops.tui.transcript import markdown
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
-from chatops.tui.transcript.render import render_block
+from chatops.tui.transcript.layout import render_block
 from tests.support.cases import for_each
 from tests.support.transcript_blocks import samples
 

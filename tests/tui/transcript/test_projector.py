@@ -57,8 +57,8 @@ from chatops.tui.transcript.blocks import (
     Replace,
     ToolCardBlock,
 )
+from chatops.tui.transcript.layout import render_block
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.render import render_block
 from chatops.tui.transcript.stored_blocks import stored_blocks
 
 ANA = Principal(uid=1, login="ana", via="tui")

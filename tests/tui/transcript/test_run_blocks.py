@@ -27,8 +27,8 @@ from chatops.tui.transcript.blocks import (
     StepBlock,
     UserBlock,
 )
+from chatops.tui.transcript.layout import can_open, render_block
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.render import can_open, render_block
 from chatops.tui.transcript.stored_blocks import json_as_fields, run_turns_of
 from tests.support.runs import RUN, Played, flow, step
 

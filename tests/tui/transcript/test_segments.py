@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, MarkdownSegment, MarkdownSegmenter, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
-from chatops.tui.transcript.render import render_block
+from chatops.tui.transcript.layout import render_block
 
 warm_up()
 

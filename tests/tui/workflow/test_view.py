@@ -9,8 +9,7 @@ from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, V
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status.status_line import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
-from chatops.tui.workflow.lines import StyledLine, above, beside, clock, folded
-from chatops.tui.workflow.text import listing, readable, step_text
+from chatops.tui.workflow import StyledLine, above, beside, clock, folded, listing, readable, step_text
 from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, Played, flow, step
 
