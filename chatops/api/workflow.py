@@ -41,8 +41,7 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
-from chatops.wiring.options import Options
-from chatops.wiring.stored import open_store
+from chatops.wiring.stored import Options, open_store
 
 ROLE = RoleSpec(name="python")
 """The role of a run that names none. It lists no tools, so that each step's own list is what narrows. Its models are

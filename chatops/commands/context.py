@@ -20,8 +20,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.rights import AccessLevel
 from chatops.headless.screen import Screen, forget_said
 from chatops.wiring.logs import start_logging
-from chatops.wiring.options import Options, added_folders, workspace_of
-from chatops.wiring.stored import Storage, make_store, open_store
+from chatops.wiring.stored import Options, Storage, added_folders, make_store, open_store, workspace_of
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -19,7 +19,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
 from chatops.policy.registry import Registry
 from chatops.wiring.checks import concerns_of, unusable_models
-from chatops.wiring.options import workspace_of
+from chatops.wiring.stored import workspace_of
 
 BOM = "\ufeff"
 """Some editors begin a file with it."""

@@ -19,7 +19,7 @@ from chatops.engine.signature import parameters
 from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.wiring.app import App
-from chatops.wiring.own_tools import load_file, name_fault
+from chatops.wiring.toolbox import load_file, name_fault
 from chatops.wiring.words import unknown
 
 

@@ -23,7 +23,7 @@ from chatops.config.trust import (
 )
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, table
-from chatops.wiring.options import workspace_of
+from chatops.wiring.stored import workspace_of
 
 _WORD = "trust"
 """Has to be typed whole, so that no stray key trusts anything."""

@@ -42,9 +42,8 @@ from typing import Any
 
 from chatops.config.failpoints import reach
 from chatops.contained.changes import ABSENT, ChangeList, Entry, Kind, State, selected
-from chatops.contained.folder import FILE, NEW, TurnFolder
+from chatops.contained.folder import FILE, NEW, Below, TurnFolder, exchange, move, same, state_of
 from chatops.contained.freezing import shown
-from chatops.contained.workspace import Below, exchange, move, same, state_of
 from chatops.domain.errors import ToolFailedError
 
 CHANGED = "changed in the workspace since"

@@ -34,7 +34,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import is_secret, may_hold_secrets
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold
-from chatops.sandbox.mount_point import MOUNTED, is_mount_point
+from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
 from chatops.toolkit.output import visible
 

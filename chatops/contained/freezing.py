@@ -37,13 +37,12 @@ from chatops.contained.copying import (
     is_git,
     read_manifest,
 )
-from chatops.contained.folder import FILE, FOLDER, TurnFolder
-from chatops.contained.workspace import Below, observe
+from chatops.contained.folder import FILE, FOLDER, Below, TurnFolder, observe
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import PACKAGE_FOLDERS
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold, runs_later
-from chatops.sandbox.mount_point import MOUNTED, is_mount_point
+from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.output import visible
 
 _X = 0o111

@@ -24,11 +24,10 @@ from chatops.config.paths import folder_identity
 from chatops.contained.applying import undoable
 from chatops.contained.changes import ChangeList, Entry, Kind, State, as_json
 from chatops.contained.copying import hidden_by_name
-from chatops.contained.folder import TurnFolder, turn_folder, write_durably
+from chatops.contained.folder import Below, TurnFolder, turn_folder, write_durably
 from chatops.contained.freezing import frozen, shown
 from chatops.contained.kept import kept
 from chatops.contained.text import MOST_TEXT, Change, described
-from chatops.contained.workspace import Below
 from chatops.domain.errors import ToolFailedError
 
 BETWEEN = "something else changed it between two calls"
@@ -97,7 +96,7 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
 
 def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
     """Return the calls of `turns` that ran in a copy of the workspace, whose changes are in its list."""
-    from chatops.contained.on_copy import recorded
+    from chatops.contained.turns import recorded
 
     return frozenset(call for folder in _contained(data, turns) for call in recorded(folder))
 

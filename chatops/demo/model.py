@@ -22,7 +22,7 @@ from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import InMemoryTextStore
 from chatops.models.server_json import as_list, as_object, as_text
 from chatops.policy.registry import ModelSpec
-from chatops.runtime.summary import INSTRUCTION
+from chatops.runtime.user_actions import INSTRUCTION
 
 URL = "http://demo.invalid/v1"
 MODEL = "chatops-demo"

@@ -31,11 +31,9 @@ from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
-from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.execution import search_path
-from chatops.sandbox.mount_point import mount_points
-from chatops.sandbox.orphans import CALL_VARIABLE
-from chatops.sandbox.process import DATA, Command, clean_environment, memory_file, supervised
+from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, clean_environment, memory_file, supervised
 from chatops.sandbox.programs import find_program, program_at, workspace_last
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext

@@ -13,8 +13,7 @@ from chatops.domain.errors import ChatopsError, NotSavedError, UnreadableError
 from chatops.domain.events import Notice, Published, TurnFinished, TurnStarted, TurnStatus
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.view import turn_status
-from chatops.runtime.event_bus import EventBus
-from chatops.runtime.services import Services
+from chatops.runtime.services import EventBus, Services
 from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
 from chatops.store.store import Store

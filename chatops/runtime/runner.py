@@ -59,8 +59,8 @@ from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
-from chatops.runtime.event_bus import EventBus
 from chatops.runtime.performer import Performer
+from chatops.runtime.services import EventBus
 from chatops.runtime.worker import Shield, WorkerThread
 from chatops.store.store import Store
 

@@ -3,6 +3,8 @@
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 
 Changed settings apply to the current turn from its next model call on. Rights that they take away are gone at once.
+
+Open a session: take its lease, load what is stored, and put the wanted settings in force.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from chatops.domain.errors import (
     SessionHeldError,
 )
 from chatops.domain.events import RoleSwitched
-from chatops.domain.ids import CallId, MessageId, TurnId
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
@@ -30,11 +32,13 @@ from chatops.policy.sandbox import SandboxChange, holds, resolve
 from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
+    Rights,
     SessionSettings,
     change_notices,
     missing_role,
     registry_notice,
     role_switch,
+    stored_settings,
 )
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.user_actions import UserActions
@@ -50,7 +54,7 @@ class Session(SessionView):
     """
 
     def __init__(self, services: Services, info: SessionInfo | None, settings: SessionSettings) -> None:
-        """Use `runtime.opening.open_session` instead, which takes the lease and loads the stored state."""
+        """Use `open_session` instead, which takes the lease and loads the stored state."""
         super().__init__(services)
         self._turns = Turns(services, self._bus, info, settings)
         self._runner = self._turns.runner
@@ -445,3 +449,60 @@ def _refused_approval(store: Store) -> NotSavedError:
         advice="Deny it (d), or make saving possible: it can be approved then.",
         reason=store.unsaved,
     )
+
+
+async def open_session(
+    services: Services,
+    session_id: SessionId | None,
+    *,
+    role: str = "",
+    default_role: str,
+    model_pin: str = "",
+) -> Session:
+    """Open a session. A stored one keeps its persona, and its role and model unless others are given.
+
+    With no user at the screen, an unfinished turn also keeps role and model. An unfinished turn is loaded but not
+    resumed: call `resume` when a UI listens. The session of a workflow run is opened as it is, and its next turn is not
+    started: see `runtime.workflow.open_run`.
+
+    Raises NoSuchSessionError, SessionHeldError, UnreadableError, ConfigError.
+    """
+    if session_id is None:
+        return Session(services, None, SessionSettings(role=role or default_role, model_pin=model_pin))
+    info = await services.worker(services.store.session, session_id)
+    stored = info.role if info.role in services.rights.roles() else default_role
+    settings = await services.worker(stored_settings, services.store, info, role=stored)
+    settings, notices = _drop_missing(settings, services.rights, chosen=bool(model_pin))
+    session = Session(services, info, settings)
+    for text in notices:
+        session.notify_later(text)
+    try:
+        await session.load()
+        if info.run is not None and not info.run.result:
+            run = await services.worker(services.store.load_run, info.id)
+            session.bind_to_run(run.spec.name, settings.at_step(run))
+        # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
+        wanted = replace(settings, role=role or stored, model_pin=model_pin or settings.model_pin)
+        if wanted != settings and (services.attended or not session.unfinished):
+            await session.change_settings(wanted)
+    except BaseException:
+        await session.aclose()
+        raise
+    return session
+
+
+def _drop_missing(settings: SessionSettings, rights: Rights, *, chosen: bool) -> tuple[SessionSettings, list[str]]:
+    """Return the settings without a pinned model or persona that no longer exists, and the notices about them.
+
+    If the user has just `chosen` another model, there is no notice about the stored one. The session opens all the
+    same, because pending calls wait in it for the user.
+    """
+    notices: list[str] = []
+    for kind, pin, persona in (("model", settings.model_pin, ""), ("persona", "", settings.persona)):
+        try:
+            SessionSettings(settings.role, model_pin=pin, persona=persona).grant(rights)
+        except ConfigError as error:
+            settings = replace(settings, model_pin="") if pin else replace(settings, persona="")
+            if not (pin and chosen):
+                notices.append(f"{error} The role's own {kind} is used until it exists again; /{kind} chooses another.")
+    return settings, notices

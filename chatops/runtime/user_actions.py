@@ -1,4 +1,10 @@
-"""User actions on a session besides sending: correct or contain a turn, run a command, undo, compact."""
+"""User actions on a session besides sending: correct or contain a turn, run a command, undo, compact.
+
+A summary of the session for the model: asked for, shown to the user, and stored only if the user takes it.
+
+It is not a turn. Nothing is stored until the user has seen the text, so a crash loses a summary and nothing else. Once
+stored, it is a message like any other, and the model gets it instead of what was said before; see `engine.transcript`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +16,8 @@ from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.errors import ChatopsError, ConfigError, SessionBusyError, ToolFailedError
 from chatops.domain.events import Notice
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
-from chatops.domain.messages import Message, SummaryMessage, ToolMessage
+from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage, countable
+from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.questions import Answer, AnswerAction, OpenQuestion
 from chatops.domain.rights import Verdict
 from chatops.domain.sanitize import reveal
@@ -19,13 +26,13 @@ from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn
 from chatops.engine.state import TurnState, new_turn
+from chatops.engine.transcript import fit
 from chatops.engine.view import in_flight, settled_so_far
 from chatops.engine.without_model import start_command, start_undo
+from chatops.models.base import Failed, ModelClient, Replied
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import SHELL_TOOL
-from chatops.runtime.event_bus import EventBus
-from chatops.runtime.services import Services
-from chatops.runtime.summary import ask_for_summary
+from chatops.runtime.services import EventBus, Services
 from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
 from chatops.toolkit.threads import in_thread
@@ -283,3 +290,47 @@ class UserActions:
         if not await self._turns.runner.take_or_fail(answered):
             raise ChatopsError("Nothing was sent: the server no longer waits for this answer.")
         return ()
+
+
+INSTRUCTION = (
+    "Summarise our session so far for yourself: from now on you will get this summary instead of the messages above."
+    " Keep what the work needs: what I want, decisions and their reasons, files and commands that matter with their"
+    " exact names, results that were found, errors and how they were solved, and what is left to do. Leave out"
+    " pleasantries and everything that was overtaken. Write at most 600 words, as plain text or a list. Call no tools."
+)
+
+
+async def ask_for_summary(
+    models: ModelClient, *, grant: Grant, messages: tuple[Message, ...], focus: str
+) -> SummaryMessage:
+    """Return a summary of `messages`, not stored and without an id.
+
+    `focus` is what the user asks to keep in particular. Raises ChatopsError if there is none.
+    """
+    target = grant.models[0]
+    text = f"{INSTRUCTION}\n\nKeep in particular: {focus}" if focus else INSTRUCTION
+    asked = (*messages, UserMessage(id=MessageId("summary"), text=text))
+    request = ModelRequest(
+        model=target.name,
+        system=grant.prompt,
+        messages=fit(asked, system=grant.prompt, tools=grant.tools, model=target).messages,
+        tools=grant.tools,
+        tool_choice=ToolChoice.NONE,
+    )
+    async for event in models.stream(request):
+        match event:
+            case Replied(reply=reply) if reply.text.strip():
+                return SummaryMessage(
+                    id=MessageId(""),
+                    text=reply.text.strip(),
+                    replaces=countable(messages),
+                    model=target.name,
+                    usage=reply.usage,
+                )
+            case Replied():
+                raise ChatopsError(f"{target.label or target.name} sent an empty summary.", advice="Try again.")
+            case Failed(failure=failure):
+                raise ChatopsError(f"There is no summary: {failure.message}", advice=failure.advice)
+            case _:
+                pass
+    raise ChatopsError("There is no summary: the reply did not end.", advice="Try again.")

@@ -36,9 +36,8 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.runtime.denials import with_roles
 from chatops.runtime.descriptions import find_decision
-from chatops.runtime.event_bus import EventBus, Listener
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer, recorded_calls
-from chatops.runtime.services import Services
+from chatops.runtime.services import EventBus, Listener, Services
 from chatops.runtime.settings import SessionSettings
 from chatops.store.base import DecisionRow, SessionInfo
 

@@ -58,16 +58,26 @@ from typing import NamedTuple
 
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
-from chatops.git.config import config_place, filtered_config
+from chatops.git.repository import config_place, filtered_config
 from chatops.sandbox import landlock, own_network
 from chatops.sandbox.call_filter import without_set_ids
-from chatops.sandbox.covers import View, covered, empty_or_read_only, further, guarded, homes, is_special, readable
+from chatops.sandbox.covers import (
+    BARE_HEAD,
+    View,
+    can_become_bare,
+    covered,
+    empty_or_read_only,
+    further,
+    guarded,
+    homes,
+    is_special,
+    readable,
+)
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
-from chatops.sandbox.mount_point import BARE_HEAD, can_become_bare
 from chatops.sandbox.process import DATA, Command, memory_file
+from chatops.sandbox.programs import Toolchains, find_toolchains, named, outermost
 from chatops.sandbox.proxy import PORT
 from chatops.sandbox.supervisor import MAX_FILE
-from chatops.sandbox.toolchains import Toolchains, find_toolchains, named, outermost
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_secrets, why_not_for_commands
 

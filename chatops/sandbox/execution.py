@@ -24,12 +24,10 @@ from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
 from chatops.policy.sandbox import covers_host
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
-from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause
-from chatops.sandbox.mount_point import mount_points
-from chatops.sandbox.orphans import attempt_name
-from chatops.sandbox.process import MOST_SHOWN, Command, Ended, clean_environment, run_command
+from chatops.sandbox.process import MOST_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import locate, with_place, world_problem

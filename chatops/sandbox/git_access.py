@@ -39,8 +39,7 @@ from pathlib import Path
 
 from chatops.domain.sandbox import GitAccess
 from chatops.git.repository import WorkTree, tracked
-from chatops.sandbox.covers import SandboxSetupError
-from chatops.sandbox.mount_point import is_mount_point
+from chatops.sandbox.covers import SandboxSetupError, is_mount_point
 from chatops.toolkit.output import visible
 
 _STATE = (

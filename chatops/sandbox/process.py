@@ -2,11 +2,25 @@
 
 Linux offers two ways to contain an entire process tree: a PID namespace (the sandbox) and a subreaper
 (`chatops.sandbox.supervisor`). A process group alone does not contain it, because setsid leaves the group.
+
+Find and stop processes that a command left behind, by a mark in their environment.
+
+In the sandbox and under the supervisor, a command dies with the app. A process that escaped both, or that lost its
+supervisor to a kill, still carries the mark of its call. Each process is held by a descriptor (pidfd_open) and then
+checked once more, so that a reused process id is never signalled.
+
+Run a function in an isolated subprocess with a limit on CPU time.
+
+It is meant for work that may never end, such as regular expressions: their author rarely sees the text that makes one
+take years, a model that knows the pattern may write that text, and a running match in this process cannot be
+interrupted. Arguments and result are passed as JSON. The child limits its own CPU time, so it ends even if this process
+dies first.
 """
 
 import asyncio
 import codecs
 import ctypes
+import json
 import logging
 import os
 import re
@@ -15,13 +29,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
+from chatops.config.paths import PACKAGE
+from chatops.domain.canonical import JsonValue
+from chatops.domain.ids import CallId
 from chatops.sandbox import supervisor
-from chatops.sandbox.orphans import CALL_VARIABLE, stop_marked
+from chatops.sandbox.supervisor import descendants, signal_all
 from chatops.toolkit.output import Collector
 
 log = logging.getLogger(__name__)
@@ -52,7 +70,7 @@ class Command:
     """A program to run.
 
     `contained`: killing the first process kills the entire tree (a PID namespace). `call` names the attempt in the
-    environment of the processes, see `chatops.sandbox.orphans`.
+    environment of the processes, see `chatops.sandbox.process`.
 
     A contained command that `reports` gets a socket as its standard input and later replaces it with an empty one. It
     sends ``ready`` there and waits for ``go``; without ``go`` it exits. At the end it sends how many processes it
@@ -383,3 +401,171 @@ def _send_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except OSError:
         pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a child."""
+
+    cpu_s: int = 5
+    """CPU time in whole seconds; other load on this machine does not count."""
+    wait_s: float = 60.0
+    """Wall-clock seconds after which the child is killed in any case."""
+    memory: int = 0
+    """Bytes of address space; 0: no limit."""
+
+
+_KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
+"""Further environment variables that the interpreter may need to start."""
+_PROGRAM = """
+import importlib, json, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+if int(sys.argv[4]):
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[4]), int(sys.argv[4])))
+function = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
+json.dump(function(**json.load(sys.stdin)), sys.stdout)
+"""
+
+
+class IsolatedCallError(Exception):
+    """The function was stopped or failed; the text says which, as a clause."""
+
+
+def run_isolated(function: Callable[..., JsonValue], *, limits: Limits = Limits(), **arguments: JsonValue) -> JsonValue:
+    """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
+
+    Raises IsolatedCallError.
+    """
+    # -P: do not import modules from the current folder.
+    argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__]
+    argv += [str(limits.cpu_s), str(limits.memory)]
+    path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
+    # The child may parse untrusted pages, so its environment holds no keys.
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+    try:
+        done = subprocess.run(
+            argv,
+            input=json.dumps(arguments).encode(),
+            capture_output=True,
+            env=environment,
+            timeout=limits.wait_s,
+            # Ctrl+C in the terminal is handled by this process, not by the child.
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise IsolatedCallError("it took too long") from None
+    except OSError as error:
+        raise IsolatedCallError(f"its process could not be started ({error.strerror})") from error
+    if done.returncode < 0:
+        raise IsolatedCallError("it took too long")
+    try:
+        value: JsonValue = json.loads(done.stdout)
+    except ValueError:
+        raise IsolatedCallError("it failed") from None
+    return value
+
+
+CALL_VARIABLE = "CHATOPS_CALL"
+"""Environment variable that names the call of a command, so that its remaining processes can be found."""
+
+_MOST_OF_AN_ENVIRONMENT = 65_536
+_KILL_S = 3.0
+_PAUSE_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedProcesses:
+    """Number of processes that were stopped, and the ids of those that could not be stopped."""
+
+    count: int = 0
+    running: tuple[int, ...] = ()
+
+
+def attempt_name(call_id: CallId, attempt: int) -> str:
+    """Return the name of an attempt for the environment of its processes, so that they can be found later."""
+    return f"{call_id}/{attempt}"
+
+
+def can_find_orphans() -> bool:
+    """Return True if processes and their environment can be inspected and held here (Linux)."""
+    return hasattr(os, "pidfd_open") and os.path.isdir("/proc/self")
+
+
+def count_orphans(call_id: CallId, attempt: int) -> int:
+    """Return how many processes of an attempt are running."""
+    return len(_tree(_mark(call_id, attempt)))
+
+
+def stop_orphans(call_id: CallId, attempt: int) -> StoppedProcesses:
+    """Stop all processes of an attempt and their descendants. Blocks until they are gone, for 3 s at most.
+
+    Only for an attempt whose app is dead; the caller has to check that.
+    """
+    stopped = stop_marked(_mark(call_id, attempt), seconds=_KILL_S)
+    if stopped.running:
+        log.warning("processes of call %s cannot be stopped: %s", call_id, stopped.running)
+    return stopped
+
+
+def stop_marked(mark: str, *, seconds: float) -> StoppedProcesses:
+    """Stop all processes whose mark starts with `mark`, and their descendants.
+
+    Blocks until they are gone, for `seconds` at most.
+    """
+    deadline = time.monotonic() + seconds
+    stopped: set[int] = set()
+    # Once the process with the mark is dead, nothing names its descendants, which may take longer to die.
+    while left := _tree(mark) | set(filter(_runs, stopped)):
+        if time.monotonic() > deadline:
+            return StoppedProcesses(count=len(stopped - left), running=tuple(sorted(left)))
+        stopped |= _kill(mark)
+        time.sleep(_PAUSE_S)
+    return StoppedProcesses(count=len(stopped))
+
+
+def _mark(call_id: CallId, attempt: int) -> str:
+    """Return the prefix of the marks of an attempt's processes."""
+    return f"{attempt_name(call_id, attempt)}/"
+
+
+def _kill(mark: str) -> set[int]:
+    """Stop all, so that none can fork meanwhile, then kill them; return those that were signalled."""
+    return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as handle:
+            return handle.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def _tree(mark: str) -> set[int]:
+    """Return the processes whose environment names the attempt, and their descendants; never this one."""
+    found = _with_mark(mark)
+    return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
+
+
+def _with_mark(prefix: str) -> set[int]:
+    """Return the processes whose mark starts with `prefix`, without this one.
+
+    A zombie has no environment any more, so it is not among them.
+    """
+    wanted = f"{CALL_VARIABLE}={prefix}".encode("utf-8", "surrogateescape")
+    try:
+        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    except OSError:
+        return set()
+    return {pid for pid in pids if _is_marked(pid, wanted)}
+
+
+def _is_marked(pid: int, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as handle:
+            return any(entry.startswith(wanted) for entry in handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0"))
+    except OSError:
+        return False

@@ -5,16 +5,25 @@ followed one by one, and the environments on the way are shown, read-only, if th
 environment with the installation that it is based on, an installation of Python or Node, the folder of an npm package.
 Of anything else the program's file alone is shown. A link in the workspace that leads out of it is not followed,
 because a command may have made it. Home folders and places of credentials are never shown.
+
+Find the virtual environment and the toolchains that a sandboxed command needs, outside of the system folders.
+
+They are shown read-only: the active virtual environment, and the installations that programs of PATH lead to. A
+folder is shown only if it has the layout of an installation (``lib/python3.X/os.py`` and the like), so that a link
+in a hostile workspace cannot make another folder visible. A home folder, or a folder with a home folder in it, is
+never shown.
 """
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
-from chatops.sandbox.toolchains import SYSTEM, base_of, is_node, is_python, is_venv, may_be_shown, virtual_environment
+from chatops.toolkit.confine import home_folders, home_secrets
 
 _MOST_LINKS = 40
 
@@ -78,7 +87,7 @@ def program_at(path: Path, *, workspace: Path) -> Program:
         # By its own name too, which some programs look at.
         shown = dict.fromkeys((path, places[-1]))
     seen = (*SYSTEM, workspace)
-    hidden = (place for place in shown if not any(place.is_relative_to(one) for one in seen))
+    hidden = (place for place in shown if not any(place.is_relative_to(folder) for folder in seen))
     return Program(path=runs, shown=tuple(place for place in hidden if may_be_shown(place)))
 
 
@@ -143,4 +152,182 @@ def _entry_points(package: Path) -> list[Path]:
         return []
     named = about.get("bin")
     programs = list(named.values()) if isinstance(named, dict) else [named]
-    return [Path(os.path.normpath(package / one)) for one in (*programs, about.get("main")) if isinstance(one, str)]
+    return [
+        Path(os.path.normpath(package / entry)) for entry in (*programs, about.get("main")) if isinstance(entry, str)
+    ]
+
+
+SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
+_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
+_PYTHON = re.compile(r"python3\.\d+t?")
+_PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchains:
+    """Programs of the user that commands see."""
+
+    shown: tuple[Path, ...] = ()
+    """Absolute paths, read-only."""
+    path: tuple[str, ...] = ()
+    """Entries of PATH, before those of the system."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the programs need."""
+
+
+def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
+    """Return the virtual environment and toolchains of `environ`, the environment of this process."""
+    rustup = environ.get("RUSTUP_HOME", "")
+    found = _of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
+    venv = virtual_environment(workspace, environ)
+    if venv is None:
+        return replace(found, shown=outermost(found.shown, workspace=workspace))
+    shown = dict.fromkeys((venv, *filter(may_be_shown, base_of(venv, workspace=workspace)), *found.shown))
+    return Toolchains(
+        shown=outermost(tuple(shown), workspace=workspace),
+        path=(str(venv / "bin"), *found.path),
+        environment={**found.environment, "VIRTUAL_ENV": str(venv)},
+    )
+
+
+def outermost(places: tuple[Path, ...], *, workspace: Path) -> tuple[Path, ...]:
+    """Return the places that no other place, and no system folder, contains.
+
+    bwrap cannot mount on a link in a read-only folder. What lies in the workspace is mounted over it, on its own.
+    """
+    inside = {place: place.is_relative_to(workspace) for place in (*SYSTEM, *places)}
+
+    def contained(place: Path) -> bool:
+        others = (other for other in inside if inside[other] is inside[place])
+        return any(place.is_relative_to(other) and (place != other or place in SYSTEM) for other in others)
+
+    return tuple(place for place in places if not contained(place))
+
+
+@lru_cache(maxsize=16)
+def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]) -> Toolchains:
+    """Return the toolchains that PATH leads to. Cached, because it takes milliseconds; `homes` is part of the key."""
+    shown: dict[Path, None] = {}
+    entries: dict[str, None] = {}
+    variables: dict[str, str] = {}
+    for entry in path.split(os.pathsep):
+        folder = Path(entry)
+        # A program in the workspace can be written by the model. Only its virtual environment counts.
+        if not folder.is_absolute() or _in_any(folder, (*SYSTEM, workspace)):
+            continue
+        if Path(os.path.realpath(folder)).is_relative_to(workspace):
+            continue
+        for name in _PROGRAMS:
+            program = shutil.which(name, path=entry)
+            found = [] if program is None else list(_installation(Path(program), variables, rustup=rustup))
+            if found and all(place in shown or may_be_shown(place) for place in found):
+                shown |= dict.fromkeys(found)
+                entries[entry] = None
+    return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
+
+
+def named(toolchains: Toolchains) -> tuple[str, ...]:
+    """Return the shown paths for display: several of one folder as ``FOLDER/{A,B}``, because not all of it is shown."""
+    below: dict[Path, list[str]] = {}
+    for place in toolchains.shown:
+        below.setdefault(place.parent, []).append(place.name)
+    return tuple(
+        f"{folder}/{{{','.join(names)}}}" if len(names) > 1 else str(folder / names[0])
+        for folder, names in below.items()
+    )
+
+
+def virtual_environment(workspace: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the active virtual environment, else the ``.venv`` of the workspace unless that is a link."""
+    active = environ.get("VIRTUAL_ENV", "")
+    if os.path.isabs(active) and is_venv(Path(os.path.realpath(active))):
+        return Path(os.path.realpath(active))
+    own = workspace / ".venv"
+    return own if not own.is_symlink() and is_venv(own) else None
+
+
+def is_venv(place: Path) -> bool:
+    """Return True for a virtual environment that may be shown."""
+    return (place / "pyvenv.cfg").is_file() and os.access(place / "bin" / "python", os.X_OK) and may_be_shown(place)
+
+
+def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
+    """Yield the installation that the interpreter of a virtual environment belongs to, and the links on the way.
+
+    A link that leads into the workspace is not followed: a command may have made what is there.
+    """
+    link = venv / "bin" / "python"
+    for _ in range(10):
+        if not link.is_symlink():
+            return
+        link = link.parent / os.readlink(link)
+        folder = Path(os.path.realpath(link.parent))
+        if folder.is_relative_to(workspace) and not folder.is_relative_to(venv):
+            return
+        root = folder.parent
+        if root != venv and is_python(root) and not root.is_relative_to(workspace):
+            # Through the folder's own name too: a link such as ``cpython-3.12`` leads to an exact version. Without
+            # its ``..`` the name can lead elsewhere.
+            name = Path(os.path.normpath(link.parent)).parent
+            same = os.path.realpath(name) == str(root) and not name.is_relative_to(workspace)
+            yield from dict.fromkeys((name, root) if same else (root,))
+
+
+def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
+    """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised."""
+    folder = program.parent
+    home = folder.parent
+    if folder.name == "shims" and (home / "versions").is_dir() and (home / "libexec").is_dir():
+        variables["PYENV_ROOT"] = str(home)
+        yield from (home / name for name in _PYENV if (home / name).exists())
+        return
+    if folder.name == "bin" and (folder / "rustup").exists():
+        root = Path(rustup) if rustup else home.parent / ".rustup"
+        if (root / "toolchains").is_dir():
+            variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(home)}
+            yield from (folder, root / "toolchains")
+            yield from (place for place in (root / "settings.toml",) if place.is_file())
+        return
+    real = Path(os.path.realpath(program))
+    root = real.parent.parent
+    if _in_any(real, SYSTEM):
+        return
+    if is_python(root) or is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
+        yield root
+        if not _in_any(program, (root,)):
+            yield home if folder.name == "bin" and is_venv(home) else program
+    elif is_node(Path(os.path.realpath(home))):
+        # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
+        yield Path(os.path.realpath(home))
+    elif real.name in ("uv", "deno", "bun"):
+        yield from dict.fromkeys((program, real))
+
+
+def is_python(root: Path) -> bool:
+    """Return True for an installation of Python."""
+    try:
+        names = os.listdir(root / "lib")
+    except OSError:
+        return False
+    return any(_PYTHON.fullmatch(name) and (root / "lib" / name / "os.py").is_file() for name in names)
+
+
+def is_node(root: Path) -> bool:
+    """Return True for an installation of Node."""
+    return (root / "bin" / "node").is_file() and (root / "include" / "node").is_dir()
+
+
+def _is_go(root: Path) -> bool:
+    return (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
+
+
+def may_be_shown(place: Path) -> bool:
+    """Return True unless `place` is a home folder, contains one, or is or contains a place of credentials."""
+    real = Path(os.path.realpath(place))
+    hidden = (*home_folders(), *home_secrets())
+    inside = any(real.is_relative_to(secret) for secret in home_secrets())
+    return not inside and not any(folder.is_relative_to(spot) for folder in hidden for spot in (real, place))
+
+
+def _in_any(place: Path, folders: tuple[Path, ...]) -> bool:
+    return any(place.is_relative_to(folder) for folder in folders)

@@ -12,9 +12,7 @@ from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.policy.skills import SKILL_TOOL
 from chatops.toolkit.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
-from chatops.tools.memory import memory_tools
-from chatops.tools.python import python_tools
-from chatops.tools.scratch import scratch_tools
+from chatops.tools.memory import memory_tools, scratch_tools
 from chatops.tools.search import file_search
 from chatops.tools.service import (
     NO_BACKEND,
@@ -24,7 +22,7 @@ from chatops.tools.service import (
     search_web_tools,
     wolfram_tools,
 )
-from chatops.tools.shell import shell_tools
+from chatops.tools.shell import python_tools, shell_tools
 from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import Problem
-from chatops.sandbox.isolated import IsolatedCallError, run_isolated
+from chatops.sandbox.process import IsolatedCallError, run_isolated
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError as SchemaError

@@ -25,14 +25,13 @@ from chatops.config.paths import PACKAGE
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
-from chatops.sandbox.orphans import attempt_name
-from chatops.sandbox.process import Command, Ended, clean_environment, run_command
+from chatops.sandbox.process import Command, Ended, attempt_name, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import protected_paths, world_problem
 from chatops.toolkit.output import visible
 from chatops.tools import search_worker
+from chatops.tools.files import existing
 from chatops.tools.function import tool
-from chatops.tools.near import existing
 
 MAX_PATTERN = 1_000
 """Characters."""

@@ -8,6 +8,8 @@ call ask again: files that the command names, files that its programs are known 
 (`shell.program_effects.LOADS`), and files that those name in turn, such as an included Makefile or a script of
 ``package.json``. Programs can load further files. So the dialog says which files an approval is bound to, and that it
 covers no others.
+
+`python_exec`: run code in a fresh Python interpreter, confined in the same way as commands of `shell_exec`.
 """
 
 import glob
@@ -16,6 +18,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,9 +28,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.sandbox import SandboxLevel
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
+from chatops.sandbox.confinement import Confinement, program_is_visible
 from chatops.sandbox.execution import (
     MAX_TEXT,
     SandboxFailures,
@@ -392,3 +396,75 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
         if name and os.path.lexists(target):
             found[os.path.realpath(target)] = None
     return tuple(found)
+
+
+OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
+"""Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
+not lost. The code follows as one argument, so that no file with it is left on the disk.
+"""
+
+_NO_PYTHON = "No python3 was found to run the code with."
+
+
+def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
+    """Return the tools of this module. `best` is the highest sandbox level to use."""
+    failures = SandboxFailures(best)
+
+    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+        return _inspect_code(arguments, facts, context, failures)
+
+    @tool(inspect=inspect, timeout_s=60.0, capabilities=BUILT_IN_TOOLS["python_exec"])
+    async def python_exec(
+        code: Annotated[str, Field(description="Python code. Runs non-interactively: stdin is empty.")],
+        context: ToolContext,
+        facts: CallFacts,
+    ) -> ToolResult:
+        """Run Python code in the workspace folder. Each call starts a new interpreter. Installed packages
+        can be imported. Returns what the code prints (stdout and stderr), and the exit code if it is not 0."""
+        argv = (*facts.interpreter, facts.command)
+        return await run_confined(
+            argv,
+            facts=facts,
+            context=context,
+            failures=failures,
+            seconds=seconds_left(context),
+            masked=context.exposure is not Exposure.WHOLE,
+        )
+
+    return (python_exec,)
+
+
+def _inspect_code(
+    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
+) -> CallFacts:
+    facts, level = inspect_program(
+        arguments["code"], field="code", cwd=".", facts=facts, context=context, failures=failures
+    )
+    if level is None:
+        return facts
+    program = _find_python(level, spec=context.sandbox, workspace=context.workspace)
+    return replace(
+        facts,
+        refusal=facts.refusal or ("" if program else _NO_PYTHON),
+        caution=_warn_of_workspace_program(program, workspace=context.workspace),
+        interpreter=(program, *OPTIONS) if program else (),
+    )
+
+
+def _find_python(level: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
+    """Return the first ``python3`` on PATH that the sandbox shows, or this interpreter; empty if neither is visible."""
+    folders = search_path(level).split(os.pathsep)
+    found = [shutil.which("python3", path=folder) for folder in folders]
+    for program in (*found, sys.executable):
+        if program and (
+            not level.program or program_is_visible(program, confined=level, spec=spec, workspace=workspace)
+        ):
+            return program
+    return ""
+
+
+def _warn_of_workspace_program(program: str, *, workspace: Path) -> str:
+    places = (Path(program), Path(os.path.realpath(program)))
+    if program and any(place.is_relative_to(workspace) for place in places):
+        return f"python3 is a program in the workspace: {program}."
+    return ""

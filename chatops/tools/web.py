@@ -19,7 +19,7 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
-from chatops.sandbox.isolated import IsolatedCallError, run_isolated
+from chatops.sandbox.process import IsolatedCallError, run_isolated
 from chatops.toolkit.addresses import (
     MAX_URL,
     BadUrlError,

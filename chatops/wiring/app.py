@@ -1,26 +1,36 @@
-"""The application behind every command: registry, store, tools and models, each created on first use."""
+"""The application behind every command: registry, store, tools and models, each created on first use.
+
+Limits of calls: the sandbox in force, protected paths, and the context of each call.
+
+The sessions that are open in this process.
+"""
 
 import os
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial, reduce
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from chatops.config.memory import Memories
-from chatops.config.paths import find_paths
+from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sandbox import SandboxNote, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
 from chatops.policy.registry_checks import registry_warnings, warnings_in_use
+from chatops.policy.resolve import sandbox_layers
+from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.opening import open_session
 from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
-from chatops.runtime.session import Session
+from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
@@ -29,22 +39,21 @@ from chatops.store.files import SessionFiles
 from chatops.store.outputs import Outputs
 from chatops.store.process import this_process
 from chatops.store.store import Store
-from chatops.toolkit.base import Tool
-from chatops.wiring.call_limits import CallLimits
-from chatops.wiring.configuration import ConfigurationFiles
+from chatops.toolkit.base import Tool, ToolContext
+from chatops.wiring.configuration import Configuration, ConfigurationFiles
 from chatops.wiring.logs import start_logging
-from chatops.wiring.open_sessions import OpenSessions
-from chatops.wiring.options import Options, principal_of, workspace_of
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
-from chatops.wiring.stored import Settings, make_store
+from chatops.wiring.stored import Options, Settings, make_store, principal_of, workspace_of
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
+    from chatops.domain.messages import AttachedFile
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.view import SessionView
     from chatops.wiring.toolbox import Toolbox
 
 
@@ -151,7 +160,7 @@ class App:
         return SessionFiles(self.options.store or self.paths.store)
 
     @cached_property
-    def limits(self) -> CallLimits:
+    def limits(self) -> "CallLimits":
         """The limits of calls."""
         return CallLimits(
             self.configuration.now,
@@ -384,7 +393,7 @@ class App:
             self.contained.sweep(in_use)
 
     def _services(self, *, attended: bool, attaches: str = "") -> Services:
-        from chatops.sandbox.mount_point import MOUNTED, remove_mount_point
+        from chatops.sandbox.covers import MOUNTED, remove_mount_point
 
         # A sandbox of a killed process leaves its mount points.
         for name in MOUNTED:
@@ -415,3 +424,141 @@ def _demo_model(spec: "ModelSpec") -> "OpenAIChat":
     from chatops.demo.model import demo_chat  # slow to import
 
     return demo_chat(spec)
+
+
+class OpenSessions:
+    """Open sessions and workflow runs. Notices may come from any thread."""
+
+    def __init__(self) -> None:
+        self._open: set[SessionView] = set()
+        """Those that were closed are removed when the next one is opened."""
+        self._runs: WeakSet[WorkflowRun] = WeakSet()
+        self._changing = Lock()
+        """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
+
+    def add(self, session: "SessionView") -> None:
+        """Keep a session alive until it is closed: only then is its lease released."""
+        with self._changing:
+            self._open = {known for known in self._open if not known.is_closed} | {session}
+
+    def add_run(self, run: WorkflowRun) -> None:
+        """Keep the session of a run, and close the run first."""
+        self._runs.add(run)
+        self.add(run.session)
+
+    def _sessions(self) -> "tuple[SessionView, ...]":
+        with self._changing:
+            return tuple(self._open)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
+        owned = (session for session in self._sessions() if isinstance(session, Session))
+        return all(session.pending or not session.unfinished for session in owned)
+
+    @property
+    def settings(self) -> list[SessionSettings]:
+        """The settings of the sessions that this process owns."""
+        return [
+            session.settings for session in self._sessions() if isinstance(session, Session) and not session.is_closed
+        ]
+
+    def notify(self, text: str) -> None:
+        """Show a notice in each session."""
+        for session in self._sessions():
+            session.notify_soon(text)
+
+    def registry_changed(self, notices: Sequence[str] = ()) -> None:
+        """Tell the sessions that this process owns. For the others, their owner's registry counts."""
+        for session in self._sessions():
+            if isinstance(session, Session):
+                session.registry_changed_soon(notices)
+
+    async def aclose(self) -> None:
+        """Close all runs and sessions."""
+        for run in tuple(self._runs):
+            await run.aclose()
+        for session in self._sessions():
+            await session.aclose()
+
+
+class CallLimits:
+    """Limits according to the registries in force, and to changed ones where they are stricter."""
+
+    def __init__(
+        self,
+        configuration: Callable[[], Configuration],
+        *,
+        workspace: Path,
+        paths: Paths,
+        command_line: SandboxSpec,
+        rights: RegistryRights,
+        outputs: Outputs,
+        files: SessionFiles,
+    ) -> None:
+        self._configuration = configuration
+        self._workspace = workspace
+        self._paths = paths
+        self._command_line = command_line
+        self._rights = rights
+        self._outputs = outputs
+        self._files = files
+
+    def sandbox(self) -> SandboxSpec:
+        """Return the limits of commands without any role."""
+        given = (
+            resolve(sandbox_layers(registries, command_line=self._command_line))
+            for registries in self._configuration().both
+        )
+        return reduce(stricter, given)
+
+    def sandbox_note(self) -> SandboxNote:
+        """Return how commands are confined here. May run a probe: call it off the event loop."""
+        from chatops.sandbox.confinement import confinement
+
+        level = confinement(self.sandbox(), workspace=self._workspace, protected=self.protected_paths())
+        return SandboxNote(
+            off=not level.level,
+            text=(f"({level.fault})" if level.fault else level.description)
+            + ("; commands are refused" if level.refusal else ""),
+        )
+
+    def protected_paths(self) -> tuple[Path, ...]:
+        """Return the paths that no tool may touch, resolved."""
+        return self._configuration().protected_paths()
+
+    def context(
+        self,
+        session_id: SessionId,
+        call_id: CallId,
+        *,
+        attempt: int = 1,
+        tool: Tool,
+        output: Callable[[str], None] = lambda text: None,
+    ) -> ToolContext:
+        """Return the context of a call, the same for inspecting, explaining and running it."""
+        return ToolContext(
+            workspace=self._workspace,
+            session_id=session_id,
+            call_id=call_id,
+            attempt=attempt,
+            timeout_s=self._rights.timeout_of(tool.spec),
+            protected=self.protected_paths(),
+            sandbox=self.sandbox(),
+            output=self._outputs.keeping(call_id, attempt, output),
+            keep_file=partial(self._files.keep, session_id),
+            kept=self._paths.data / "kept",
+        )
+
+    def attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
+        """Return the files that a message names, read under the same limits as by the file tools."""
+        from chatops.tools.attach import attached_files
+
+        context = ToolContext(
+            workspace=self._workspace,
+            session_id=session_id,
+            call_id=CallId(""),
+            protected=self.protected_paths(),
+            keep_file=partial(self._files.keep, session_id),
+        )
+        return attached_files(text, context=context)

@@ -1,23 +1,41 @@
-"""The tools that exist: built-in ones as configured, the user's own, those of a Python program and of MCP servers."""
+"""The tools that exist: built-in ones as configured, the user's own, those of a Python program and of MCP servers.
 
+Load the user's own tools: trusted files of the config folder, and installed packages.
+
+A file is executed from the bytes that were trusted, and never read again. A package names its tools by entry points of
+the group ``chatops.tools``. Whatever a file or package does wrong is a notice, and costs only its own tools. No tool
+can have the name of a built-in one, or one that reads like it.
+"""
+
+import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from chatops.config.memory import Memories
+from chatops.config.packages import TOOLS, installed
 from chatops.config.paths import Paths
 from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
-from chatops.domain.errors import ConfigError
-from chatops.domain.tools import ALIASES, CONTAINED_APPLY, ToolSpec
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolSpec
 from chatops.policy.resolve import knowledge_sources, web_ports
-from chatops.policy.servers import server_of
+from chatops.policy.servers import SERVER_MARK, server_of
 from chatops.policy.workflow import PYTHON_PROGRAM
-from chatops.toolkit.base import Tool
+from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
+from chatops.tools.function import FunctionTool, SchemaTool
 from chatops.tools.web import WEB_PORTS, WebSettings
 from chatops.wiring.configuration import Configuration
-from chatops.wiring.own_tools import OwnTools, load_own_tools
 from chatops.wiring.servers import McpServers
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +101,7 @@ class Toolbox:
         """A sentence for each of the user's own tools that cannot be loaded."""
         return self._own_tools().notices
 
-    def _own_tools(self) -> OwnTools:
+    def _own_tools(self) -> "OwnTools":
         items = self._trust.in_force.own_tools
         if self._own is None or self._own[0] != items:
             self._own = (items, load_own_tools(items, folder=self._paths.tools))
@@ -125,3 +143,129 @@ class Toolbox:
             else:
                 log.warning("%s: there is a tool %s already", tool.spec.source, tool.spec.name)
         return built.with_tools(added)
+
+
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTools:
+    """The tools of files and packages, and a sentence for everything that could not be loaded."""
+
+    tools: tuple[Tool, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
+    """Load trusted files, which lie in `folder`, and installed packages. Executes their code. Never raises."""
+    sources = [load_file(item.data, folder / item.path) for item in items]
+    sources += [_from_package(entry) for entry in installed(TOOLS)]
+    tools: dict[str, Tool] = {}
+    notices: list[str] = []
+    for found in sources:
+        notices += found.notices
+        for tool in found.tools:
+            if fault := name_fault(tool.spec.name, taken=tools):
+                notices.append(f"{tool.spec.source}: {fault}")
+            else:
+                tools[tool.spec.name] = tool
+    return OwnTools(tuple(tools.values()), tuple(notices))
+
+
+def name_fault(name: str, *, taken: Collection[str]) -> str:
+    """Return why a tool of the user cannot have this name, as a sentence; empty if it can."""
+    if name in taken:
+        return f"A tool named {name} already exists; this one is left out."
+    if _fold_name(name) in {_fold_name(known) for known in (*BUILT_IN_TOOLS, *ALIASES, CONTAINED_APPLY)}:
+        return f"The name {name} belongs to a built-in tool; this one is left out."
+    if SERVER_MARK in name:
+        return f"Two underscores, as in {name}, are for tools of MCP servers; this one is left out."
+    return ""
+
+
+def _fold_name(name: str) -> str:
+    """Return what is left of a name without what is easily overlooked. Names are ASCII letters, digits, - and _."""
+    return name.lower().replace("-", "").replace("_", "").replace("0", "o").replace("1", "l").replace("i", "l")
+
+
+def load_file(data: bytes, file: Path) -> OwnTools:
+    """Load one file. Executes its code. Never raises."""
+    source = f"tools/{file.name} {hashlib.sha256(data).hexdigest()[:12]}"
+    module = ModuleType(f"chatops_own_tools.{file.stem}")
+    module.__file__ = str(file)
+    # Types in quotes are looked up in the module of their function.
+    sys.modules[module.__name__] = module
+
+    def load() -> object:
+        # As text, as the question has shown it: Python would obey a comment that names another encoding.
+        exec(compile(data.decode("utf-8-sig"), str(file), "exec", dont_inherit=True), module.__dict__)
+        return [value for value in vars(module).values() if isinstance(value, FunctionTool | SchemaTool)]
+
+    return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)
+
+
+def _from_package(entry: "EntryPoint") -> OwnTools:
+    version = f" {entry.dist.version}" if entry.dist is not None else ""
+    package = entry.dist.name if entry.dist is not None else entry.value
+    return _loaded(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
+
+
+def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
+    """Return the tools that `load` gives. `module` keeps what a file only imports apart from what it defines."""
+    try:
+        given = load()
+        tools = tuple(_own(given, module=module))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except ChatopsError as error:
+        return OwnTools(notices=(f"{name} is not used: {error.full}",))
+    except BaseException as error:  # Also SystemExit: a tool file must not end the program.
+        return OwnTools(notices=(f"{name} is not used: {_described(error)}",))
+    if not tools:
+        return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
+    return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
+
+
+def _shown_as_it_is(tool: FunctionTool | SchemaTool, source: str) -> FunctionTool | SchemaTool:
+    """Return a tool whose calls are shown as what they are: code that may do anything and reach anything."""
+
+    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+        found = facts if tool.inspector is None else tool.inspector(arguments, facts, context)
+        return replace(found, sandbox=found.sandbox or f"off ({source} runs in chatops itself)", network=True)
+
+    return replace(tool, spec=replace(tool.spec, source=source), inspector=inspect)
+
+
+def _own(given: object, *, module: str) -> Iterator[FunctionTool | SchemaTool]:
+    values = given if isinstance(given, Iterable) else (given,)
+    for value in dict.fromkeys(map(_Same, values)):
+        tool = value.value
+        if not isinstance(tool, FunctionTool | SchemaTool):
+            raise TypeError(f"{type(tool).__name__} is not a tool; use @tool")
+        if not module or getattr(tool.function, "__module__", "") == module:
+            yield tool
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A value by identity: one tool may have two names in a file."""
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _described(error: BaseException) -> str:
+    """Return an error of a tool file on one line, with the line of the file that it comes from."""
+    frames = error.__traceback__
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    while frames is not None:
+        if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST]
+    return f"{text} (line {line})" if line else text

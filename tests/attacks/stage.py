@@ -30,7 +30,7 @@ from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
 from chatops.tools.web import WebSettings
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.store import storekit
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, error, says, sse
 from tests.tools.toolkit import SECRET, World

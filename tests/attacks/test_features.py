@@ -23,8 +23,8 @@ from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
 from chatops.tui.user_themes import read_user_theme
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
-from chatops.wiring.own_tools import load_file
+from chatops.wiring.stored import Options
+from chatops.wiring.toolbox import load_file
 from tests.support.claude_stand_in import write_claude
 from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import Call, FakeOpenAI, Reply, SeenRequest, call, calls, says

@@ -19,7 +19,7 @@ from chatops.domain.tools import Outcome
 from chatops.headless.pending import describe
 from chatops.runtime.session import Session
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.dialects.examples import SPELLINGS
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, SeenRequest, calls, says
 from tests.support.fake_openai import call as native

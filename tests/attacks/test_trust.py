@@ -23,7 +23,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import MAX_NOTES, ROLE_CONTEXT, with_section
 from chatops.runtime.settings import SessionSettings
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine, Ran
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.workflows import answer

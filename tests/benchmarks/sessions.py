@@ -17,8 +17,7 @@ from chatops.engine.inputs import ModelReplyInput
 from chatops.engine.state import new_turn
 from chatops.engine.turn import advance, start
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
-from chatops.wiring.stored import Storage
+from chatops.wiring.stored import Options, Storage
 from tests.benchmarks.floor.server import tokens
 
 TOKENS = 60

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.sandbox.isolated import Limits, run_isolated
+from chatops.sandbox.process import Limits, run_isolated
 from chatops.tools import answers
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says

@@ -23,7 +23,7 @@ from chatops.domain.canonical import canonical
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
-from chatops.sandbox.mount_point import mount_point
+from chatops.sandbox.covers import mount_point
 from chatops.toolkit.base import Tool, ToolContext
 from tests.tools.toolkit import context_for
 
@@ -528,7 +528,7 @@ def test_without_an_atomic_swap_nothing_is_applied_and_no_file_is_touched(
             ctypes.set_errno(errno.EINVAL)
             return -1
 
-    monkeypatch.setattr("chatops.contained.workspace._LIBC", NoFlags)
+    monkeypatch.setattr("chatops.contained.folder._LIBC", NoFlags)
     with pytest.raises(NotAppliedError, match="cannot swap two files atomically"):
         apply(turn, changes, None)
     assert content(workspace) == before and turn.read("apply") is None

@@ -11,7 +11,7 @@ from chatops.domain.model import ModelReply, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine import feedback
 from chatops.policy.registry import ModelSpec, ModelType
-from chatops.runtime.summary import INSTRUCTION
+from chatops.runtime.user_actions import INSTRUCTION
 from tests.models.asking import client_for, question, send, tool
 
 ALL = tuple(

@@ -14,7 +14,7 @@ from chatops.domain.events import TurnStatus
 from chatops.runtime.session import Session
 from chatops.store.export import to_openai
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.e2e.installation import EFFECT, answers_each_call_once
 from tests.faults.entry_points import Provider, patient_registry
 from tests.faults.shapes import FINISH, fn, no_calls, one_call, piece, two_calls, words

@@ -11,7 +11,7 @@ import pytest
 
 from chatops.domain.sandbox import SandboxLevel
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from chatops.wiring.workspace import TrustQuestions
 from tests.mcp.conftest import World, entry, tool
 from tests.support.command_line import CommandLine

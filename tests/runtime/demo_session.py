@@ -8,7 +8,7 @@ from chatops.domain.events import Event, TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.runtime.session import Session
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from chatops.domain.messages import UserMessage
 from chatops.engine.view import turn_status
 from chatops.runtime.session import Session
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.slow_store import SlowStore
 from tests.support.waiting import PATIENCE, until
 

@@ -18,17 +18,16 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
 from chatops.runtime.follower import SessionFollower, follow_session
-from chatops.runtime.opening import open_session
 from chatops.runtime.ownership import LeaseRequestState
 from chatops.runtime.services import Services
-from chatops.runtime.session import Session, owned
+from chatops.runtime.session import Session, open_session, owned
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.process import is_alive, this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.support.fake_openai import FakeOpenAI, call, calls
 from tests.support.waiting import until
 from tests.support.workflows import answer

@@ -8,7 +8,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.events import Event, Notice, TurnStatus
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled
 
 MODEL = "There is no model 'gone'. The role's own model is used until it exists again; /model chooses another."

@@ -15,7 +15,7 @@ from chatops.domain.messages import ToolMessage
 from chatops.runtime.session import Session
 from chatops.store.store import Store
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled
 from tests.support.no_sandbox import without_sandbox
 from tests.tools.running import needs_sandbox

@@ -14,7 +14,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled, users
 from tests.support.waiting import until
 

@@ -18,7 +18,7 @@ from chatops.domain.tools import Outcome
 from chatops.runtime.session import Session
 from chatops.runtime.user_actions import UndoResult, calls_with_effects
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled, users
 from tests.support.waiting import PATIENCE
 

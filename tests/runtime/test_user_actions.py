@@ -22,7 +22,7 @@ from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.projector import Projector
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled, users
 from tests.support.no_sandbox import without_sandbox
 from tests.support.waiting import PATIENCE, until

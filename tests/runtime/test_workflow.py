@@ -22,7 +22,7 @@ from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep
 from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.support.fake_openai import Completion, FakeOpenAI, Hang, SeenRequest, call, calls, says
 from tests.support.waiting import until
 from tests.support.workflows import answer, gave_up

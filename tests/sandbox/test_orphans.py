@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from chatops.domain.ids import CallId
-from chatops.sandbox.orphans import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
+from chatops.sandbox.process import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
 from chatops.sandbox.supervisor import signal_all
 from tests.support.processes import running
 

@@ -10,9 +10,9 @@ import pytest
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
-from chatops.git.config import filtered_config
+from chatops.git.repository import filtered_config
 from chatops.sandbox.git_access import find_repository, staged
-from chatops.sandbox.toolchains import find_toolchains, named
+from chatops.sandbox.programs import find_toolchains, named
 from chatops.toolkit.confine import home_folders
 from chatops.tools.shell import shell_tools
 from tests.tools.running import needs_sandbox

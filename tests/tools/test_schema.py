@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
-from chatops.sandbox.isolated import Limits, run_isolated
+from chatops.sandbox.process import Limits, run_isolated
 from chatops.tools import schema as checks
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog

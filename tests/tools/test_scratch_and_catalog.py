@@ -15,7 +15,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.tools import definition_of
 from chatops.toolkit.output import Collector, cap, visible
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
-from chatops.tools.scratch import scratch_tools
+from chatops.tools.memory import scratch_tools
 from tests.tools.toolkit import context_for, done, inspected
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chatops.config.registry_read import SitePlace
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 
 
 class Bench:

@@ -7,15 +7,15 @@ import pytest
 
 from chatops.store.opening import backup_of
 from chatops.store.store import Store
-from chatops.wiring import background
-from chatops.wiring.background import Background
-from chatops.wiring.open_sessions import OpenSessions
+from chatops.wiring import workspace
+from chatops.wiring.app import OpenSessions
+from chatops.wiring.workspace import Background
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
 
 
 async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "IDLE_S", 0.01)
+    monkeypatch.setattr(workspace, "IDLE_S", 0.01)
     bench.write()
     app = bench.app()
     app.store.set_setting("a", "b")

@@ -106,7 +106,7 @@ from pathlib import Path
 from chatops.domain.decisions import Approved
 from chatops.engine.view import pending_calls
 from chatops.wiring.app import App
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 
 async def main():
     app = App(Options(workspace=Path(sys.argv[1])))

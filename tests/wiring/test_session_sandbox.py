@@ -9,7 +9,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.policy.sandbox import parse_change
 from chatops.toolkit.confine import home_secrets
-from chatops.wiring.options import added_folders
+from chatops.wiring.stored import added_folders
 from tests.wiring.conftest import Bench
 
 

@@ -10,7 +10,7 @@ from chatops.config.workflow_files import packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_here
-from chatops.wiring.options import Options
+from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine
 from tests.wiring.conftest import Bench
 

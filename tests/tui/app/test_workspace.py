@@ -30,11 +30,10 @@ from chatops.tui.commands.replies import (
     Then,
 )
 from chatops.tui.dialogs.picker import Picker
-from chatops.wiring import background
+from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
-from chatops.wiring.background import Background
-from chatops.wiring.options import Options
-from chatops.wiring.workspace import TrustQuestions, Workspace
+from chatops.wiring.stored import Options
+from chatops.wiring.workspace import Background, TrustQuestions, Workspace
 from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
@@ -231,7 +230,7 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
         if len(times) == 2:
             loop.call_soon_threadsafe(looked.set)
 
-    monkeypatch.setattr(background, "FILES_S", 0)
+    monkeypatch.setattr(workspace_module, "FILES_S", 0)
     monkeypatch.setattr(commands.app.configuration, "look", look)
     monkeypatch.setattr(commands.app, "look_at_workspace", other)
     Background(commands.app).watch_files()
