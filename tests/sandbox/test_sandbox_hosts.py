@@ -65,8 +65,11 @@ async def asked(request: bytes, *hosts: str, names: dict[str, list[str]] | None 
         return tuple(found.split())
 
     proxy = Proxy(hosts=hosts, resolver=resolver)
+    handling = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # After the end of input the loop refers to neither connection nor task: both could be collected while waiting.
+        handling.append(asyncio.current_task())
         try:
             await proxy.handle(reader, writer)
         finally:
