@@ -14,9 +14,8 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval
+from chatops.headless.run import OnApproval, drive, review_steps, reviewed
 from chatops.headless.screen import Screen, table, when
-from chatops.headless.workflow import drive, review_steps, reviewed
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
 from chatops.runtime.workflow import turns_of

@@ -1,6 +1,6 @@
-"""Run one turn without a UI: submit, wait until it is paused or over, print, return the exit code.
+"""Run one turn, or a workflow, without a UI: wait until it is paused or over, print, return the exit code.
 
-No user can be asked: a call that needs approval pauses the turn, which is stored, or is denied.
+No user can be asked: a call that needs approval pauses the turn or run, which is stored, or is denied. A review waits.
 It never runs by itself, and nothing is ever read from the terminal.
 """
 
@@ -18,12 +18,15 @@ from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStarted, TurnStatus
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
-from chatops.headless.formats import OutputFormat, Reporter, one_line, reporter
+from chatops.engine.workflow.inputs import Review, TryAgain
+from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewReason, WorkflowState
+from chatops.headless.formats import OutputFormat, Reporter, one_line, readable, reporter
 from chatops.headless.pending import next_steps
-from chatops.headless.report import NOT_SAVED, TurnReport, report
+from chatops.headless.report import NOT_SAVED, RunReport, TurnReport, report, run_report
 from chatops.headless.screen import Screen
 from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.session import Session
+from chatops.runtime.workflow import WorkflowRun
 
 NO_USER = "no user is there to approve it"
 CANNOT_WAIT = "nothing can be saved here, so it cannot wait for approval"
@@ -72,8 +75,8 @@ class Stop:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
             return await task if task.done() or not self.terminated else None
         finally:
-            for one in (task, stopped):
-                one.cancel()
+            for waiter in (task, stopped):
+                waiter.cancel()
             await asyncio.gather(task, stopped, return_exceptions=True)
 
     def _interrupt(self) -> None:
@@ -127,7 +130,7 @@ async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFo
 
     unsubscribe = session.subscribe(name_files)
     try:
-        return await _drive(session, begin, screen=screen, printer=printer, on_approval=on_approval)
+        return await _drive_turn(session, begin, screen=screen, printer=printer, on_approval=on_approval)
     finally:
         unsubscribe()
 
@@ -137,7 +140,7 @@ async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_ap
     printer = reporter(output, screen)
     if session.state is not None:
         printer.resumed(session.state)
-    return await _drive(session, session.resume, screen=screen, printer=printer, on_approval=on_approval)
+    return await _drive_turn(session, session.resume, screen=screen, printer=printer, on_approval=on_approval)
 
 
 def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat) -> int:
@@ -146,7 +149,7 @@ def show_end(state: TurnState, *, workspace: str, screen: Screen, output: Output
     return _end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
 
 
-async def _drive(
+async def _drive_turn(
     session: Session,
     begin: Callable[[], Awaitable[None]],
     *,
@@ -166,7 +169,7 @@ async def _drive(
             return _lost(session.blocked_by, screen, printer)
         result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
         if could_not_wait and result.status is TurnStatus.ANSWERED:
-            tools = ", ".join(dict.fromkeys(one.call.name for one in could_not_wait))
+            tools = ", ".join(dict.fromkeys(call.call.name for call in could_not_wait))
             result = replace(
                 result,
                 status=TurnStatus.FAILED,
@@ -225,7 +228,9 @@ async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason
 
     Return True if at least one denial was accepted; the other calls were decided in another process.
     """
-    taken = [await session.decide(one.call.id, digest=one.digest, decision=Rejected(reason=reason)) for one in waiting]
+    taken = [
+        await session.decide(call.call.id, digest=call.digest, decision=Rejected(reason=reason)) for call in waiting
+    ]
     return any(taken)
 
 
@@ -318,3 +323,194 @@ def exit_code(status: TurnStatus) -> ExitCode:
             return ExitCode.INTERRUPTED
         case never:
             assert_never(never)
+
+
+async def drive(
+    run: WorkflowRun,
+    *,
+    screen: Screen,
+    output: OutputFormat,
+    on_approval: OnApproval,
+    summary: bool,
+    review: Review | None = None,
+    about: tuple[int, int] | None = None,
+) -> int:
+    """Start the run or resume it.
+
+    `review` is the user's review of what the run waits for; `about` limits it to one step and attempt, both counted
+    from 1. Without `review`, a stopped run is resumed, and a run that waits for a review is printed again.
+    """
+    printer = reporter(output, screen, summary=summary, turn=lambda: run.session.state)
+    if run.stored:
+        printer.resumed(run.session.state, run=run.state)
+    stop = Stop()
+    unsubscribe = run.session.subscribe(printer.event)
+    try:
+        with stop.listening():
+            stop.on_interrupt = run.session.cancel
+            settled = await stop.first(_run_settled(run, review, about, on_approval))
+        result = run_report(
+            run.state, await run.turns(), workspace=str(run.session.workspace), blocked_by=run.blocked_by
+        )
+        if run.blocked_by is not None and result.pending:
+            # A decision that was posted is taken once the run can continue.
+            undecided = await run.undecided()
+            result = replace(result, pending=tuple(call for call in result.pending if call.call.id in undecided))
+        if settled is None and not run.over:
+            return _run_stopped(result, run, screen, printer)
+        printer.finished(result)
+        _explain_run(result, run, screen)
+        return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else exit_code(result.status)
+    except BaseException as error:
+        printer.broke(str(error) or type(error).__name__)
+        raise
+    finally:
+        unsubscribe()
+
+
+async def _run_settled(
+    run: WorkflowRun, review: Review | None, about: tuple[int, int] | None, on_approval: OnApproval
+) -> bool:
+    """Run until nothing more happens without the user, then return True.
+
+    Raises ChatopsError if the review does not apply.
+    """
+    word = review or _implied(run.pending_review)
+    if word is not None:
+        await _say(run, word, about)
+    await run.resume()
+    await run.settle()
+    while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
+        if not await deny_all(run.session, waiting):
+            break
+        await run.settle()
+    return True
+
+
+async def _say(run: WorkflowRun, word: Review, about: tuple[int, int] | None) -> None:
+    wanted = reviewed(run.state, about)
+    if not await run.review(word, step=wanted.step, attempt=wanted.attempt):
+        name = run.state.spec.step(wanted.step).name
+        raise ChatopsError(
+            f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
+        )
+
+
+def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
+    """Return what a review refers to.
+
+    Raises ChatopsError if the run does not wait for a review, or waits for one of another step or attempt than `about`:
+    a review of an earlier answer must not be applied to a later one.
+    """
+    wanted = run.phase
+    if not isinstance(wanted, AwaitingReview):
+        raise ChatopsError(
+            f"Run {run.session_id} is not waiting for a review.",
+            advice=f"To see its state: chatops workflow show {run.session_id}",
+        )
+    if about is not None and about != _about(wanted):
+        step, attempt = about
+        raise ChatopsError(
+            f"Run {run.session_id} is not waiting for a review of step {step}, attempt {attempt}; nothing was done.",
+            advice=review_steps(run),
+        )
+    return wanted
+
+
+def _about(wanted: AwaitingReview) -> tuple[int, int]:
+    return wanted.step + 1, wanted.attempt
+
+
+def _implied(wanted: AwaitingReview | None) -> Review | None:
+    """Return the review that resuming implies: repeat a step that the user stopped or no model could answer."""
+    again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
+    return TryAgain() if wanted is not None and wanted.reason in again else None
+
+
+def _run_stopped(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:
+    """Print the run as it is stored, after a signal."""
+    printer.broke("stopped by a signal")
+    stopped = replace(
+        result,
+        status=TurnStatus.CANCELLED,
+        reason="stopped",
+        detail="Stopped by a signal.",
+        advice=_to_continue(run),
+    )
+    printer.finished(stopped)
+    screen.say(f"Stopped. {_to_continue(run)}")
+    return ExitCode.INTERRUPTED
+
+
+def _to_continue(run: WorkflowRun) -> str:
+    return f"To continue: {run.way_to_continue}"
+
+
+def _explain_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
+    """Print what the user has to know besides the result."""
+    match result.status:
+        case TurnStatus.ANSWERED:
+            if result.detail:
+                screen.say(result.detail)
+        case TurnStatus.PAUSED:
+            if (error := run.blocked_by) is not None:
+                screen.say_once(f"The run is blocked: {error} {error.advice}".strip())
+            if result.review is not None:
+                screen.say(review_steps(run.state))
+            elif result.pending:
+                screen.say(_approvals(result, run))
+        case TurnStatus.LIMIT | TurnStatus.FAILED:
+            screen.say_once(f"{one_line(result.detail or 'The run failed.')} {result.advice}".strip())
+            if not run.over:
+                screen.say(f"When that is fixed: {run.way_to_continue}")
+            else:
+                screen.say(f"To see what each step did: chatops workflow show {result.session_id}")
+        case TurnStatus.CANCELLED:
+            screen.say(f"Cancelled. To see what was done: chatops workflow show {result.session_id}")
+        case TurnStatus.RUNNING:
+            screen.say(_to_continue(run))
+        case never:
+            assert_never(never)
+
+
+def _approvals(result: RunReport, run: WorkflowRun) -> str:
+    steps, phase = next_steps(result.pending, then=run.way_to_continue), run.state.phase
+    if not isinstance(phase, CheckingGate):
+        return steps
+    step = run.state.spec.step(phase.step)
+    return f"The answer of step {step.name} has to pass the gate {step.gates[phase.gate].name}: a command.\n{steps}"
+
+
+def review_steps(run: WorkflowState) -> str:
+    """Return what the user is asked about a step, and the exact commands that answer."""
+    wanted = run.phase
+    if not isinstance(wanted, AwaitingReview):
+        return ""
+    step = run.spec.step(wanted.step)
+    number, attempt = _about(wanted)
+
+    def resume(word: str) -> str:
+        return f"chatops workflow resume {run.session_id} --{word} --attempt {number}.{attempt}"
+
+    lines = [_asked(step.name, wanted)]
+    if wanted.answer:
+        lines += [f"  {line}" for line in readable(wanted.answer).splitlines()]
+    if wanted.reason is ReviewReason.REVIEW:
+        lines.append(f"Accept it: {resume('accept')}")
+    lines.append(f"Retry the step: {resume('retry')}    (--tell TEXT says what is missing)")
+    if step.may_skip and wanted.reason is not ReviewReason.REVIEW:
+        lines.append(f"Skip the step: {resume('skip')}")
+    lines.append(f"End the run: {resume('stop')}")
+    return "\n".join(lines)
+
+
+def _asked(step: str, wanted: AwaitingReview) -> str:
+    match wanted.reason:
+        case ReviewReason.REVIEW:
+            return f"Paused: the answer of step {step} needs your review."
+        case ReviewReason.FAILED:
+            return f"Paused: step {step} failed at attempt {wanted.attempt}: {one_line(wanted.detail)}"
+        case ReviewReason.STOPPED:
+            return f"Paused: step {step} was stopped."
+        case ReviewReason.UNANSWERED:
+            return f"Paused: no model answered for step {step}: {one_line(wanted.detail)}"

@@ -29,7 +29,7 @@ from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.key_order import KeyOrder
-from chatops.tui.keymap import Keymap, use
+from chatops.tui.keys import Keymap, use
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged

@@ -64,7 +64,7 @@ from textual.driver import Driver
 from textual.geometry import Size
 
 from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
-from chatops.tui.keymap import alt_acts
+from chatops.tui.keys import alt_acts
 from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji, with_short_styles
 from chatops.tui.textual_internals import KeyParser
 

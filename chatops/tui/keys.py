@@ -1,12 +1,20 @@
-"""The keys of the chat for the help screen, and the legends that name keys. Dialogs have tables of their own keys."""
+"""The keys of the chat for the help screen, those that the user can change, and the legends that name keys.
 
+`keys` in settings.yaml gives an id other keys. A key that the user has chosen is translated when it arrives, so that
+everything else knows the default keys only. Likewise texts for the screen are written with the default keys, and
+`with_user_keys` puts the user's keys into them. Dialogs have tables of their own keys.
+"""
+
+import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from textual.content import Content
 
-from chatops.tui.keymap import key_label, key_of
+from chatops.domain.errors import ConfigError
 
 KeyGroup = Literal["chat", "message", "dialog", "contained", "changes", "unknown", "review", "question", "trust"]
 KEY_GROUPS: dict[KeyGroup, str] = {
@@ -72,6 +80,177 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
 
 
 _NO_LIMIT = 10_000
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "role": "ctrl+r",
+        "next-role": "shift+tab",
+        "correct": "ctrl+s",
+        "history": "alt+r",
+        "find": "ctrl+f",
+        "pending": "ctrl+g",
+        "take-over": "f2",
+        "panel": "ctrl+t",
+        "steps": "ctrl+l",
+        "palette": "ctrl+p",
+        "help": "f1",
+        "interrupt": "ctrl+c",
+        "quit": "ctrl+q",
+        "suspend": "ctrl+z",
+        "newline": "ctrl+j",
+        "leave": "ctrl+d",
+        "undo": "ctrl+underscore",
+        "redo": "ctrl+y",
+        "page-up": "pageup",
+        "page-down": "pagedown",
+        "start": "ctrl+home",
+        "end": "ctrl+end",
+        "block-above": "ctrl+up",
+        "block-below": "ctrl+down",
+        "open-block": "ctrl+o",
+    }
+)
+"""Key of each id. Keys that type text, and those of dialogs, have no id and cannot be changed."""
+_EVERYWHERE = frozenset({"help", "interrupt", "quit", "suspend"})
+"""Ids whose keys also hold while a dialog is open. All others keep their place in the chat screen."""
+_EDITING = frozenset({"alt+b", "alt+f", "alt+d", "alt+backspace", "alt+enter"})
+"""Keys of the fields, as in shells."""
+_SENT_AS: Mapping[str, str] = MappingProxyType({"\r": "enter", "\x7f": "backspace"})
+_SPELLED: Mapping[str, str] = MappingProxyType(
+    {"pgup": "pageup", "pgdn": "pagedown", "esc": "escape", "_": "underscore", "ins": "insert", "del": "delete"}
+)
+_SHOWN: Mapping[str, str] = MappingProxyType(
+    {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", " ": "Space", "underscore": "_"}
+    | {
+        name: name.capitalize()
+        for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab", "space")
+    }
+)
+_KEY = re.compile(
+    r"(?:ctrl|alt)\+(?:[a-z0-9]|underscore|home|end|up|down|left|right|pageup|pagedown|f\d\d?|enter)"
+    r"|shift\+(?:tab|f\d\d?|enter)|f(?:[1-9]|1\d|2[0-4])|pageup|pagedown|insert"
+)
+"""Keys that an id can be given: they type nothing, and no field or dialog needs them."""
+_TAKEN: Mapping[str, str] = MappingProxyType(
+    {
+        "ctrl+i": "terminals send it for Tab",
+        "ctrl+m": "terminals send it for Enter",
+        "ctrl+h": "terminals send it for Backspace",
+        "ctrl+s": "it answers questions in dialogs",
+        "shift+enter": "it starts a new line",
+        "alt+enter": "it starts a new line",
+    }
+)
+
+
+class Keymap:
+    """The keys in force. Without changes they are the default ones."""
+
+    def __init__(self, changes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        """Give each id in `changes` these keys, in place of its default.
+
+        Raises ConfigError for an unknown id, for a key that cannot be chosen, and for a key of two ids.
+        """
+        self._meant: dict[str, str] = {}
+        """Id by each key that the user has chosen."""
+        self._freed = {DEFAULTS[name]: name for name in changes if name in DEFAULTS}
+        kept = {key: name for name, key in DEFAULTS.items() if name not in changes}
+        self._chosen: dict[str, list[str]] = {}
+        for name, keys in changes.items():
+            if name not in DEFAULTS:
+                near = difflib.get_close_matches(name, DEFAULTS, n=1)
+                hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(DEFAULTS)}."
+                raise ConfigError(f"keys: there is no key with the id {name}. {hint}")
+            chosen = self._chosen[name] = [_read(key, name) for key in keys]
+            if not chosen:
+                raise ConfigError(f"keys: {name} has no key. Write one, such as {name}: {DEFAULTS[name]}.")
+            for key in chosen:
+                other = self._meant.get(key) or kept.get(key)
+                if other is not None and other != name:
+                    raise ConfigError(f"keys: {key_label(key)} would be both {other} and {name}. Give one another key.")
+                self._meant[key] = name
+        # Longest names first, because ctrl+End begins like ctrl+e.
+        names = sorted((key_label(DEFAULTS[name]) for name in self._chosen), key=len, reverse=True)
+        self._names = re.compile(rf"(?<![\w+])(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
+        self._new = {key_label(DEFAULTS[name]).lower(): keys for name, keys in self._chosen.items()}
+
+    def translated(self, key: str, *, in_dialog: bool) -> str:
+        """Return the default key for a pressed one: the same if it has not changed, empty if it means nothing now."""
+        if not self._chosen:
+            return key
+        name = self._meant.get(key) or self._freed.get(key)
+        if name is None or (in_dialog and name not in _EVERYWHERE):
+            return key
+        return DEFAULTS[name] if key in self._meant else ""
+
+    def alt_acts(self, character: str) -> bool:
+        """Return True if Alt and this character are a key that acts."""
+        key = f"alt+{_SENT_AS.get(character, character)}"
+        return (
+            key in _EDITING or self._meant.get(key) is not None or (key in DEFAULTS.values() and key not in self._freed)
+        )
+
+    def key_of(self, id: str) -> str:
+        """Return the key of an id as texts name it."""
+        return key_label(self._chosen.get(id, [DEFAULTS[id]])[0])
+
+    def with_user_keys(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
+        """Return a text of the app with the keys in force, the first of each or `every` one.
+
+        In a dialog only some keys can be changed, as in `translated`.
+        """
+        if not self._chosen:
+            return text
+        kept = {key_label(DEFAULTS[name]).lower() for name in self._chosen if in_dialog and name not in _EVERYWHERE}
+        most = None if every else 1
+
+        def new(found: re.Match[str]) -> str:
+            key = found[0].lower()
+            return found[0] if key in kept else " / ".join(map(key_label, self._new[key][:most]))
+
+        return self._names.sub(new, text)
+
+
+def _read(key: str, name: str) -> str:
+    """Return the key in Textual's spelling. Raises ConfigError."""
+    parts = [_SPELLED.get(part, part) for part in key.strip().lower().split("+")]
+    read = "+".join(parts)
+    if read in _TAKEN:
+        raise ConfigError(f"keys: {name} cannot be {key.strip()}: {_TAKEN[read]}.")
+    if not _KEY.fullmatch(read):
+        raise ConfigError(
+            f"keys: {name} cannot be {key.strip()!r}. Use ctrl+ or alt+ with a letter, a function key, PgUp or PgDn."
+        )
+    return read
+
+
+def key_label(key: str) -> str:
+    """Return a key as texts name it."""
+    *modifiers, last = key.split("+")
+    named = last.upper() if re.fullmatch(r"f\d+", last) else _SHOWN.get(last, last)
+    return "+".join([*modifiers, named])
+
+
+_in_force = [Keymap()]
+
+
+def use(keymap: Keymap) -> None:
+    """Put a keymap in force for all texts from now on."""
+    _in_force[0] = keymap
+
+
+def with_user_keys(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
+    """Return a text of the app, which names default keys, with the keys in force."""
+    return _in_force[0].with_user_keys(text, every=every, in_dialog=in_dialog)
+
+
+def key_of(id: str) -> str:
+    """Return the key in force for an id as texts name it."""
+    return _in_force[0].key_of(id)
+
+
+def alt_acts(character: str) -> bool:
+    """Return True if Alt and this character are a key that acts."""
+    return _in_force[0].alt_acts(character)
 
 
 class KeyHint(NamedTuple):

@@ -207,7 +207,7 @@ async def new(context: Context, argument: str) -> Replies:
 
 async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions, filtered by the words given."""
-    from chatops.tui.dialogs.sessions import SessionPicker
+    from chatops.tui.dialogs.choices import SessionPicker
 
     session, known = context.session, context.workspace.sessions
     if not (rows := await known.listed()):

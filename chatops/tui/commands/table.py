@@ -11,8 +11,7 @@ from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer.composer import Completion
-from chatops.tui.keymap import DEFAULTS, key_label, with_user_keys
-from chatops.tui.keys import KEY_GROUPS, KEYS, KeyGroup
+from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KEYS, KeyGroup, key_label, with_user_keys
 
 _KEY_COLUMN = 24
 """Cells of the keys and commands in the help. What is longer pushes its explanation to the right."""

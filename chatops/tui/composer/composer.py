@@ -19,7 +19,7 @@ from textual.widgets import Static, TextArea
 from chatops.domain.wording import cut, plural
 from chatops.tui.composer.text_fields import TextField, types_invisible
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import with_user_keys
 from chatops.tui.notice import plain
 
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"

@@ -28,18 +28,24 @@ from chatops.domain.wording import plural
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.approval_frame import KEYS, AskedCall, call_legend, calls, heading
+from chatops.tui.dialogs.approval_frame import (
+    KEYS,
+    AskedCall,
+    answered_elsewhere,
+    call_legend,
+    calls,
+    describe,
+    heading,
+    reason_question,
+)
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall, ListedCall, mark_after_edit, mark_of
-from chatops.tui.dialogs.approval_text import answered_elsewhere, describe, reason_question
 from chatops.tui.dialogs.arguments import arguments_form
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
-from chatops.tui.dialogs.diff_rows import missing_columns
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, KeyKind, Room, legend_of
 from chatops.tui.dialogs.external_editor import edit_call
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.key_guard import KeyKind
 from chatops.tui.dialogs.payload import dialog_theme
-from chatops.tui.dialogs.rows import Description, line, read_on
+from chatops.tui.dialogs.rows import Description, line, missing_columns, read_on
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.keys import KeyLegend
 

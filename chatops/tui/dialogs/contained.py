@@ -3,14 +3,20 @@
 Everything that is shown comes from the frozen list, and the answer is bound to its digest. Space ticks a file and never
 decides. The list of files comes first. In a contained turn all diffs follow, which must be read before anything is
 applied. An undo puts the user's own files back, and shows the diff of a file when asked for.
+
+The page of ``/diff`` shows each file that a session changed, with the diff from before to now. It decides nothing.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
 
 from chatops.domain.canonical import parsed
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
@@ -22,16 +28,15 @@ from chatops.domain.wording import plural, sentence
 from chatops.runtime.denials import denial_sentence
 from chatops.runtime.descriptions import UNKNOWN
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.changes import ChangesScreen, titled
-from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
-from chatops.tui.dialogs.diff_rows import DiffRows, missing_columns
+from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, KeyKind, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
-from chatops.tui.dialogs.key_guard import KeyKind
-from chatops.tui.dialogs.payload import dialog_theme
+from chatops.tui.dialogs.modal import Legend, Page
+from chatops.tui.dialogs.payload import PayloadView, dialog_theme
 from chatops.tui.dialogs.question import Question
-from chatops.tui.dialogs.rows import Description, Row, line, read_on
-from chatops.tui.keys import KeyGroup, KeyLegend
+from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns, read_on
+from chatops.tui.keys import BACK, SCROLL, KeyGroup, KeyHint, KeyLegend
+from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 
 _ONLY_UNKNOWN = "That key is for an application whose outcome is unknown."
 _IS_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
+COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here: see !git diff."
+_ELSEWHERE = "also changed outside this session"
 
 
 def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
@@ -139,7 +146,7 @@ class ContainedScreen(GuardedDialog):
             return
         if self._pending is pending and self.can_draw:
             self._changes = found
-            self._ticked = {one.path for one in found.changes if not one.conflict}
+            self._ticked = {change.path for change in found.changes if not change.conflict}
             self._index = 0
             self.pause()
             self._colour()
@@ -147,7 +154,7 @@ class ContainedScreen(GuardedDialog):
     def _colour(self) -> None:
         """Show the diffs in the colours of the theme."""
         theme, found = dialog_theme(self.app), self._changes.changes if self._changes is not None else ()
-        self._diffs = {one.path: DiffRows(one.diff, name=one.path, theme=theme) for one in found}
+        self._diffs = {change.path: DiffRows(change.diff, name=change.path, theme=theme) for change in found}
         self.show()
 
     # Keys
@@ -203,11 +210,11 @@ class ContainedScreen(GuardedDialog):
     def _tick(self) -> None:
         if self._changes is None or not self._changes.changes:
             return
-        one = self._changes.changes[self._index]
-        if one.conflict:
+        change = self._changes.changes[self._index]
+        if change.conflict:
             self._note = "This file is in conflict and stays as it is."
         else:
-            self._ticked ^= {one.path}
+            self._ticked ^= {change.path}
             self._note = ""
         self.show()
 
@@ -238,7 +245,7 @@ class ContainedScreen(GuardedDialog):
 
     def _apply(self) -> None:
         found = self._changes.changes if self._changes is not None else ()
-        able = tuple(one.path for one in found if not one.conflict)
+        able = tuple(change.path for change in found if not change.conflict)
         ticked = tuple(path for path in able if path in self._ticked)
         if ticked:
             self._decide(Approved(only=None if ticked == able else ticked))
@@ -283,7 +290,7 @@ class ContainedScreen(GuardedDialog):
     @property
     def apply_label(self) -> str:
         """How much `a` applies."""
-        able = sum(not one.conflict for one in self._changes.changes) if self._changes is not None else 0
+        able = sum(not change.conflict for change in self._changes.changes) if self._changes is not None else 0
         return f"{'undo' if self.undoes else 'apply'} {len(self._ticked)} of {able}"
 
     # Drawing
@@ -309,17 +316,17 @@ class ContainedScreen(GuardedDialog):
             yield Row(text="Reading the changes…", tone="quiet")
             return
         yield from self._about(pending, found)
-        yield from (self._listed(one) for one in found.changes)
+        yield from (self._listed(change) for change in found.changes)
         yield Row()
         for text in found.notes:
             yield Row(text=line(text), tone="code", exact=True)
-        for one in () if self.undoes else found.changes:
-            yield replace(self._listed(one), tone="heading")
-            if one.conflict:
-                yield Row(text=line(f"In conflict, stays as it is: {one.conflict}"), tone="caution")
-            for text in one.lines:
+        for change in () if self.undoes else found.changes:
+            yield replace(self._listed(change), tone="heading")
+            if change.conflict:
+                yield Row(text=line(f"In conflict, stays as it is: {change.conflict}"), tone="caution")
+            for text in change.lines:
                 yield Row(text=line(text), tone="code", exact=True)
-            yield from self._diffs[one.path].rows(side_by_side=self._side_by_side)
+            yield from self._diffs[change.path].rows(side_by_side=self._side_by_side)
             yield Row()
 
     def _about(self, pending: PendingCall, found: "ContainedReview") -> "Iterator[Row]":
@@ -333,14 +340,14 @@ class ContainedScreen(GuardedDialog):
             yield Row(text=line(sentence(pending.why)), tone="caution")
         yield Row()
 
-    def _listed(self, one: "Change") -> Row:
+    def _listed(self, change: "Change") -> Row:
         """Return the line of a file in the list."""
-        pointed = self._changes is not None and self._changes.changes[self._index] is one
-        tick = "!" if one.conflict else "x" if one.path in self._ticked else " "
-        stays = f"  stays as it is: {line(one.conflict)}" if one.conflict else ""
-        text = f"{titled(one, self._diffs[one.path])}{stays}"
+        pointed = self._changes is not None and self._changes.changes[self._index] is change
+        tick = "!" if change.conflict else "x" if change.path in self._ticked else " "
+        stays = f"  stays as it is: {line(change.conflict)}" if change.conflict else ""
+        text = f"{titled(change, self._diffs[change.path])}{stays}"
         lead = f"{'>' if pointed else ' '} [{tick}] "
-        return Row(text=text, lead=lead, exact=True, tone="caution" if one.conflict else "code")
+        return Row(text=text, lead=lead, exact=True, tone="caution" if change.conflict else "code")
 
     def frame(self) -> DialogFrame | None:
         """Return the heading."""
@@ -392,3 +399,118 @@ def _list_number(pending: PendingCall) -> int:
     given = parsed(pending.call.arguments)
     number = given.get("list") if isinstance(given, Mapping) else None
     return number if isinstance(number, int) else 1
+
+
+def titled(change: "Change", diff: DiffRows) -> str:
+    """Return the line about a change that ``/diff`` and the dialogs share: what happened, to which file, how much."""
+    return f"{line(change.title)}  {diff.counts if change.diff else ''}".rstrip()
+
+
+class ChangesScreen(Page):
+    """Shows the changes of files, all below each other."""
+
+    CSS_PATH = "dialogs.tcss"
+
+    def __init__(self, title: str, changes: "Sequence[Change]", *, note: str = COMMANDS_ARE_MISSING) -> None:
+        super().__init__()
+        self._title = title
+        self._changes = changes
+        self._note = note
+        self._diffs: list[DiffRows] = []
+        self._starts: list[int] = []
+        """The first row of each file."""
+        self._side_by_side = False
+
+    def compose(self) -> ComposeResult:
+        """Yield heading, changes and keys."""
+        with Vertical(id="changes"):
+            yield Static("", id="changes-title")
+            yield PayloadView(id="changes-payload")
+            yield Legend(id="changes-keys")
+
+    def on_mount(self) -> None:
+        """Draw in the colours of the theme, also when it is changed."""
+        self._draw()
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._draw())
+
+    def on_resize(self) -> None:
+        """Leave side by side where there is no room for it, and offer it where there is."""
+        if self._side_by_side and missing_columns(self.size.width):
+            self._toggle_sides()
+        self._show_keys()
+
+    def on_key(self, event: events.Key) -> None:
+        """Scroll, go to another file, or close."""
+        view = self.query_one(PayloadView)
+        match event.character if event.is_printable else event.key:
+            case "escape" | "q" | "enter":
+                self.dismiss("")
+            case "tab" | "n" | "right":
+                self._go(1)
+            case "shift+tab" | "p" | "left":
+                self._go(-1)
+            case "|":
+                self._toggle_sides()
+            case "up" | "k":
+                view.scroll_up(animate=False)
+            case "down" | "j":
+                view.scroll_down(animate=False)
+            case "pageup":
+                view.page(-1)
+            case "pagedown" | " ":
+                view.page(1)
+            case "home" | "g":
+                view.scroll_home(animate=False)
+            case "end" | "G":
+                view.scroll_end(animate=False)
+            case _:
+                self.typed(event, meant=False)
+                return
+        self.typed(event, meant=True)
+        event.stop()
+        event.prevent_default()
+
+    def _go(self, by: int) -> None:
+        """Scroll to the next file, or to the previous one, and past the last one to the first."""
+        view = self.query_one(PayloadView)
+        top, at_end = view.top_row, view.scroll_offset.y >= view.max_scroll_y
+        after = [start for start in self._starts if start > top and not at_end]
+        before = [start for start in self._starts if start < top]
+        view.show_row(next(iter(after), 0) if by > 0 else next(reversed(before), self._starts[-1] if not top else 0))
+
+    def _toggle_sides(self) -> None:
+        if not self._side_by_side and (missing := missing_columns(self.size.width)):
+            show_notice(self.app, missing)
+            return
+        self._side_by_side = not self._side_by_side
+        self._show()
+
+    def _draw(self) -> None:
+        theme = dialog_theme(self.app)
+        self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
+        added, removed = sum(diff.added for diff in self._diffs), sum(diff.removed for diff in self._diffs)
+        counts = f"{plural(len(self._changes), 'file')}, +{added} {theme.symbols.minus}{removed}"
+        heading = Content.styled(f"{line(self._title)}: {counts}", "bold")
+        self.query_one("#changes-title", Static).update(heading)
+        self._show()
+
+    def _show(self) -> None:
+        rows = tuple(self._rows())
+        self._starts = [at for at, row in enumerate(rows) if row.tone == "heading"]
+        self.query_one(PayloadView).show(Description(rows=rows, payload=len(rows)), key="changes", seen=True)
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        files = [KeyHint("n p", "next, previous file")] if len(self._changes) > 1 else []
+        sides = [KeyHint("|", "one column" if self._side_by_side else "side by side")]
+        self.query_one(Legend).show(BACK, *files, *([] if missing_columns(self.size.width) else sides), SCROLL)
+
+    def _rows(self) -> Iterator[Row]:
+        yield Row(text=self._note, tone="quiet")
+        for change, diff in zip(self._changes, self._diffs, strict=True):
+            yield Row()
+            yield Row(text=titled(change, diff), tone="heading")
+            if change.elsewhere:
+                yield Row(text=_ELSEWHERE, tone="caution")
+            yield from (Row(text=line(text.strip()), tone="quiet", exact=True) for text in change.lines)
+            yield from diff.rows(side_by_side=self._side_by_side)

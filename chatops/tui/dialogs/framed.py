@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.tui.dialogs.dialog_keys import Room
-from chatops.tui.dialogs.diff_rows import missing_columns
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.rows import missing_columns
 from chatops.tui.notice import show_notice
 from chatops.tui.textual_internals import toast_rows
 

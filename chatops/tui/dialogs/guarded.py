@@ -1,4 +1,4 @@
-"""Base of the dialogs that need a decision: their keys act only when meant, see `key_guard`.
+"""Base of the dialogs that need a decision: their keys act only when meant, see `KeyGuard`.
 
 Typing that began before the dialog opened, and pastes, go to the message field. A key without a meaning restarts the
 pause, because it may be the start of a word. Any other key that is not taken is named on the screen until the next one.
@@ -16,22 +16,25 @@ from textual.timer import Timer
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, keys_by_name, legend_of
-from chatops.tui.dialogs.framed import DialogFrame, FramedDialog
-from chatops.tui.dialogs.key_guard import (
+from chatops.tui.dialogs.dialog_keys import (
     PAUSE_S,
     REPEAT_S,
     STROKE_S,
+    AnswerKey,
+    DialogKey,
     KeyGuard,
     KeyKind,
     KeyPress,
     Refusal,
+    Room,
     ShowsLate,
+    keys_by_name,
+    legend_of,
 )
+from chatops.tui.dialogs.framed import DialogFrame, FramedDialog
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rows import Description, read_on
-from chatops.tui.keymap import key_label
-from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
+from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event

@@ -16,8 +16,16 @@ from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQ
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.argument_fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
-from chatops.tui.dialogs.arguments import ArgumentsForm, Check
+from chatops.tui.dialogs.arguments import (
+    ABSENT,
+    Absent,
+    ArgumentField,
+    ArgumentsForm,
+    Check,
+    FieldKind,
+    choice_text,
+    fields_of,
+)
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog

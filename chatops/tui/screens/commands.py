@@ -171,7 +171,7 @@ class CommandPresenter:
             case ShowText():
                 self.show_text(reply.title, reply.text)
             case ShowChanges():
-                from chatops.tui.dialogs.changes import ChangesScreen
+                from chatops.tui.dialogs.contained import ChangesScreen
 
                 self._show_page(ChangesScreen(reply.title, reply.changes))
             case ShowSession():

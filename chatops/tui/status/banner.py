@@ -10,8 +10,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import with_user_keys
-from chatops.tui.keys import BACK, KeyHint, KeyLegend
+from chatops.tui.keys import BACK, KeyHint, KeyLegend, with_user_keys
 from chatops.tui.textual_internals import refresh_notices
 
 BannerTone = Literal["waiting", "error", "quiet"]

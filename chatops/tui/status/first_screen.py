@@ -15,7 +15,7 @@ from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import with_user_keys
 from chatops.wiring.rows import origin
 
 if TYPE_CHECKING:

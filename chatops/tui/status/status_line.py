@@ -16,7 +16,7 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import money, plural, spent
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import with_user_keys
 
 if TYPE_CHECKING:
     from chatops.domain.events import Published

@@ -15,7 +15,7 @@ from chatops.domain.decisions import deciding_login
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, NOT_RUN_HERE, Outcome, is_undo, tool_name
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import with_user_keys
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.diff import diff_lines

@@ -16,7 +16,7 @@ from textual.strip import Strip
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.wording import plural
-from chatops.tui.keymap import with_user_keys
+from chatops.tui.keys import with_user_keys
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
 from chatops.tui.transcript.blocks import (

@@ -16,9 +16,8 @@ from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
 from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
-from chatops.tui.dialogs.approval_frame import AskedCall, call_legend
+from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
-from chatops.tui.dialogs.approval_text import describe
 from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line
 from chatops.tui.theme import PLAIN

@@ -14,8 +14,8 @@ from chatops.domain.ids import SessionId
 from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
+from chatops.tui.dialogs.choices import SESSION_KEYS
 from chatops.tui.dialogs.picker import Picker
-from chatops.tui.dialogs.sessions import SESSION_KEYS
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.notice import show_notice
 from chatops.wiring.rows import SessionRow

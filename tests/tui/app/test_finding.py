@@ -13,7 +13,7 @@ from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.domain.usage import Usage
 from chatops.tui.commands.context import cost_text
-from chatops.tui.dialogs.sessions import SessionPicker
+from chatops.tui.dialogs.choices import SessionPicker
 from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch

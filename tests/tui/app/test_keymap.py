@@ -10,8 +10,7 @@ from chatops.tui.app import ChatopsApp
 from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.keymap import DEFAULTS, Keymap, use
-from chatops.tui.keys import KeyHint, KeyLegend
+from chatops.tui.keys import DEFAULTS, KeyHint, KeyLegend, Keymap, use
 from chatops.tui.screens.chat import ChatScreen
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import stage

@@ -18,7 +18,7 @@ from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.tools import ToolCall
 from chatops.domain.usage import Usage
-from chatops.tui.dialogs.sessions import below_origins
+from chatops.tui.dialogs.choices import below_origins
 from chatops.tui.notice import show_notice
 from chatops.tui.status.first_screen import FirstFacts, branch_of, first_facts, first_lines
 from chatops.wiring.rows import SessionRow

@@ -8,7 +8,7 @@ from textual import events
 
 from chatops.contained.text import Change
 from chatops.tui.commands.table import help_text
-from chatops.tui.dialogs.changes import ChangesScreen
+from chatops.tui.dialogs.contained import ChangesScreen
 from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
 from tests.tui.app.fakes import pending_call
