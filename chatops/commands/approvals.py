@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
 
 def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
     """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
-    from chatops.runtime.denials import judge_now
+    from chatops.runtime.descriptions import judge_now
 
     try:
         return replace(queued, pending=judge_now(opened.store, queued, opened.rights))

@@ -17,8 +17,13 @@ from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, describe, mention
-from chatops.runtime.denials import denial_sentence, judge_now
-from chatops.runtime.descriptions import describe_decision, find_decision, stored_way_to_continue
+from chatops.runtime.descriptions import (
+    denial_sentence,
+    describe_decision,
+    find_decision,
+    judge_now,
+    stored_way_to_continue,
+)
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.store.store import Store

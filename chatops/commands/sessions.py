@@ -260,7 +260,7 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
     if not arguments.yes and not _confirmed(info):
         view.say("Not deleted. Without a question: add --yes.")
         return 1
-    from chatops.store.outputs import Outputs
+    from chatops.store.files import Outputs
 
     opened.store.delete_session(info.id)
     Outputs(opened.paths.running).forget_others(info.id, ())

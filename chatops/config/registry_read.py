@@ -29,7 +29,7 @@ from chatops.config.document import (
     read_document,
     variable_fault,
 )
-from chatops.config.packages import ENGINES, installed
+from chatops.config.extras import ENGINES, installed
 from chatops.config.paths import SITE_REGISTRY
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError

@@ -60,7 +60,7 @@ class Denial:
     by: str
     """Name of the layer that denies it, for display."""
     could_run: tuple[str, ...] = ()
-    """Roles under which it could run. The engine knows no other roles; `runtime.denials` fills them in."""
+    """Roles under which it could run. The engine knows no other roles; `runtime.descriptions` fills them in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator
 
-from chatops.config.packages import ENGINES, installed
+from chatops.config.extras import ENGINES, installed
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent, Replied

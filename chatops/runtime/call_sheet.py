@@ -23,8 +23,14 @@ from chatops.engine.containment import CHANGING
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
 from chatops.policy.sandbox import widened
-from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, describe_extra, describe_processes, describe_start
+from chatops.runtime.descriptions import (
+    NO_OUTPUT,
+    UNKNOWN,
+    denial_sentence,
+    describe_extra,
+    describe_processes,
+    describe_start,
+)
 from chatops.shell.argv import simple_words
 from chatops.shell.effects import Danger, effects
 

@@ -19,7 +19,7 @@ from chatops.models.base import ModelClient
 from chatops.runtime.settings import Rights, SessionSettings
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder
-from chatops.store.outputs import Outputs
+from chatops.store.files import Outputs
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 

@@ -40,9 +40,9 @@ from chatops.runtime.view import History
 from chatops.runtime.worker import WorkerThread
 from chatops.sandbox.process import can_find_orphans, count_orphans, stop_orphans
 from chatops.store.base import Holder, JournalRow, SessionInfo
+from chatops.store.files import Outputs
 from chatops.store.identity import copied_key
-from chatops.store.outputs import Outputs
-from chatops.store.process import is_alive
+from chatops.store.leases import is_alive
 from chatops.store.sessions import turn_after
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread

@@ -22,9 +22,9 @@ from chatops.domain.wording import plural
 from chatops.store.base import Holder
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
 from chatops.store.connection import Connection, SqlRow, integer, is_busy, is_damage, prepared, store_error, text
+from chatops.store.leases import is_alive
 from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
-from chatops.store.process import is_alive
 from chatops.store.quarantine import LARGEST
 from chatops.store.reading import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults

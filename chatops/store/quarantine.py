@@ -31,8 +31,8 @@ from chatops.store import sessions
 from chatops.store.base import Holder
 from chatops.store.connection import Connection, connect, prepared, refused_by_the_system, translated
 from chatops.store.identity import FileIdentity, adopt_identity, file_identity
+from chatops.store.leases import is_alive
 from chatops.store.opening import backup_of, faults_of, locked, make_folders, refuse_other_version, sound, uri
-from chatops.store.process import is_alive
 from chatops.store.reading import copy_readable
 from chatops.store.schema import migrate
 

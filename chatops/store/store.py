@@ -18,8 +18,7 @@ from chatops.store import leases, messages, sessions, turns
 from chatops.store.base import Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
-from chatops.store.leases import Leases, may_take
-from chatops.store.process import is_alive, this_process
+from chatops.store.leases import Leases, is_alive, may_take, this_process
 from chatops.store.sessions import new_session_id, turn_number
 from chatops.store.turns import Runs, Turns
 
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
-    from chatops.store import files, health, quarantine, search
+    from chatops.store import files, health, quarantine, sessions
     from chatops.store.base import Holder, LeaseRow, SearchHit, SessionInfo
 else:
-    files, health, quarantine, search = (
-        Late(f"chatops.store.{name}") for name in ("files", "health", "quarantine", "search")
-    )
+    files, health, quarantine = (Late(f"chatops.store.{name}") for name in ("files", "health", "quarantine"))
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
@@ -113,7 +110,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
 
         A message of several sessions is a hit in each of them. May take a while: call it in a thread.
         """
-        return search.search(self._rows, text, workspace=workspace, most=limit)
+        return sessions.search(self._rows, text, workspace=workspace, most=limit)
 
     def update_session(
         self,

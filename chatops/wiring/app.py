@@ -35,9 +35,8 @@ from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo
-from chatops.store.files import SessionFiles
-from chatops.store.outputs import Outputs
-from chatops.store.process import this_process
+from chatops.store.files import Outputs, SessionFiles
+from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.wiring.configuration import Configuration, ConfigurationFiles

@@ -11,8 +11,8 @@ from chatops.engine.state import CallState
 from chatops.headless.doctor import store_checks
 from chatops.store import health
 from chatops.store.base import Holder
+from chatops.store.leases import this_process
 from chatops.store.opening import backup_of
-from chatops.store.process import this_process
 from chatops.store.quarantine import make_backup
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store

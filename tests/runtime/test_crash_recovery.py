@@ -21,8 +21,8 @@ from chatops.runtime.turns import CrashRecovery
 from chatops.runtime.worker import WorkerThread
 from chatops.sandbox.process import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
-from chatops.store.outputs import Outputs
-from chatops.store.process import is_alive, this_process
+from chatops.store.files import Outputs
+from chatops.store.leases import is_alive, this_process
 from chatops.store.store import Store
 from tests.engine.world import World, grant, raw, reply
 

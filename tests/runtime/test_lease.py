@@ -10,7 +10,7 @@ from chatops.runtime import ownership as module
 from chatops.runtime.ownership import Lease
 from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder, LeaseRow
-from chatops.store.process import this_process
+from chatops.store.leases import this_process
 from tests.store.storekit import memory_store
 from tests.support.waiting import until
 

@@ -21,7 +21,7 @@ from chatops.engine.state import CallState
 from chatops.store.file import REPLACED
 from chatops.store.health import Severity, findings
 from chatops.store.identity import copied_key
-from chatops.store.process import this_process
+from chatops.store.leases import this_process
 from chatops.store.reading import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store

@@ -25,7 +25,7 @@ from chatops.domain.events import (
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
-from chatops.runtime.denials import denial_sentence
+from chatops.runtime.descriptions import denial_sentence
 from chatops.runtime.session import owned
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.approval_frame import (

@@ -25,8 +25,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
-from chatops.runtime.denials import denial_sentence
-from chatops.runtime.descriptions import UNKNOWN
+from chatops.runtime.descriptions import UNKNOWN, denial_sentence
 from chatops.tui.composer.composer import Composer
 from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, KeyKind, Room
 from chatops.tui.dialogs.framed import DialogFrame

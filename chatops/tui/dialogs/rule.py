@@ -18,7 +18,7 @@ from chatops.domain.wording import cut, plural
 from chatops.policy.matching import STAR
 from chatops.policy.patterns import rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
-from chatops.runtime.rule_offer import RecordedCall, RuleOffer
+from chatops.runtime.view import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line

@@ -47,10 +47,9 @@ from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
 from chatops.runtime.queue import MessageQueue
-from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
-from chatops.runtime.view import SessionView, Snapshot
+from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
 from chatops.wiring.explain import SessionRights

@@ -21,7 +21,7 @@ from chatops.domain.messages import ToolMessage
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.status import Status
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
-from chatops.runtime.rule_offer import RecordedCall
+from chatops.runtime.view import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.key_order import WAITED_FOR
