@@ -21,7 +21,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
-from chatops.tui.user_themes import read_user_theme
+from chatops.tui.themes import read_user_theme
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from chatops.wiring.toolbox import load_file
