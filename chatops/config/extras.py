@@ -44,7 +44,9 @@ def _words(extra: str, *, prefix: Path) -> list[str]:
         checkout = Path(__file__).resolve().parents[2]
         return [*_installer(), "-e", f"{checkout}[{extra}]"]
     found = [_REQUIRES.fullmatch(line) for line in distribution.requires or ()]
-    packages = [one["requirement"] for one in found if one is not None and one["extra"] == extra]
+    packages = [
+        requirement["requirement"] for requirement in found if requirement is not None and requirement["extra"] == extra
+    ]
     if (prefix / "pipx_metadata.json").is_file():
         return ["pipx", "inject", prefix.name, *packages]
     if (prefix / "uv-receipt.toml").is_file() and (source := _source(distribution)):
@@ -100,11 +102,11 @@ def _named(source: str, extras: tuple[str, ...]) -> str:
 def _with_extra(extra: str, *, source: str, receipt: Path) -> list[str]:
     """Return the words for `uv tool install`, which makes the environment again: what it has besides is named too."""
     extras, others = {extra}, list[str]()
-    for one in tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]:
-        if one["name"] == DISTRIBUTION:
-            extras.update(one.get("extras", ()))
+    for requirement in tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]:
+        if requirement["name"] == DISTRIBUTION:
+            extras.update(requirement.get("extras", ()))
         else:
-            others += ["--with", one["name"] + one.get("specifier", "")]
+            others += ["--with", requirement["name"] + requirement.get("specifier", "")]
     return [*others, *(["-e"] if source.startswith("/") else []), _named(source, tuple(sorted(extras)))]
 
 

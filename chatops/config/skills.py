@@ -220,7 +220,7 @@ def _skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill 
         return None, f"its name {name} is not that of its folder; it is not used"
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         return None, f"it needs a description of at most {MAX_DESCRIPTION:,} characters; it is not used"
-    if isinstance(allowed, list) and all(isinstance(one, str) for one in allowed):
+    if isinstance(allowed, list) and all(isinstance(word, str) for word in allowed):
         allowed = ", ".join(allowed)
     use = skill_use(name, allowed) if isinstance(allowed, str) else None
     if use is None and "allowed-tools" in matter:

@@ -122,28 +122,28 @@ class TrustQuestion:
     @property
     def kind(self) -> ItemKind | None:
         """Kind of the items if the question is about one kind of program, which runs as the user; else None."""
-        kinds = {one.item.kind for one in self.listed}
+        kinds = {row.item.kind for row in self.listed}
         return next(iter(kinds & {ItemKind.OWN_TOOL, ItemKind.SERVER_START}), None)
 
     @property
     def is_open(self) -> bool:
         """True if something has no answer yet."""
-        return any(one.state in ASKED for one in self.listed)
+        return any(row.state in ASKED for row in self.listed)
 
     @property
     def is_answerable(self) -> bool:
         """True if something is not trusted and could be."""
-        return any(one.state in ASKED or one.state is ItemState.DECLINED for one in self.listed)
+        return any(row.state in ASKED or row.state is ItemState.DECLINED for row in self.listed)
 
     @property
     def usable(self) -> tuple[Listed, ...]:
         """Items that the user can trust."""
-        return tuple(one for one in self.listed if one.state is not ItemState.UNUSABLE)
+        return tuple(row for row in self.listed if row.state is not ItemState.UNUSABLE)
 
     @property
     def digest(self) -> str:
         """Digest over folder and items. The states are not part of it."""
-        parts = [self.folder, *([*one.item.key, one.item.digest] for one in self.usable)]
+        parts = [self.folder, *([*row.item.key, row.item.digest] for row in self.usable)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -238,15 +238,15 @@ class WorkspaceTrust:
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
         listed, parts = self.question.listed, []
-        untrusted = [one for one in listed if one.state in (ItemState.NEW, ItemState.DECLINED) and one.item.kind.used]
+        untrusted = [row for row in listed if row.state in (ItemState.NEW, ItemState.DECLINED) and row.item.kind.used]
         if untrusted:
             parts.append(f"Ignored in this folder until you trust it: {_named(untrusted)}.")
-        changed = [one for one in listed if one.state is ItemState.CHANGED and one.item.kind.used]
+        changed = [row for row in listed if row.state is ItemState.CHANGED and row.item.kind.used]
         if changed:
             parts.append(f"Changed since you trusted it, so ignored: {_named(changed)}.")
-        unusable = [one for one in listed if one.state is ItemState.UNUSABLE and one.item.kind.used]
-        parts += [f"{show_path(one.item.path)} is ignored: {one.item.problem}." for one in unusable[:_NAMED]]
-        unseen = [one for one in listed if one.state in ASKED and not one.item.kind.used]
+        unusable = [row for row in listed if row.state is ItemState.UNUSABLE and row.item.kind.used]
+        parts += [f"{show_path(row.item.path)} is ignored: {row.item.problem}." for row in unusable[:_NAMED]]
+        unseen = [row for row in listed if row.state in ASKED and not row.item.kind.used]
         if unseen and not parts:
             parts.append(f"This folder brings {_named(unseen)}: not used by this version.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
@@ -267,12 +267,12 @@ class WorkspaceTrust:
         record = read_record(self._file, folder=now.folder)
         entries = {entry.key: entry for entry in record.entries}
         changed = []
-        for one in shown.usable:
-            item = one.item
+        for row in shown.usable:
+            item = row.item
             if digests.get(item.key, "") != item.digest:
                 changed.append(f"{show_path(item.path)} has changed meanwhile, so it is not used.")
                 continue
-            if answer is TrustAnswer.DECLINED and one.state not in ASKED:
+            if answer is TrustAnswer.DECLINED and row.state not in ASKED:
                 continue
             given = answer if item.kind.used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
@@ -287,7 +287,7 @@ class WorkspaceTrust:
     def _judged(self, found: WorkspaceFiles) -> _Reading:
         record = read_record(self._file, folder=found.folder)
         listed = tuple(Listed(item=item, state=_state(item, record.entry(item.key))) for item in found.items)
-        trusted = [one.item for one in listed if one.state is ItemState.TRUSTED]
+        trusted = [row.item for row in listed if row.state is ItemState.TRUSTED]
         return _Reading(
             found=found,
             question=TrustQuestion(folder=found.folder, path=found.path, listed=listed, left_out=found.left_out),
@@ -305,12 +305,12 @@ def question_notices(question: TrustQuestion) -> list[str]:
 
     The texts are sanitised.
     """
-    kinds = dict.fromkeys(one.item.kind for one in question.usable)
+    kinds = dict.fromkeys(row.item.kind for row in question.usable)
     notices = [f"{kind.value}: {kind.effect}" for kind in kinds]
     notices += [
-        f"{show_path(one.item.path)} cannot be used: {sanitize(one.item.problem, newlines=False)}."
-        for one in question.listed
-        if one.item.problem
+        f"{show_path(row.item.path)} cannot be used: {sanitize(row.item.problem, newlines=False)}."
+        for row in question.listed
+        if row.item.problem
     ]
     return [*notices, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
@@ -334,7 +334,7 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
 
 def _named(listed: Sequence[Listed]) -> str:
     """Return the first items by name, and the number of the others."""
-    names = [show_path(one.item.path) for one in listed[:_NAMED]]
+    names = [show_path(row.item.path) for row in listed[:_NAMED]]
     more = len(listed) - _NAMED
     return ", ".join(names) + (f" and {plural(more, 'more file')}" if more > 0 else "")
 
@@ -448,7 +448,7 @@ class ServerTrust(WorkspaceTrust):
         """
         self._starts[start.path] = start
         listed = self.reread().listed
-        return any(one.item == start and one.state is ItemState.TRUSTED for one in listed)
+        return any(row.item == start and row.state is ItemState.TRUSTED for row in listed)
 
     def _found(self) -> WorkspaceFiles:
         items = tuple(self._starts.values())
@@ -473,9 +473,9 @@ class OwnToolsTrust(WorkspaceTrust):
     def notices(self) -> tuple[str, ...]:
         """Return which files are not loaded and how to decide, in one line; empty if all are."""
         waiting = [
-            f"{show_path(one.item.path)} ({one.state.value})"
-            for one in self.question.listed
-            if one.state in (ItemState.NEW, ItemState.CHANGED, ItemState.UNUSABLE)
+            f"{show_path(row.item.path)} ({row.state.value})"
+            for row in self.question.listed
+            if row.state in (ItemState.NEW, ItemState.CHANGED, ItemState.UNUSABLE)
         ]
         if not waiting:
             return ()
@@ -489,10 +489,10 @@ class OwnToolsTrust(WorkspaceTrust):
         question = self.question
         if self._named is None or self._named[0] is not question:
             named = {
-                name: _reason(one.state, file=show_path(one.item.path), folder=self._tools)
-                for one in question.listed
-                if one.state in ASKED or one.state is ItemState.DECLINED
-                for name in _names(one.item.data)
+                name: _reason(row.state, file=show_path(row.item.path), folder=self._tools)
+                for row in question.listed
+                if row.state in ASKED or row.state is ItemState.DECLINED
+                for name in _names(row.item.data)
             }
             self._named = (question, named)
         return self._named[1]
@@ -527,7 +527,7 @@ def _names(data: bytes) -> Iterator[str]:
         for used in found.decorator_list:
             called, named = (used.func, used.keywords) if isinstance(used, ast.Call) else (used, [])
             if "tool" in (getattr(called, "id", ""), getattr(called, "attr", "")):
-                given = [getattr(one.value, "value", None) for one in named if one.arg == "name"]
+                given = [getattr(row.value, "value", None) for row in named if row.arg == "name"]
                 yield from (
                     name for name in given or [found.name] if isinstance(name, str) and _TOOL_NAME.fullmatch(name)
                 )

@@ -192,9 +192,11 @@ def check(definition: Definition, *, known: Known) -> Checked:
     problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
     return Checked(
         definition=definition,
-        errors=tuple(describe_problem(definition, one) for one in problems if one.severity is ProblemSeverity.ERROR),
+        errors=tuple(
+            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.ERROR
+        ),
         warnings=tuple(
-            describe_problem(definition, one) for one in problems if one.severity is ProblemSeverity.WARNING
+            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.WARNING
         ),
     )
 

@@ -3,7 +3,7 @@
 Files are replaced atomically and synced, so that a killed process leaves the old one or the new one. Everything below a
 copy was written by commands and is hostile: it is walked by descriptors that follow no link.
 
-Look at and change single paths below a folder by descriptors, following no link on the way.
+`Below` looks at and changes single paths below a folder by descriptors, following no link on the way.
 """
 
 import ctypes

@@ -2,7 +2,8 @@
 
 Only the engine calls the tool that applies the changes of a turn, or takes them back.
 
-Built-in tools on the copy of a contained turn: files and commands, what commands see, and what is recorded.
+`OnCopy` has the built-in tools on the copy of a contained turn: files and commands, what commands see, and what is
+recorded.
 """
 
 import asyncio
@@ -86,7 +87,7 @@ class ApplyTool:
             left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
             why = "Nothing to undo." if undo else f"Nothing to apply: the contained turn changed nothing.{left}"
             return _faulty(facts, why)
-        unknown = [path for path in only or () if path not in {one.path for one in changes.entries}]
+        unknown = [path for path in only or () if path not in {item.path for item in changes.entries}]
         if unknown:
             return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
         found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
@@ -94,7 +95,7 @@ class ApplyTool:
         able = selected(changes, None, conflicts)
         return replace(
             facts,
-            paths=tuple(str(context.workspace / one.path) for one in able),
+            paths=tuple(str(context.workspace / item.path) for item in able),
             hashes=(_bound(changes), *found),
         )
 
@@ -111,7 +112,9 @@ class ApplyTool:
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
         result = _result_of(done, undo=undo)
-        named = [shown(one.path) for one in changes.entries if only is not None and one.path not in {*only, *done.left}]
+        named = [
+            shown(item.path) for item in changes.entries if only is not None and item.path not in {*only, *done.left}
+        ]
         if not named:
             return result
         more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
@@ -243,7 +246,7 @@ class ContainedTurns:
         folder, undo = self._asked(arguments)
         changes = directed(folder, frozen(folder), undo=undo)
         conflicts = applying.conflicts(changes)
-        return tuple(one.path for one in changes.entries if one.path not in conflicts)
+        return tuple(item.path for item in changes.entries if item.path not in conflicts)
 
     def _asked(self, arguments: str) -> tuple[TurnFolder, int]:
         given = parsed(arguments)
@@ -313,10 +316,10 @@ class ContainedTurns:
             with contextlib.suppress(OSError, ToolFailedError):
                 discard(folder)
         # One that is not finished, in another workspace, is kept until that is opened.
-        over = [one for one in folders if one.path.name not in used and _is_over(one)]
+        over = [item for item in folders if item.path.name not in used and _is_over(item)]
         room = kept.KEPT_BYTES
         # The newest first: what does not fit can no longer be undone.
-        for folder in sorted(over, key=lambda one: one.path.stat().st_mtime, reverse=True):
+        for folder in sorted(over, key=lambda item: item.path.stat().st_mtime, reverse=True):
             room -= sum(file.stat().st_size for file in folder.path.glob("blobs/*"))
             if room < 0 or now - folder.path.stat().st_mtime > kept.KEPT_S:
                 with contextlib.suppress(OSError):
@@ -529,7 +532,7 @@ def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
         refusal=said(facts.refusal),
         caution=said(facts.caution),
         reveals=said(facts.reveals),
-        problems=tuple(replace(one, message=said(one.message)) for one in facts.problems),
+        problems=tuple(replace(item, message=said(item.message)) for item in facts.problems),
     )
 
 

@@ -17,7 +17,7 @@ configuration.
 Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
 ``setup_git_directory_gently`` in git's setup.c.
 
-The user's git settings without what could hold a credential or start a program.
+`filtered_config` returns the user's git settings without what could hold a credential or start a program.
 """
 
 import contextlib

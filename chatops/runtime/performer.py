@@ -19,7 +19,7 @@ A tool that does not stop is abandoned: neither the turn nor the end of the prog
 
 Once closed, the performer starts and delivers nothing: the next process resumes from the stored state.
 
-One model call: publish what streams in, keep it until the end, and return the end as an input for the turn.
+A model call publishes what streams in, keeps it until the end, and returns the end as an input for the turn.
 """
 
 import asyncio

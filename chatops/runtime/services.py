@@ -1,6 +1,6 @@
 """Services that all sessions share. They are made in `wiring` and outlive each session.
 
-Delivery of a session's events to UIs.
+`EventBus` delivers a session's events to UIs.
 """
 
 import logging

@@ -4,7 +4,7 @@ Live, resumed and headless use are the same: every change goes through `Runner` 
 
 Changed settings apply to the current turn from its next model call on. Rights that they take away are gone at once.
 
-Open a session: take its lease, load what is stored, and put the wanted settings in force.
+`open_session` takes the lease of a session, loads what is stored, and puts the wanted settings in force.
 """
 
 from collections.abc import Callable, Sequence
@@ -290,7 +290,9 @@ class Session(SessionView):
         """
         async with self._turns.submitting:
             info = await self._turns.stored()
-        others = (one for one in self.settings.sandbox if change is not None and not one.concerns(change))
+        others = (
+            adjusted for adjusted in self.settings.sandbox if change is not None and not adjusted.concerns(change)
+        )
         settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
         limits = resolve(self._services.rights.sandbox_layers(settings))
         if change is not None and not holds(limits, change):

@@ -7,9 +7,8 @@ the store in their order; the store determines which one counts.
 Handover: quiesce, flush, then release the lease to the process that asked for it. A message that is just being
 submitted is stored first. If the lease was seized, what runs here stops.
 
-Crash recovery: find out what an interrupted process left of the calls that it was running.
-
-Orphan processes are stopped first. The findings go into the `Recover` input, so that every UI shows the same.
+Crash recovery finds out what an interrupted process left of the calls that it was running. Orphan processes are stopped
+first. The findings go into the `Recover` input, so that every UI shows the same.
 """
 
 import asyncio

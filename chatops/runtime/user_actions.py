@@ -1,9 +1,8 @@
 """User actions on a session besides sending: correct or contain a turn, run a command, undo, compact.
 
-A summary of the session for the model: asked for, shown to the user, and stored only if the user takes it.
-
-It is not a turn. Nothing is stored until the user has seen the text, so a crash loses a summary and nothing else. Once
-stored, it is a message like any other, and the model gets it instead of what was said before; see `engine.transcript`.
+A summary of the session for the model is asked for, shown to the user, and stored only if the user takes it. It is not
+a turn. Nothing is stored until the user has seen the text, so a crash loses a summary and nothing else. Once stored, it
+is a message like any other, and the model gets it instead of what was said before; see `engine.transcript`.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ class UndoResult:
 
 def messages_from(before: MessageId, messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages starting with a given one. Raises ChatopsError if it is not there."""
-    at = next((at for at, one in enumerate(messages) if one.id == before), None)
+    at = next((at for at, other in enumerate(messages) if other.id == before), None)
     if at is None:
         raise ChatopsError("That message is not in this session any more.")
     return messages[at:]

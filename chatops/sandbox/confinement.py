@@ -35,10 +35,10 @@ and `own_network`.
 The repository. See `git_access`.
 
 Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
-`toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
+`find_toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
 
 The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
-create it; see `mount_point`.
+create it; see `covers.mount_point`.
 
 Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports
 how many processes are left. So no command starts after its app has died; see `process.Command`.

@@ -9,12 +9,10 @@ hold secrets are covered too, because a rule and not the user allowed the comman
 No link is followed on the way to a mount point: bwrap would create the mount point at the link's target, which may
 be outside of the sandbox.
 
-Mount points for folders that the workspace lacks.
-
-An empty ``.chatops`` or ``.git`` is mounted in the sandbox, so that a command cannot create that folder. This needs
-a folder to mount on. `mount_point` makes one that is recognised by its mode (01555), and holds a shared lock (flock)
-on it while a command runs. `remove_mount_point` removes it only with an exclusive lock, so the last process does, or
-the next one after a kill.
+Folders that the workspace lacks get mount points. An empty ``.chatops`` or ``.git`` is mounted in the sandbox, so that
+a command cannot create that folder. This needs a folder to mount on. `mount_point` makes one that is recognised by its
+mode (01555), and holds a shared lock (flock) on it while a command runs. `remove_mount_point` removes it only with an
+exclusive lock, so the last process does, or the next one after a kill.
 """
 
 import fcntl

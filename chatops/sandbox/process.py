@@ -3,18 +3,15 @@
 Linux offers two ways to contain an entire process tree: a PID namespace (the sandbox) and a subreaper
 (`chatops.sandbox.supervisor`). A process group alone does not contain it, because setsid leaves the group.
 
-Find and stop processes that a command left behind, by a mark in their environment.
+Processes that a command left behind are found and stopped by a mark in their environment. In the sandbox and under the
+supervisor, a command dies with the app. A process that escaped both, or that lost its supervisor to a kill, still
+carries the mark of its call. Each process is held by a descriptor (pidfd_open) and then checked once more, so that a
+reused process id is never signalled.
 
-In the sandbox and under the supervisor, a command dies with the app. A process that escaped both, or that lost its
-supervisor to a kill, still carries the mark of its call. Each process is held by a descriptor (pidfd_open) and then
-checked once more, so that a reused process id is never signalled.
-
-Run a function in an isolated subprocess with a limit on CPU time.
-
-It is meant for work that may never end, such as regular expressions: their author rarely sees the text that makes one
-take years, a model that knows the pattern may write that text, and a running match in this process cannot be
-interrupted. Arguments and result are passed as JSON. The child limits its own CPU time, so it ends even if this process
-dies first.
+`run_isolated` runs a function in an isolated subprocess with a limit on CPU time. It is meant for work that may never
+end, such as regular expressions: their author rarely sees the text that makes one take years, a model that knows the
+pattern may write that text, and a running match in this process cannot be interrupted. Arguments and result are passed
+as JSON. The child limits its own CPU time, so it ends even if this process dies first.
 """
 
 import asyncio

@@ -6,12 +6,11 @@ environment with the installation that it is based on, an installation of Python
 Of anything else the program's file alone is shown. A link in the workspace that leads out of it is not followed,
 because a command may have made it. Home folders and places of credentials are never shown.
 
-Find the virtual environment and the toolchains that a sandboxed command needs, outside of the system folders.
-
-They are shown read-only: the active virtual environment, and the installations that programs of PATH lead to. A
-folder is shown only if it has the layout of an installation (``lib/python3.X/os.py`` and the like), so that a link
-in a hostile workspace cannot make another folder visible. A home folder, or a folder with a home folder in it, is
-never shown.
+`find_toolchains` finds the virtual environment and the toolchains that a sandboxed command needs, outside of the system
+folders. They are shown read-only: the active virtual environment, and the installations that programs of PATH lead to.
+A folder is shown only if it has the layout of an installation (``lib/python3.X/os.py`` and the like), so that a link in
+a hostile workspace cannot make another folder visible. A home folder, or a folder with a home folder in it, is never
+shown.
 """
 
 import json

@@ -25,7 +25,7 @@ Killing. All processes are stopped first, so that none can fork away, then kille
 process is held by a pidfd and looked up again before it is signalled, because its id may have been reused.
 
 If the supervisor itself is killed, the line is missing. The app then finds the remaining processes by the mark in their
-environment, see `orphans`.
+environment, see `sandbox.process`.
 """
 
 import _thread

@@ -3,7 +3,7 @@
 If another file was put at its path, the open sessions continue in memory. Each of these is reported. No row is ever
 written to a file that has lost its name.
 
-A store in memory that moves into its file as soon as that can be written.
+A store in memory moves into its file as soon as that can be written.
 
 Theory of operation
 

@@ -61,7 +61,7 @@ class SessionFiles:
             try:
                 private_dir(folder)
                 if not place.exists():
-                    if size + sum(one.stat().st_size for one in folder.iterdir()) > MOST_IN_SESSION:
+                    if size + sum(other.stat().st_size for other in folder.iterdir()) > MOST_IN_SESSION:
                         problem = f"not kept: the session has {MOST_IN_SESSION // 1024 // 1024} MiB of files already"
                     else:
                         write_private(place, data)

@@ -25,9 +25,8 @@ seized, the old owner can store nothing more. Since the runner performs only wha
 either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
 the runtime asks again, and there a missing row counts as lost, see `runtime.ownership`.
 
-Identity of a process, and a check if another one still lives: by host, boot, pid and start time.
-
-Pids are reused, so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown.
+A process is known by host, boot, pid and start time, so that another one can tell if it still lives. Pids are reused,
+so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ of this happens under the folder's lock, see `opening.locked`. The damaged file 
 own when the new file takes it, so a kill at any point loses nothing. Its write-ahead log is moved in between, because
 SQLite would read it into the new file.
 
-Backup copy of the store, made while no turn runs, at most once a day.
-
-The copy is ``chatops.db.backup`` beside the store. SQLite reads one moment of the store, so other processes can write
-meanwhile. The copy gets its name once it is complete and sound, so a kill leaves the one before. It is never made at
-exit, where the user would wait for it.
+A backup copy of the store is made while no turn runs, at most once a day. The copy is ``chatops.db.backup`` beside the
+store. SQLite reads one moment of the store, so other processes can write meanwhile. The copy gets its name once it is
+complete and sound, so a kill leaves the one before. It is never made at exit, where the user would wait for it.
 
 A repair takes from it what cannot be read any more, see `reading`. A session that is deleted is deleted there too. Put
 in place of the store, it counts as a copy: approved calls ask again, see `identity`.

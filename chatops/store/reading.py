@@ -1,6 +1,6 @@
 """Reading a store's file without changing a byte of it or leaving a file beside it.
 
-Salvage: copy what can still be read of a database into another one, table by table.
+A salvage copies what can still be read of a database into another one, table by table.
 
 Each table is read from both ends up to a damaged place. Messages, sessions, decisions and settings that cannot be read
 are taken from the backup, if there is one. Turns and pending calls never are: they may have been finished since. A turn

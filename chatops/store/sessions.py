@@ -1,9 +1,9 @@
 """Sessions: each is a head in the message tree, with its settings and its queued messages.
 
-Search over the text of all sessions: SQLite compares the stored messages, and what it finds is compared again.
+A search reads the text of all sessions: SQLite compares the stored messages, and what it finds is compared again.
 
-No index: a megabyte of messages takes some 6 ms. An index of trigrams in a file beside the store was tried. It found a
-text in stores of gigabytes at once, and had to be kept up, private, and apart from those of other stores.
+There is no index: a megabyte of messages takes some 6 ms. An index of trigrams in a file beside the store was tried. It
+found a text in stores of gigabytes at once, and had to be kept up, private, and apart from those of other stores.
 """
 
 from __future__ import annotations

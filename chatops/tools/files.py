@@ -3,9 +3,8 @@
 A change is written to a temporary file beside the target, synced to disk, and then renamed over the target. An approval
 is bound to the hashes of the content before and after. After a crash the same hashes show whether the change was made.
 
-Hints for a model that named what is not there: a path that nearly exists, a passage that nearly occurs.
-
-A hint gives names and places, never content: it comes before the call was judged.
+A model that named what is not there gets a hint: a path that nearly exists, a passage that nearly occurs. A hint gives
+names and places, never content: it comes before the call was judged.
 """
 
 import hashlib
@@ -419,8 +418,8 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
 def _missing_folders(path: Path, *, context: ToolContext) -> tuple[str, ...]:
     """Return the folders of the workspace that the file needs and that do not exist, from the top down."""
     present = _nearest_existing(path.parent)
-    missing = [one for one in path.parents if one != present and one.is_relative_to(present)]
-    return tuple(str(one.relative_to(context.workspace)) for one in reversed(missing))
+    missing = [above for above in path.parents if above != present and above.is_relative_to(present)]
+    return tuple(str(above.relative_to(context.workspace)) for above in reversed(missing))
 
 
 def _temporary(path: Path, *, context: ToolContext) -> str:
@@ -492,9 +491,9 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
             break
     found = [*same, *(path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))]
     shown = [
-        visible(str(one.relative_to(context.workspace)), limit=200)
-        for one in dict.fromkeys(found)
-        if not refused(one, context=context, write=False)
+        visible(str(near.relative_to(context.workspace)), limit=200)
+        for near in dict.fromkeys(found)
+        if not refused(near, context=context, write=False)
     ]
     return f"; there is {' and '.join(shown[:_MOST_NAMED])}" if shown else ""
 

@@ -8,9 +8,8 @@ the mark and leaves the file out until it changes.
 Folders are walked by descriptors, and no symbolic link is followed. Hidden files and files that may hold secrets are
 left out.
 
-Read documents as passages with their places: Markdown, text, HTML, and PDF with the extra ``[pdf]``.
-
-Runs in a process of its own with limits, see `tools.knowledge_index`: a document may be made to keep its reader busy.
+Documents are read as passages with their places: Markdown, text, HTML, and PDF with the extra ``[pdf]``. Limits apply
+to the reading process: a document may be made to keep its reader busy.
 """
 
 import importlib

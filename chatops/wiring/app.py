@@ -1,8 +1,8 @@
 """The application behind every command: registry, store, tools and models, each created on first use.
 
-Limits of calls: the sandbox in force, protected paths, and the context of each call.
+`CallLimits` has the limits of calls: the sandbox in force, protected paths, and the context of each call.
 
-The sessions that are open in this process.
+`OpenSessions` has the sessions that are open in this process.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The user's store: the file, or a copy of it in memory if it cannot or must not be written. And the settings in it.
 
-Options of the command line, and the workspace that they name.
+`Options` has the options of the command line, and the workspace that they name.
 """
 
 import os

@@ -1,10 +1,9 @@
 """The tools that exist: built-in ones as configured, the user's own, those of a Python program and of MCP servers.
 
-Load the user's own tools: trusted files of the config folder, and installed packages.
-
-A file is executed from the bytes that were trusted, and never read again. A package names its tools by entry points of
-the group ``chatops.tools``. Whatever a file or package does wrong is a notice, and costs only its own tools. No tool
-can have the name of a built-in one, or one that reads like it.
+The user's own tools come from trusted files of the config folder and from installed packages. A file is executed from
+the bytes that were trusted, and never read again. A package names its tools by entry points of the group
+``chatops.tools``. Whatever a file or package does wrong is a notice, and costs only its own tools. No tool can have the
+name of a built-in one, or one that reads like it.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
 user, and nothing else on purpose.
 
-Background work of the terminal app: load what comes next, offer models, watch files, back up the store.
+`Background` loads what comes next, offers models, watches files and backs up the store.
 """
 
 import asyncio
