@@ -8,7 +8,8 @@ Textual's own Linux driver does not fit an app that must keep running on any ter
 - It does not expect the terminal to disappear.
 - It starts a second time after SIGCONT.
 - It takes up to 0.2 s to quit.
-- Its parser takes late parts of a sequence for typed text, and splits a paste into characters.
+- Its parser takes late parts of a sequence for typed text, and splits a paste without marks into
+  characters.
 
 This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
 (`KeyParser`). Three parts work together:

@@ -19,8 +19,9 @@ a key. An approval dialog is answered with single letters, so the second one is 
   still, it is dropped. The start of a longer sequence waits for `HELD_S` seconds.
 
 Why not a library: Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a
-second apart, and splits a paste into characters. Those of prompt_toolkit, blessed and curses belong to their own event
-loops and key tables, and none recognises a paste that has no marks. The meaning of a whole sequence is still Textual's.
+second apart. It makes one event of a paste with marks, but one without marks becomes a key for each character. Those of
+prompt_toolkit, blessed and curses belong to their own event loops and key tables, and none recognises such a paste
+either. The meaning of a whole sequence is still Textual's.
 """
 
 import re

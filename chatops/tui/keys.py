@@ -3,6 +3,9 @@
 `keys` in settings.yaml gives an id other keys. A key that the user has chosen is translated when it arrives, so that
 everything else knows the default keys only. Likewise texts for the screen are written with the default keys, and
 `with_user_keys` puts the user's keys into them. Dialogs have tables of their own keys.
+
+Why not `App.set_keymap`: it gives ids of bindings other keys, while some of these keys have none, or one of a widget
+of Textual that has no id. Texts that name a key would still have to follow.
 """
 
 import difflib

@@ -2,6 +2,8 @@
 
 Copies go through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it. GNOME's
 terminal does not implement OSC 52, and tmux does not pass it on by default.
+
+Why not a library: pyperclip knows the same programs but not tmux, and waits for them on the event loop.
 """
 
 import os

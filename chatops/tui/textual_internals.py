@@ -28,6 +28,17 @@ name of Textual, or by chance defines one.
 | ``TextArea._recompute_cursor_offset`` | `TextAreaHooks` | undoing the last line |
 | ``Input._value``, ``Input._position_to_cell`` | `InputHooks.shown` | drawing hidden characters |
 | ``_xterm_parser.XTermParser``, ``Parser._timeout_time`` | `KeyParser` | the meaning of keys |
+
+Six of these uses, or of public ones, work around faults of Textual 8.2. Each can go once Textual does otherwise:
+
+| where | what Textual does | to see it |
+|---|---|---|
+| `LateClickHook` | looks for the parent of a removed toast | click on a toast in the moment it goes |
+| `PaletteHooks._action_command_list` | looks for the list before it is there | `ctrl+p` and PgDn at once |
+| `PaletteHooks._refresh_command_list` | looks up an entry that is gone | `ctrl+p` and Esc at once |
+| `TextAreaHooks._recompute_cursor_offset` | reads the cursor's line after undo removed it | undo a new last line |
+| `AppHooks._display` | drops a frame of a batch and counts it as painted | change the theme while a batch is open |
+| `_OrderedKeys` of `text_fields.py` | runs a field's action too late | Backspace and Enter in one write |
 """
 
 from collections.abc import Collection, Iterable, Sequence

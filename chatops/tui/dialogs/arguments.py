@@ -273,7 +273,10 @@ class _Text(TextField):
 
 
 class ChoiceField(ErrorBoundary, Static, can_focus=True):
-    """A few values, of which one is chosen with Left, Right or Space."""
+    """A few values, of which one is chosen with Left, Right or Space.
+
+    Not a `RadioSet`, which takes a row for each value and holds the choice apart from the key that moves the highlight.
+    """
 
     class Changed(Message):
         """Posted when another value was chosen."""

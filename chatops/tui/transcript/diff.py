@@ -1,4 +1,8 @@
-"""Draws a unified diff: line numbers, signs, syntax colours, and marks on the words that differ."""
+"""Draws a unified diff: line numbers, signs, syntax colours, and marks on the words that differ.
+
+Why not a library: textual-diff-view is a widget of its own and wants both whole texts. Here a diff is lines of a card
+or of a dialog, and only the diff itself is stored.
+"""
 
 import difflib
 import re
