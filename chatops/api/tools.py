@@ -16,8 +16,7 @@ from chatops.config.workflow_yaml import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
-from chatops.domain.rights import AccessLevel, LevelWord, Verdict, VerdictWord
-from chatops.domain.tools import Capabilities, ToolCall, ToolSpec
+from chatops.domain.tools import AccessLevel, Capabilities, LevelWord, ToolCall, ToolSpec, Verdict, VerdictWord
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
 from chatops.tools.function import FunctionTool, Inspector, SchemaTool, schema_text, tool_name_fault

@@ -17,7 +17,7 @@ from chatops.commands.workspace import typed
 from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import AccessLevel
 from chatops.headless.screen import Screen, forget_said
 from chatops.wiring.logs import start_logging
 from chatops.wiring.stored import Options, Storage, added_folders, make_store, open_store, workspace_of

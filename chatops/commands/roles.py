@@ -5,7 +5,7 @@ from argparse import Namespace
 from chatops.commands.context import app, check_role, screen, with_app
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import Verdict
+from chatops.domain.tools import Verdict
 from chatops.headless.screen import table
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule

@@ -13,8 +13,7 @@ from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import ToolSpec, tool_name
+from chatops.domain.tools import ToolSpec, Verdict, tool_name
 from chatops.engine.signature import parameters
 from chatops.headless.screen import table
 from chatops.policy.grant import Grant

@@ -39,7 +39,7 @@ from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_r
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
-from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RegistryWarning, RoleSpec
 from chatops.policy.workflow import Definition
 

@@ -33,8 +33,7 @@ from chatops.config.extras import ENGINES, installed
 from chatops.config.paths import SITE_REGISTRY
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, tool_name
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdict, tool_name
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
     HostType,

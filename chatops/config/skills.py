@@ -16,7 +16,7 @@ from chatops.config.paths import Paths, packaged_file
 from chatops.config.workspace_files import Item, read_skills
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import SkillUse
-from chatops.policy.skills import skill_use
+from chatops.policy.verdicts import skill_use
 
 _PERSONA_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KNOWN = frozenset({"name", "description"})

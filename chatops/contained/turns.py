@@ -28,7 +28,6 @@ from chatops.contained.undoing import UndoList, changed_files, contained_calls, 
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, Mount
 from chatops.domain.tools import (
     CONTAINED_APPLY,
@@ -38,6 +37,7 @@ from chatops.domain.tools import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Verdict,
 )
 from chatops.domain.wording import plural
 from chatops.git.repository import config_for_reading

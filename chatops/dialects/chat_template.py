@@ -12,8 +12,16 @@ from chatops.dialects.formats.channels import (
     read_part,
     read_part_call,
 )
-from chatops.dialects.message import AnswerMarkup, ParserState
-from chatops.dialects.outcomes import Continuation, ScanProgress, apply_outcome, in_code_span, mentioned, wait
+from chatops.dialects.message import (
+    AnswerMarkup,
+    Continuation,
+    ParserState,
+    ScanProgress,
+    apply_outcome,
+    in_code_span,
+    mentioned,
+    wait,
+)
 from chatops.dialects.quoting import Quoting
 from chatops.dialects.thought import CHANNEL, XTML, InThought, after_thought, restart, think, thought_ended
 

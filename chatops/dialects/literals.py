@@ -15,9 +15,15 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Repair, UnreadableValueError
-from chatops.dialects.strings import QUOTES, StringContext, from_json_escapes, from_python_escapes, read_quoted
+from chatops.dialects.strings import (
+    QUOTES,
+    StringContext,
+    from_json_escapes,
+    from_python_escapes,
+    possessive,
+    read_quoted,
+)
 from chatops.domain.canonical import JsonValue
 
 _JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}

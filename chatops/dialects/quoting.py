@@ -21,8 +21,16 @@ from chatops.dialects.masks import (
     open_fence,
     read_tag,
 )
-from chatops.dialects.message import ANYTHING, Mode, ParserState
-from chatops.dialects.outcomes import Continuation, ScanProgress, decline, in_code_span, wait
+from chatops.dialects.message import (
+    ANYTHING,
+    Continuation,
+    Mode,
+    ParserState,
+    ScanProgress,
+    decline,
+    in_code_span,
+    wait,
+)
 
 _END_BEGINS = re.compile(r"[<\[-]")
 _FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")

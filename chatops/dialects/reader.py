@@ -11,12 +11,12 @@ Modes. `ParserState` holds the text and the position `at`. Its `mode` is a funct
 at the beginning of the content, `in_text` in text, and others in thought, quotations, fences and after a call. A mode
 passes text as content or thought, removes it, changes the mode, or pauses for more text.
 
-One scan. In text, a pattern (`scanner.SCAN`) finds the next place where something may begin. The first of these
+One scan. In text, a pattern (`SCAN`) finds the next place where something may begin. The first of these
 decides: thought, a call marker, code, a quotation. A call is read as a unit by the reader of its grammar
 (`formats/marked.py` has the table), so its arguments are data and nothing in them is interpreted.
 
 Outcome. The reader of a format returns `CallBlock` or `NoCall`, each with `sure`: True if no further text could change
-it. An outcome that is not sure is discarded until more text or the end of the message has come (`outcomes.py`).
+it. An outcome that is not sure is discarded until more text or the end of the message has come (`message.py`).
 
 Hold-back. Text is given out as soon as it is certain:
 
@@ -37,7 +37,7 @@ still a call, but always asks the user.
 
 Repairs. A value is repaired only where one meaning is left, and each repair is listed with the call. A value that was
 cut off is never completed. A call that was recognised but cannot be used becomes a `Diagnostic`, so that the model
-learns that nothing ran. If a finished message has neither, `missed.py` looks for a call that was meant.
+learns that nothing ran. If a finished message has neither, `missed_call` looks for a call that was meant.
 
 Invariants:
 
@@ -56,13 +56,25 @@ Tried and rejected:
   tools, and the model calls again.
 - Completing truncated calls. `rm -rf /tmp/build` cut after `/tmp` deletes something else.
 - A list of all tags that quote. Models invent them; an unknown pair of tags quotes unless its name announces calls.
+
+Search for a call that was clearly meant but not recognised, so that the model learns that nothing ran.
+
+Only the end of a message is searched: a call ends the reply, whereas an explanation of a format goes on. Nothing found
+here is run or hidden.
+
+Find where something may begin: one pattern over the text, the words of tags, and the tail to hold back.
+
+The pattern finds tags, runs of backticks and the beginnings of lines that matter; everything between is text. The word
+of a tag says what it is (`tool_call`, `/think`, `|channel|`). Tags with an unknown word are text.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from enum import Enum, auto
 
 from chatops.dialects.chat_template import (
+    TURNS,
     channel_ends,
     channel_header,
     end_of_text,
@@ -70,19 +82,74 @@ from chatops.dialects.chat_template import (
     kimi_part,
     turn_header,
 )
-from chatops.dialects.formats.base import Call, CallBlock, NoCall, OfferedTools, Opening, ReadCalls, skip_space
-from chatops.dialects.formats.json_objects import read_objects
-from chatops.dialects.formats.marked import MARKS, OPENS
-from chatops.dialects.formats.named import read_action, read_prompt
+from chatops.dialects.formats.base import (
+    CLOSER,
+    END_OF_TEXT,
+    Call,
+    CallBlock,
+    NoCall,
+    OfferedTools,
+    Opening,
+    ReadCalls,
+    only_closers_follow,
+    skip_space,
+)
+from chatops.dialects.formats.channels import CHANNEL_ENDS
+from chatops.dialects.formats.json_objects import CallBuilder, read_objects
+from chatops.dialects.formats.marked import MARKS, OPENS, read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
-from chatops.dialects.masks import COMMENT_ENDS, SQUARE_QUOTING, fence_ends
-from chatops.dialects.message import ANYTHING, NEVER, AnswerMarkup, ParserState
-from chatops.dialects.missed import missed_call, thought_call
-from chatops.dialects.outcomes import Continuation, ScanProgress, apply_outcome, in_code_span, take_calls
+from chatops.dialects.json_reader import read_value
+from chatops.dialects.masks import COMMENT_ENDS, QUOTING, SQUARE_QUOTING, fence_ends
+from chatops.dialects.message import (
+    ANYTHING,
+    NEVER,
+    AnswerMarkup,
+    Continuation,
+    ParserState,
+    ScanProgress,
+    apply_outcome,
+    in_code_span,
+    take_calls,
+)
 from chatops.dialects.quoting import fence, indented_code, line_may_begin, quote, quoted, quoting_tag, unknown_tag
-from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
-from chatops.dialects.scanner import BEGINNINGS, KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, hold_from
-from chatops.dialects.thought import ARROWS, SQUARE, closing_thought_tag, think, thought_ended, thought_tag
+from chatops.dialects.reading import (
+    Confidence,
+    Diagnostic,
+    DiagnosticKind,
+    Reading,
+    Segment,
+    Tools,
+    UnreadableValueError,
+)
+from chatops.dialects.thought import (
+    ARROWS,
+    CLOSING,
+    OPENING,
+    SQUARE,
+    closing_thought_tag,
+    think,
+    thought_ended,
+    thought_tag,
+)
+
+
+class TagKind(Enum):
+    """Role of a tag, by its word."""
+
+    CALL = auto()
+    THOUGHT = auto()
+    THOUGHT_ENDS = auto()
+    QUOTED = auto()
+    """Tool output, declarations and comments: shown, never run."""
+    CHANNEL_HEADER = auto()
+    """The header of a message in a channel."""
+    CHANNEL_ENDS = auto()
+    END_OF_TEXT = auto()
+    PART = auto()
+    """The mark of a part in a message of Kimi K3."""
+    TURN = auto()
+    """The header of a turn, which may name a role."""
+
 
 _HEADERS = (
     "to=",
@@ -110,6 +177,56 @@ _STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] =
     TagKind.PART: kimi_part,
 }
 """The function that handles a tag, by kind."""
+_LONGEST_TAIL = 300
+_REACH = 400
+_EXCERPT = 200
+_TAIL = re.compile(rf"(?:\s|{CLOSER.pattern}|{END_OF_TEXT.pattern})*\Z", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d][\w.-]{0,255}")
+_LISTS_TOOLS = re.compile(r"<\s?tools\s*>\s*(?=[\[{])", re.IGNORECASE)
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w-]{1,256})[^{\n]{0,80}(?=\{)")
+_GLUED = re.compile(r"(?<![\w.-])(?P<name>[^\W\d][\w-]{0,255})\s*(?=\{)")
+_UNREAD = "is in a format that cannot be read; nothing was run"
+_IN_A_LIST = "is inside <tools>, which lists tools and calls none; nothing was run"
+_THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
+_TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
+_SPACES = r"[ \t\r]{0,16}"
+_TAGS = (
+    rf"(?P<spaced><[|｜]tool calls? begin[|｜]>)|<[ ]?(?P<word>{_TAG_WORD})|<!--"
+    r"|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"
+    r"|\[result [0-9a-f]{16} of )|(?P<functools>\bfunctools\[)|(?P<minimax>\]<\]minimax\[>\[)|(?P<thought>◁/?think▷)"
+    r"|(?P<run>`+)|(?P<other>\[/?[^\W\d][\w-]{0,40}(?=\])|<[ ]?/?(?=[^\s<>!?=/\[\](){}]))"
+)
+_LINES = (
+    rf"(?P<indented>{_SPACES}\n(?: {{4}}|\t))"
+    rf"|{_SPACES}(?:(?P<fence>`{{3,40}}(?!`)|~{{3,40}}(?!~))|(?P<prompt>>>>)|(?P<quote>>)|(?P<action>Action ?:))"
+)
+SCAN = re.compile(rf"{_TAGS}|\n(?:{_LINES})")
+"""Pattern of everything that may begin something."""
+SCAN_IN_SPAN = re.compile(rf"{_TAGS}|\n(?:{_LINES}|(?P<blank>{_SPACES}\n))")
+"""The same, plus blank lines, which end a code span."""
+LINE_START = re.compile(rf"(?:{_LINES})")
+"""Constructs that begin a line, matched right at its beginning."""
+_SPACED = tuple(f"<{bar}tool {word} begin{bar}>" for bar in "|｜" for word in ("call", "calls"))
+_SQUARES = ("[TOOL_CALLS]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[INST]")
+_LONGEST_OPENING = 120
+_ENDS_OF_TEXT = (
+    "|im_end|",
+    "|eot_id|",
+    "|eom_id|",
+    "|endoftext|",
+    "|end_of_text|",
+    "|end_of_turn|",
+    "|role_end|",
+    "/s",
+    "end_of_turn",
+    "｜end▁of▁sentence｜",
+    "|end_message|",
+    "|content_model_end_sampling|",
+    "|end_of_msg|",
+    "|end_response|",
+    "seed:eos",
+    "turn|",
+)
 
 
 def read_calls(
@@ -353,3 +470,121 @@ def _line(state: ParserState, found: re.Match[str]) -> Continuation:
     if step is ScanProgress.PAUSED and state.at == start:
         state.at_line_start = True
     return step
+
+
+def missed_call(content: str, declined: int, offered: OfferedTools) -> Diagnostic | None:
+    """Return the diagnostic for a call at the end of `content` that no format reads; None without one.
+
+    `declined` is the index of the last call marker that no call followed, -1 without any.
+    """
+    tail = _TAIL.search(content, max(len(content) - _LONGEST_TAIL, 0))
+    end = tail.start() if tail else len(content)
+    closes_a_call = CLOSER.search(content, end) is not None
+    if not closes_a_call and not content.endswith(("}", ")", "]"), 0, end):
+        return None
+    if declined >= 0 and (listed := _LISTS_TOOLS.match(content, declined)):
+        name = _called(content, listed.end(), offered)
+        return _diagnostic(name, _IN_A_LIST, content, declined) if name else None
+    if declined >= 0:
+        named = next(
+            (
+                name
+                for word in _WORD.finditer(content, declined, min(declined + _REACH, end))
+                if (name := offered.named(word[0]))
+            ),
+            None,
+        )
+        return _diagnostic(named, _UNREAD, content, declined) if named else None
+    begin = max(end - _REACH, 0)
+    for found in (
+        *_RECIPIENT.finditer(content, begin, end),
+        *(_GLUED.finditer(content, begin, end) if closes_a_call else ()),
+    ):
+        if name := offered.named(found["name"]):
+            return _diagnostic(name, _UNREAD, content, found.start())
+    return None
+
+
+def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
+    """Return the diagnostic for a reply that is only `thought` and ends with a call; `inside` is its reading."""
+    if not inside.calls:
+        return None
+    call = inside.calls[-1]
+    if call.confidence is not Confidence.HIGH or not only_closers_follow(thought, call.end):
+        return None
+    return Diagnostic(
+        kind=DiagnosticKind.MISSED,
+        message=_THOUGHT,
+        name=call.name,
+        format=call.format,
+        excerpt=call.arguments[:_EXCERPT],
+    )
+
+
+def _called(text: str, at: int, offered: OfferedTools) -> str | None:
+    """Return the tool that the JSON at `at` calls; None if it only describes one."""
+    try:
+        read = read_value(text, at, close_open=True)
+    except UnreadableValueError:
+        return None
+    items = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value) or []
+    return next((each.name for each in items if offered.named(each.name)), None)
+
+
+def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:
+    return Diagnostic(kind=DiagnosticKind.MISSED, message=message, name=name, excerpt=text[start : start + _EXCERPT])
+
+
+def _partial(literal: str) -> str:
+    """Return a pattern for the non-empty beginnings of `literal` at the end of a text."""
+    pattern = ""
+    for char in reversed(literal):
+        pattern = f"{re.escape(char)}(?:{pattern})?" if pattern else re.escape(char)
+    return pattern
+
+
+_HELD = re.compile(
+    rf"(?P<tag><[ ]?(?P<word>[/!]?(?:[A-Za-z|｜][\w:|｜▁/-]{{0,63}})?-{{0,2}})?)\Z"
+    rf"|(?:{'|'.join(map(_partial, (*_SPACED, *_SQUARES)))}|{_partial('[result ')}"
+    r"|\[result [0-9a-f]{1,16}(?: (?:of?)?)?)\Z"
+    rf"|\b{_partial('functools[')}\Z|{_partial(']<]minimax[>[')}\Z|{_partial('◁/think▷')}\Z|{_partial('◁think▷')}\Z|`+\Z"
+    r"|\[/?(?:[^\W\d][\w-]{0,40})?\Z"
+    rf"|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?\Z"
+)
+
+
+def hold_from(text: str, start: int, words: frozenset[str]) -> int:
+    """Return the index, at least `start`, from which the end of `text` may be an incomplete construct."""
+    begin = max(start, len(text) - _LONGEST_OPENING)
+    for found in _HELD.finditer(text, begin):
+        word = found["word"]
+        if found["tag"] is None or not word or word.lower() in words:
+            return found.start()
+    return len(text)
+
+
+def beginnings(words: Iterable[str]) -> frozenset[str]:
+    """Return all non-empty prefixes of the `words`, the words included."""
+    return frozenset(word[:end] for word in words for end in range(1, len(word) + 1))
+
+
+KINDS: Mapping[str, TagKind] = {
+    **dict.fromkeys(_ENDS_OF_TEXT, TagKind.END_OF_TEXT),
+    **dict.fromkeys(TURNS, TagKind.TURN),
+    **dict.fromkeys(CHANNEL_ENDS, TagKind.CHANNEL_ENDS),
+    "|open|": TagKind.PART,
+    "|close|": TagKind.PART,
+    "|start|": TagKind.CHANNEL_HEADER,
+    "|channel|": TagKind.CHANNEL_HEADER,
+    **dict.fromkeys(QUOTING, TagKind.QUOTED),
+    **dict.fromkeys(CLOSING, TagKind.THOUGHT_ENDS),
+    **dict.fromkeys(OPENING, TagKind.THOUGHT),
+    **dict.fromkeys(OPENS, TagKind.CALL),
+}
+"""The role of a tag, by its word."""
+
+
+BEGINNINGS = beginnings(
+    [*KINDS, "!--", *(f"{word}:opensource" for word in ("tool_call", "tool_calls", "think", "/think"))]
+)
+"""All prefixes of known words."""

@@ -8,8 +8,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Repair, UnreadableValueError
+
+
+def possessive(body: str, times: str = "*") -> str:
+    """Return the pattern `(?:body)*+`; `times` may be another quantifier.
+
+    Before 3.11.5, Python counts what a last, failed repetition has passed as matched: `(?:<.*>)*+` matches the first
+    character of `<a`, see CPython's issue 106052. An alternative that never matches takes it back to where that
+    repetition began.
+    """
+    return rf"(?:{body}|(?!)){times}+"
+
 
 QUOTES = "\"'“”„‘’"
 _SINGLE = "'‘’"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.masks import quotation_around
-from chatops.dialects.message import ANYTHING, Mode, ParserState
-from chatops.dialects.outcomes import Continuation, ScanProgress, in_code_span, wait
+from chatops.dialects.message import ANYTHING, Continuation, Mode, ParserState, ScanProgress, in_code_span, wait
 
 _TAGS = (
     "think",

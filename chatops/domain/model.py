@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chatops.domain.messages import Message
+from chatops.domain.messages import Message, Usage
 from chatops.domain.tools import RawCall, ToolSpec
-from chatops.domain.usage import Usage
 
 CONTENT_FILTER = "content_filter"
 """The `finish_reason` of a reply that the provider's filter ended."""

@@ -1,19 +1,48 @@
-"""Tools, calls of tools, and their results."""
+"""Tools, calls of tools and their results, and the terms of the policy about them: access levels and verdicts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
+from typing import Literal
 
 from chatops.domain.canonical import digest, json_or_text, parsed
 from chatops.domain.endings import Ending
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
 
 ALIASES: Mapping[str, str] = MappingProxyType({"code_interpreter": "python_exec"})
 """Other names of built-in tools, used by models and registries."""
+LevelWord = Literal["viewer", "user", "operator", "admin"]
+VerdictWord = Literal["allow", "ask", "deny"]
+
+
+class AccessLevel(IntEnum):
+    """The highest level of access of a user. A higher level includes the lower ones."""
+
+    VIEWER = 0
+    USER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        """The level as written in the registry."""
+        return self.name.lower()
+
+
+class Verdict(StrEnum):
+    """The decision of the policy on a call. Ordered by strictness, see `strictness`."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        """Strictness as a number: 0 for allow, 1 for ask, 2 for deny."""
+        return ("allow", "ask", "deny").index(self.value)
 
 
 def tool_name(name: str) -> str:

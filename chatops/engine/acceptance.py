@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
-from chatops.domain.events import AnswerRefused, TurnStatus
+from chatops.domain.events import AnswerRefused, Status, TurnStatus
 from chatops.domain.ids import RoundId
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
-from chatops.domain.status import Status
 from chatops.domain.tools import Problem
 from chatops.domain.wording import one_line
 from chatops.engine import round_limits, rounds, validations

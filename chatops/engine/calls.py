@@ -13,13 +13,12 @@ from chatops.domain.decisions import NO_UID, Approved, Principal
 from chatops.domain.events import (
     ApprovalRequested,
     AskReason,
+    Status,
     ToolFinished,
     ToolStarted,
 )
 from chatops.domain.ids import RoundId
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.status import Status
 from chatops.domain.tools import (
     CallFacts,
     Exposure,
@@ -30,6 +29,7 @@ from chatops.domain.tools import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Verdict,
     changed_lines,
     written_path,
 )
@@ -53,8 +53,7 @@ from chatops.engine.state import (
 )
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
 from chatops.policy.sandbox import limited_by, widened
-from chatops.policy.skills import skill_layer
-from chatops.policy.verdicts import Judgement
+from chatops.policy.verdicts import Judgement, skill_layer
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
 _LONGEST_DIFF = 16_000

@@ -32,8 +32,7 @@ from dataclasses import replace
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.events import CallProposed, RoundStarted
 from chatops.domain.ids import call_id, round_id
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import BUILT_IN, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec
+from chatops.domain.tools import BUILT_IN, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DiscardCopy, InspectCall
 from chatops.engine.state import (

@@ -14,9 +14,8 @@ from chatops.domain.decisions import (
     RememberedRule,
 )
 from chatops.domain.events import AskReason, CallDecided
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
-from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult
+from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult, Verdict
 from chatops.engine import calls, containment, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord

@@ -6,9 +6,8 @@ from typing import Literal
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.events import Event, Notice, TurnPaused, TurnStatus
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import Message, NoticeMessage
+from chatops.domain.messages import Message, NoticeMessage, total
 from chatops.domain.tools import ToolResult
-from chatops.domain.usage import total
 from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep
 from chatops.engine.state import CallState, Counters, InRound, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status

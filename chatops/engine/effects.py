@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from chatops.domain.decisions import Principal, Recorded, RememberedRule
+from chatops.domain.decisions import Answer, Principal, Recorded, RememberedRule
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
-from chatops.domain.questions import Answer
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
 from chatops.engine.state import TurnState

@@ -7,11 +7,10 @@ ends in `Input`.
 from dataclasses import dataclass
 from typing import Literal
 
-from chatops.domain.decisions import Decision, Principal, RememberedRule, RuleScope
+from chatops.domain.decisions import Answer, Decision, Principal, RememberedRule, RuleScope, ServerQuestion
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import AttachedFile, RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
-from chatops.domain.questions import Answer, ServerQuestion
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts

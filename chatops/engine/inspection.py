@@ -12,9 +12,8 @@ from chatops.domain.events import (
 )
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
-from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall, Verdict
 from chatops.engine import calls, containment, decisions, feedback, sequence, validations
 from chatops.engine.draft import Draft
 from chatops.engine.round_limits import MAX_SAME

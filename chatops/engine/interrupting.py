@@ -6,9 +6,8 @@ turn waits for those (`Stopping`), because each call needs a true result before 
 
 from dataclasses import replace
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import Status, TurnStatus
 from chatops.domain.ids import RoundId
-from chatops.domain.status import Status
 from chatops.domain.tools import Interruption, Outcome, ResultSource
 from chatops.engine import calls, containment, feedback, questions, rounds
 from chatops.engine.draft import Draft

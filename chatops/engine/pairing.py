@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall
+from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall, Verdict
 
 LOST = "No result of this call was recorded. It may or may not have taken effect."
 """Content of a stand-in for a lost result."""

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Literal
 
 from chatops.domain.canonical import canonical, digest, json_or_text
-from chatops.domain.decisions import Answered, Principal
+from chatops.domain.decisions import Answer, AnswerAction, Answered, Principal, ServerQuestion
 from chatops.domain.events import Notice
 from chatops.domain.messages import NoticeMessage
-from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.wording import one_line
 from chatops.engine import calls
 from chatops.engine.draft import Draft

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from chatops.domain.events import (
+    Status,
     ThoughtFinished,
     TurnStatus,
 )
@@ -16,7 +17,6 @@ from chatops.domain.model import (
     ModelReply,
     ModelTarget,
 )
-from chatops.domain.status import Status
 from chatops.domain.tools import RawCall, ToolCall, tool_name
 from chatops.engine import acceptance, inspection, round_limits, rounds
 from chatops.engine.draft import Draft

@@ -5,6 +5,7 @@ from dataclasses import replace
 from chatops.domain.events import (
     RoundClosed,
     RoundStarted,
+    Status,
     TurnCorrected,
     TurnFinished,
     TurnStatus,
@@ -12,7 +13,6 @@ from chatops.domain.events import (
 from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
-from chatops.domain.status import Status
 from chatops.domain.tools import Outcome
 from chatops.engine import calls, containment, feedback, pairing, round_limits
 from chatops.engine.contract import StepContract

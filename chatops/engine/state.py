@@ -4,16 +4,13 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
-from chatops.domain.decisions import Principal
+from chatops.domain.decisions import Principal, ServerQuestion
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
-from chatops.domain.messages import AssistantMessage, AttachedFile, Message
+from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Usage
 from chatops.domain.model import FailureKind
-from chatops.domain.questions import ServerQuestion
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult
-from chatops.domain.usage import Usage
+from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult, Verdict
 from chatops.engine.contract import StepContract
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate

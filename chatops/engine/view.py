@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import assert_never
 
+from chatops.domain.decisions import OpenQuestion
 from chatops.domain.events import Denial, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
-from chatops.domain.questions import OpenQuestion
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolCall
+from chatops.domain.tools import CallFacts, Outcome, ToolCall, Verdict
 from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
@@ -32,8 +31,7 @@ from chatops.engine.state import (
     TurnState,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.skills import skill_layer
-from chatops.policy.verdicts import Judgement, Layer
+from chatops.policy.verdicts import Judgement, Layer, skill_layer
 
 ALWAYS_ASKS = "the changes of a contained turn always ask"
 

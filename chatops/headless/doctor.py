@@ -18,8 +18,8 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind
-from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import SandboxLevel
+from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import without_secrets

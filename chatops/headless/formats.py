@@ -14,11 +14,16 @@ from chatops.domain.events import (
     CallDecided,
     CallProposed,
     Event,
+    GateChecked,
     Notice,
     Published,
     ReasoningDelta,
+    ReviewRequested,
     RoundClosed,
     RoundStarted,
+    Status,
+    StepFinished,
+    StepStarted,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
@@ -27,20 +32,12 @@ from chatops.domain.events import (
     TurnPaused,
     TurnStarted,
     TurnStatus,
-    event_type,
-)
-from chatops.domain.messages import UserMessage
-from chatops.domain.run_events import (
-    GateChecked,
-    ReviewRequested,
-    StepFinished,
-    StepStarted,
     WorkflowFinished,
     WorkflowStarted,
+    event_type,
 )
-from chatops.domain.status import Status
+from chatops.domain.messages import Usage, UserMessage, total
 from chatops.domain.tools import Outcome, ResultFacts
-from chatops.domain.usage import Usage, total
 from chatops.domain.wording import as_fields, cut
 from chatops.engine.state import Finished, InRound, Settled, Stopping, TurnState
 from chatops.engine.validations import ValidationStatus, validation_states

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from chatops.domain.canonical import MOST_NESTED, JsonValue, json_or_text
-from chatops.domain.rights import AccessLevel
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
+from chatops.domain.tools import AccessLevel
 
 
 def dumps(value: JsonValue, *, indent: int | None = None) -> str:

@@ -9,10 +9,8 @@ from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import AssistantMessage, ToolMessage
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage, total
+from chatops.domain.messages import AssistantMessage, ToolMessage, Usage, total
+from chatops.domain.tools import Outcome, Verdict
 from chatops.engine.pairing import stands_in
 from chatops.engine.state import (
     AwaitingDecision,

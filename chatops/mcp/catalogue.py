@@ -20,8 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from chatops.domain.canonical import JsonValue, canonical, digest, json_or_text, parsed
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import Capabilities, ToolSpec, definition_of
+from chatops.domain.tools import AccessLevel, Capabilities, ToolSpec, Verdict, definition_of
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
 from chatops.toolkit.output import visible
 from chatops.tools.schema import without_references

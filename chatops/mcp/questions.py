@@ -20,7 +20,7 @@ from mcp import types
 from mcp.client import ClientRequestContext
 
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
-from chatops.domain.questions import Answer, ServerQuestion, looks_secret
+from chatops.domain.decisions import Answer, ServerQuestion, looks_secret
 from chatops.domain.sanitize import reveal
 from chatops.toolkit.base import Ask
 from chatops.tools.schema import FORMATS

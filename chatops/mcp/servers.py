@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.mcp.process import ServerLimits, ServerStartError

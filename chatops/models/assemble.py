@@ -8,9 +8,9 @@ repetition, one with any change, and text that comes in large pieces are not sto
 from typing import assert_never
 
 from chatops.dialects import ContentSegment, ReasoningSegment, ReclassifiedSegment, Segment
+from chatops.domain.messages import Usage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
-from chatops.domain.usage import Usage
 from chatops.models.base import ReasoningChunk, TextChunk
 from chatops.models.calls import NO_TEXT_TOOLS, CallCollector, TextReader, TextTools
 from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, text_parts, usage_of

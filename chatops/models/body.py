@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from chatops.dialects.families import Family, family_of
-from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
+from chatops.dialects.writing import WRITABLE, Family, ToolDescription, WrittenCall, WrittenResult, family_of
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.messages import (

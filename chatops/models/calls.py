@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chatops.dialects import Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
-from chatops.dialects.families import Family
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
+from chatops.dialects.writing import Family
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
 from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from pydantic_core import from_json
 
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 
 JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}

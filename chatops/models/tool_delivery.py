@@ -11,8 +11,7 @@ the model makes a native call although no tools were sent in their field.
 
 from dataclasses import dataclass
 
-from chatops.dialects.families import Family, family_of
-from chatops.dialects.writing import WRITABLE
+from chatops.dialects.writing import WRITABLE, Family, family_of
 from chatops.domain.model import ModelReply
 from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, Learned, TokenCount
 from chatops.policy.registry import HostType, ModelSpec

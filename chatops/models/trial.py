@@ -5,8 +5,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from chatops.dialects.families import family_of
-from chatops.dialects.writing import WRITABLE
+from chatops.dialects.writing import WRITABLE, family_of
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest

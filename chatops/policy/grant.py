@@ -26,7 +26,7 @@ strictest verdict counts. Limits on answers:
 - They never answer for repairs or `needs_user`: such a call needs a decision of the user.
 - A remembered rule belongs to one role, in which it answers within its scope; `remembered.py` says when it does not.
 
-Rules are matched in the safe direction (`matching.py`). A rule that is stricter than its layer's default is read
+Rules are matched in the safe direction (`patterns.py`). A rule that is stricter than its layer's default is read
 widely: any path, any further words. If it cannot be checked, it asks. A looser rule is read narrowly.
 
 `permits` answers before anything is known of the arguments. The model is offered only tools that no layer denies in
@@ -46,10 +46,9 @@ from dataclasses import dataclass, replace
 
 from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec
-from chatops.policy.matching import covers, matches, undecided, why_not_matched
+from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
+from chatops.policy.patterns import covers, matches, undecided, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
 from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet

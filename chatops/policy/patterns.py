@@ -1,14 +1,24 @@
-"""The rule syntax of ``--approve``: ``file_edit``, ``shell_exec:git status *``, ``web_fetch:example.org``.
+"""Patterns of arguments: the rule syntax of ``--approve`` (``shell_exec:git status *``), and matching against calls.
 
 Which kind of pattern a tool has follows from its `Capabilities`: words of a command, hosts, or path globs.
 
 `parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rules` give what
 the keys ``s`` and ``r`` of the dialog offer. They always match the call they were made from.
+
+Matching of argument patterns against calls. A permitting pattern never matches more than it says.
+
+In path globs ``*`` and ``?`` stay within one folder, ``**`` crosses folders, and everything else is literal. A wildcard
+does not match a name that starts with a dot, except in a rule that restricts: ``src/**`` should not silently permit
+``src/.git/hooks``.
+
+There are two directions. `matches` answers an *ask*: missing facts never match, and a trailing ``*`` stands for
+harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import assert_never
 
 from chatops.domain.canonical import canonical
@@ -23,9 +33,10 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
-from chatops.policy.matching import STAR, literal, matches
 from chatops.shell.argv import bare_name, simple_words
-from chatops.shell.harmless import known_reader
+from chatops.shell.effects import Danger, effects
+from chatops.shell.harmless import credential_word, harmless_tail, known_reader
+from chatops.shell.program_effects import may_run_code
 
 __all__ = [
     "ToolCapabilities",
@@ -51,6 +62,7 @@ _HOST = re.compile(
     r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?(?::[0-9]{1,5})?|\[[0-9a-fA-F:.]+\](?::[0-9]{1,5})?"
 )
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_./+%,:^@=-]+")
+STAR = "*"
 
 
 def parse_rule(text: str, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> tuple[str, ArgumentPattern]:
@@ -174,7 +186,7 @@ def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
             wider = [ANY_ARGUMENTS]
         case _:
             pass
-    offered = [one for one in wider if matches(one, facts)]
+    offered = [pattern for pattern in wider if matches(pattern, facts)]
     return [exact, *(offered if len(offered) <= _MOST_WIDER else (*offered[:1], *offered[1 - _MOST_WIDER :]))]
 
 
@@ -259,3 +271,178 @@ def _unreadable(text: str, why: str) -> ConfigError:
         f"The rule {text!r} cannot be read: {why}.",
         advice="Write e.g. file_edit, 'file_edit:src/**', 'shell_exec:git status *' or web_fetch:example.org.",
     )
+
+
+def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
+    """Return True if `pattern` matches a call with these facts. Missing facts never match."""
+    match pattern:
+        case AnyArguments():
+            return True
+        case ExactArguments():
+            return facts.arguments == pattern.arguments
+        case ArgvPattern():
+            return _argv_fault(pattern.words, facts) == ""
+        case PathPattern():
+            return bool(facts.paths) and all(
+                path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
+            )
+        case HostPattern():
+            return bool(facts.hosts) and all(host_matches(pattern.host, host=host) for host in facts.hosts)
+        case _:
+            assert_never(pattern)
+
+
+def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
+    """Return True if a restricting rule with `pattern` applies to this call: any path, any host, any further words."""
+    match pattern:
+        case ArgvPattern():
+            return any(_argv_covered(pattern.words, argv) for argv in (facts.argv, *_programs(facts)))
+        case PathPattern():
+            return any(path_matches(pattern.glob, path=path, base=facts.workspace, hidden=True) for path in facts.paths)
+        case HostPattern():
+            names = {name for host in facts.hosts for name in (host, _without_port(host))}
+            return any(host_matches(pattern.host, host=name) for name in names)
+        case AnyArguments() | ExactArguments():
+            return matches(pattern, facts)
+        case _:
+            assert_never(pattern)
+
+
+def _programs(facts: CallFacts) -> tuple[tuple[str, ...], ...]:
+    """Return the words of each program in a shell command, so that ``true; rm x`` is known to run rm."""
+    return effects(facts.command).argvs if facts.command and not facts.interpreter else ()
+
+
+def undecided(pattern: ArgumentPattern, facts: CallFacts) -> bool:
+    """Return True if a restricting rule cannot be checked: only the running shell knows all programs of the command."""
+    return isinstance(pattern, ArgvPattern) and (not facts.argv or _hides_programs(facts))
+
+
+def _hides_programs(facts: CallFacts) -> bool:
+    if not facts.command or facts.interpreter:
+        return False
+    found = effects(facts.command)
+    return bool(found.unclear) or any(
+        warning.danger in (Danger.COMPUTED, Danger.RUNS_INPUT) for warning in found.warnings
+    )
+
+
+def host_matches(pattern: str, *, host: str) -> bool:
+    """Return True for equal names, or a true sub-domain of ``*.x.y``.
+
+    Case and one trailing dot do not count; a port does.
+    """
+    wanted, given = pattern.casefold().removesuffix("."), host.casefold().removesuffix(".")
+    if wanted.startswith("*."):
+        return given.endswith(wanted[1:]) and len(given) > len(wanted) - 1
+    return bool(wanted) and wanted == given
+
+
+def _without_port(host: str) -> str:
+    """Return the name in ``name:port`` or ``[address]:port``: a restricting rule without a port means every port."""
+    found = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", host)
+    return host if found is None else found[1] or found[2]
+
+
+def why_not_matched(pattern: ArgumentPattern, facts: CallFacts) -> str:
+    """Return why `pattern` does not match a call whose words or path it names; empty if it does, or names others."""
+    if isinstance(pattern, ArgvPattern):
+        return _argv_fault(pattern.words, facts) or ""
+    if isinstance(pattern, PathPattern) and facts.paths and not matches(pattern, facts) and covers(pattern, facts):
+        return "a wildcard stands for no name that begins with a dot"
+    return ""
+
+
+def _argv_fault(words: tuple[str, ...], facts: CallFacts) -> str | None:
+    """Return why these words do not answer for a command that begins with them; None if it does not begin so."""
+    argv = facts.argv or simple_words(facts.command)
+    star = words[-1:] == (STAR,)
+    prefix = words[:-1] if star else words
+    if not prefix or (argv[: len(prefix)] if star else argv) != prefix or not bare_name(argv[0]):
+        return None
+    if not facts.argv:
+        return "its program is not found, or only a shell can run it"
+    if facts.caution:
+        # These words do more here than elsewhere.
+        return facts.caution.removesuffix(".")
+    if _elsewhere(facts):
+        return "it names a folder to run in"
+    # Words that only read say themselves what they read. Code of the folder reads what it likes.
+    if facts.reveals and (star or may_run_code(argv, cwd=facts.cwd)):
+        return facts.reveals.removesuffix(".")
+    if star and not stays_inside(facts):
+        return "it names files outside of its folder, or places of secrets"
+    if star and not harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd):
+        return f"the words after {' '.join(prefix)} may do harm, such as running or loading other files"
+    return ""
+
+
+def stays_inside(facts: CallFacts) -> bool:
+    """Return True if every path of a command is in the folder that it runs in and names no place of secrets.
+
+    Paths are known if the tool has resolved the words: a link may lead out of the folder, or to secrets.
+    """
+    below = facts.cwd.rstrip("/")
+    if any(path != below and not path.startswith(f"{below}/") for path in facts.paths):
+        return False
+    return not any(credential_word(path[len(below) :]) for path in facts.paths)
+
+
+def _elsewhere(facts: CallFacts) -> bool:
+    """Return True if the call names a folder to run in, where the same words mean something else."""
+    try:
+        arguments = json.loads(facts.arguments)
+    except ValueError:
+        return True
+    return isinstance(arguments, dict) and arguments.get("cwd") not in (None, "", ".")
+
+
+def _argv_covered(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
+    if not argv or not words:
+        return False
+    program = (argv[0].rsplit("/", 1)[-1], *argv[1:])
+    if words[-1] != STAR:
+        return words in (argv, program)
+    prefix = words[:-1]
+    return prefix in (argv[: len(prefix)], program[: len(prefix)])
+
+
+WILDCARDS = frozenset("*?")
+
+
+def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:
+    """Return True if the absolute, resolved `path` matches `glob` (absolute or relative to `base`)."""
+    if not glob or not path.startswith("/"):
+        return False
+    if not glob.startswith("/"):
+        if not base.startswith("/"):
+            return False
+        folder = base.rstrip("/") + "/"
+        if not path.startswith(folder):
+            return False
+        path = path[len(folder) :]
+    parts = glob.split("/")
+    if ".." in parts or "." in parts or ".." in path.split("/"):
+        return False
+    return _compiled(glob, hidden).fullmatch(path) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(glob: str, hidden: bool) -> re.Pattern[str]:
+    not_hidden = "" if hidden else r"(?!\.)"
+    pieces: list[str] = []
+    parts = glob.split("/")
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if part == "**":
+            pieces.append(f"(?:{not_hidden}[^/]+/)*" + (f"{not_hidden}[^/]+" if last else ""))
+            continue
+        guard = not_hidden if part[:1] in WILDCARDS else ""
+        body = "".join("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part)
+        pieces.append(guard + body + ("" if last else "/"))
+    return re.compile("".join(pieces), re.DOTALL)
+
+
+def literal(path: str) -> bool:
+    """Return True if `path` can be written as a glob that matches only itself."""
+    return path == path.strip() and not any(char in WILDCARDS for char in path)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Interval, Len, MaxLen
 
 from chatops.domain.decisions import ArgumentPattern, RuleScope
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.tools import AccessLevel, Verdict
 from chatops.policy.patterns import pattern_from_list
 from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
 from chatops.policy.spelled import (

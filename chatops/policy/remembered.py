@@ -31,7 +31,7 @@ from collections.abc import Collection
 
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
-from chatops.policy.matching import STAR, literal, matches, stays_inside
+from chatops.policy.patterns import STAR, literal, matches, stays_inside
 from chatops.policy.runs_later import runs_later
 from chatops.shell.argv import why_not_simple
 from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code

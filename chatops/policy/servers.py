@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, Len
 
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+from chatops.domain.tools import Verdict
 from chatops.policy.spelled import (
     LEVELS,
     STRICT,

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, Len
 
-from chatops.domain.rights import AccessLevel, LevelWord
 from chatops.domain.sandbox import SandboxLevel
+from chatops.domain.tools import AccessLevel, LevelWord
 from chatops.policy.sandbox import host_problem
 
 _FREE = {"patternProperties": {r"^(\$schema$|x-)": True}}

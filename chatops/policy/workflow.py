@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import ToolSpec, Verdict
 from chatops.policy.verdicts import Layer, Rule
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import BUILT_IN, ToolSpec
+from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry_checks import MOST_TOOLS
 from chatops.policy.resolve import MOST_ROUNDS

@@ -14,10 +14,9 @@ from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Pri
 from chatops.domain.errors import ConfigError, NoSuchSessionError, UnreadableError
 from chatops.domain.events import Denial, PendingCall
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
-from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Interruption, Processes, ToolCall
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Interruption, Processes, ToolCall, Verdict
 from chatops.domain.wording import cut, plural
 from chatops.engine.state import (
     AwaitingDecision,

@@ -13,7 +13,7 @@ from chatops.domain.decisions import Decision
 from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState

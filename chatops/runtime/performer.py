@@ -30,13 +30,12 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import RememberedRule
+from chatops.domain.decisions import Answer, AnswerAction, RememberedRule, ServerQuestion
 from chatops.domain.endings import SO_FAR
 from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts

@@ -11,7 +11,7 @@ from typing import Protocol
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import AccessLevel, Verdict
 from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowState
 from chatops.policy.grant import Grant, tool_difference
 from chatops.policy.prompt import PromptLayer

@@ -12,15 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chatops.domain.canonical import canonical, json_or_text
+from chatops.domain.decisions import Answer, AnswerAction, OpenQuestion
 from chatops.domain.errors import ChatopsError, ConfigError, SessionBusyError, ToolFailedError
 from chatops.domain.events import Notice
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage, countable
 from chatops.domain.model import ModelRequest, ToolChoice
-from chatops.domain.questions import Answer, AnswerAction, OpenQuestion
-from chatops.domain.rights import Verdict
 from chatops.domain.sanitize import reveal
-from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem, ResultSource
+from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem, ResultSource, Verdict
 from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn

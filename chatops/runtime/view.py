@@ -18,16 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.domain.decisions import ArgumentPattern, Decision, RuleScope
+from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId, turn_of
-from chatops.domain.messages import Message, SummaryMessage, ToolMessage
-from chatops.domain.questions import OpenQuestion
-from chatops.domain.rights import AccessLevel
+from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, Problem, ToolCall, is_undo
-from chatops.domain.usage import Usage, total
+from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, CallFacts, Outcome, Problem, ToolCall, is_undo
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
@@ -40,8 +37,7 @@ from chatops.engine.view import (
     turn_status,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.matching import matches
-from chatops.policy.patterns import parse_rule, show_rule, suggest_rules
+from chatops.policy.patterns import matches, parse_rule, show_rule, suggest_rules
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.remembered import SCOPES, rule_from
 from chatops.runtime.descriptions import find_decision, with_roles

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from chatops.shell.grammar import Word
-from chatops.shell.harmless import runs_its_arguments, runs_no_workspace_code
-from chatops.shell.programs import GIT, PROGRAMS
+from chatops.shell.harmless import GIT, PROGRAMS, runs_its_arguments, runs_no_workspace_code
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 

@@ -24,8 +24,7 @@ from chatops.domain.decisions import ArgumentPattern, Decision, Principal, Recor
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import Message, NoticeMessage
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Message, NoticeMessage, Usage
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
 from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep

@@ -45,9 +45,8 @@ from typing import TYPE_CHECKING
 from chatops.config.failpoints import reach
 from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.messages import countable
+from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.store import decisions, leases, messages, sessions
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from chatops.config.paths import folder_identity
+from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.questions import Answer, ServerQuestion
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.toolkit.threads import in_thread

@@ -9,7 +9,7 @@ from chatops.config.skills import NONE, Skills
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
-from chatops.policy.skills import SKILL_TOOL
+from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Tool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.memory import memory_tools, scratch_tools

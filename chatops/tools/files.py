@@ -26,8 +26,16 @@ from chatops.config.failpoints import reach
 from chatops.contained.kept import keep
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    Problem,
+    ResultFacts,
+    ToolResult,
+    Verdict,
+)
 from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point

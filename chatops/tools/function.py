@@ -18,10 +18,10 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
 from chatops.domain.files import File, FileRef
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN,
     NO_CAPABILITIES,
+    AccessLevel,
     CallFacts,
     Capabilities,
     Outcome,
@@ -29,6 +29,7 @@ from chatops.domain.tools import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Verdict,
 )
 from chatops.toolkit.base import Reconciled, ToolContext
 from chatops.toolkit.output import EMPTY, Capped, Collector, cap, is_binary, visible

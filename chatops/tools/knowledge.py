@@ -16,9 +16,8 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Problem
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Problem, Verdict
 from chatops.domain.wording import plural
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated

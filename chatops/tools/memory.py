@@ -21,8 +21,7 @@ from pydantic import Field
 
 from chatops.config.memory import Memories, MemoryScope
 from chatops.domain.errors import ConfigError, ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Problem, ToolResult, Verdict
 from chatops.toolkit.base import Reconciled, ToolContext
 from chatops.toolkit.diff import unified
 from chatops.tools.function import FunctionTool, tool

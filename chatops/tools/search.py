@@ -23,8 +23,16 @@ from pydantic import Field
 
 from chatops.config.paths import PACKAGE
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ResultFacts, ToolResult
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    Problem,
+    ResultFacts,
+    ToolResult,
+    Verdict,
+)
 from chatops.sandbox.process import Command, Ended, attempt_name, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import protected_paths, world_problem

@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Problem
+from chatops.domain.tools import AccessLevel, CallFacts, Problem, Verdict
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread

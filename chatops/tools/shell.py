@@ -44,9 +44,8 @@ from chatops.sandbox.lacks import with_lacks
 from chatops.shell.argv import Expand, simple_words
 from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import differs, parse
-from chatops.shell.harmless import file_words, interpreter, launched
+from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
 from chatops.shell.program_effects import LOADS, may_run_code
-from chatops.shell.programs import PROGRAMS, RUN_WORKSPACE_CODE
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_folders, home_secrets, locate, opened_file, refused
 from chatops.toolkit.output import visible

@@ -12,9 +12,8 @@ from pydantic import Field
 
 from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolResult
-from chatops.policy.skills import SKILL_TOOL
+from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Problem, ResultFacts, ToolResult, Verdict
+from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.output import cap, is_binary, visible
 from chatops.tools.function import FunctionTool, tool

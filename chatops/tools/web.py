@@ -17,8 +17,7 @@ from urllib.parse import urljoin
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, Problem, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, Problem, ToolResult, Verdict
 from chatops.sandbox.process import IsolatedCallError, run_isolated
 from chatops.toolkit.addresses import (
     MAX_URL,

@@ -23,7 +23,7 @@ from chatops.config.skills import Personas, Skills, joined, load_personas, load_
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import Registries, Registry, RoleSpec
 
 

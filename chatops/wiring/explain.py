@@ -13,10 +13,9 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.rights import Verdict
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, tool_name
+from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, Verdict, tool_name
 from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.grant import Grant, explain
 from chatops.policy.patterns import show_rule

@@ -16,9 +16,8 @@ from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.tools import ToolSpec
+from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
@@ -42,8 +41,7 @@ from chatops.policy.resolve import (
 )
 from chatops.policy.sandbox import SandboxLayers
 from chatops.policy.servers import server_of
-from chatops.policy.skills import SKILL_TOOL
-from chatops.policy.verdicts import Layer, Rule
+from chatops.policy.verdicts import SKILL_TOOL, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.configuration import Configuration

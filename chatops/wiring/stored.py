@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from chatops.config.paths import find_paths
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
-from chatops.domain.rights import AccessLevel
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.domain.tools import AccessLevel
 from chatops.policy.resolve import User
 
 if TYPE_CHECKING:

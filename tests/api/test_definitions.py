@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from chatops import Step, Workflow, tool
 from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import AccessLevel, Verdict
 from chatops.tools.function import FunctionTool
 from tests.support.waiting import PATIENCE
 

@@ -7,7 +7,7 @@ import pytest
 
 from chatops import Step, ToolRegistry, Workflow
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import AccessLevel, Verdict
+from chatops.domain.tools import AccessLevel, Verdict
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 

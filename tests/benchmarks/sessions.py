@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from chatops.domain.messages import Usage
 from chatops.domain.model import ModelReply
-from chatops.domain.usage import Usage
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import ModelReplyInput
 from chatops.engine.state import new_turn

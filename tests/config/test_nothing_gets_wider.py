@@ -15,8 +15,7 @@ from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.registry_read import SitePlace
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, CallFacts, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import User, resolve_grant
 from tests.support.properties import examples

@@ -12,7 +12,7 @@ from chatops.config.registry import Loaded, load_registry
 from chatops.config.registry_read import SitePlace, read_registry
 from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import AccessLevel
+from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import ModelType
 
 MINIMAL: dict[str, Any] = {"version": 3, "default_role": "solo", "roles": {"solo": {"tools": ["file_read"]}}}

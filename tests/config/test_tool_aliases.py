@@ -8,8 +8,7 @@ import pytest
 from chatops.config.registry_read import read_registry
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import User, resolve_grant

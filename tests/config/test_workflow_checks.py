@@ -9,8 +9,7 @@ from chatops.config.workflow_read import read_workflow
 from chatops.config.workflow_yaml import Checked, check
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, ToolSpec
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant

@@ -1,7 +1,6 @@
 """The family of a model, by the names that servers give it."""
 
-from chatops.dialects.families import DEFAULT_FORMAT, family_of
-from chatops.dialects.writing import WRITABLE
+from chatops.dialects.writing import DEFAULT_FORMAT, WRITABLE, family_of
 from tests.support.cases import for_each
 
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
+from chatops.dialects.json_reader import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.dialects.literals import same
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
-from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue, canonical
 from tests.support.cases import for_each
 

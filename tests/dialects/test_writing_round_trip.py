@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
-from chatops.dialects.families import family_of
 from chatops.dialects.reading import Confidence
 from chatops.dialects.writers import object_of
-from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, family_of
 from chatops.domain.canonical import JsonValue, canonical
 from tests.support.cases import for_each
 from tests.support.properties import examples

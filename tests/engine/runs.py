@@ -5,18 +5,16 @@ from dataclasses import dataclass, field, replace
 
 from chatops.domain.events import (
     Event,
-    TurnStatus,
-)
-from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.run_events import (
     ReviewRequested,
     StepFinished,
     StepStarted,
+    TurnStatus,
     WorkflowFinished,
     WorkflowStarted,
 )
+from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.messages import Usage
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, TryAgain, TurnEndInput, WorkflowInput

@@ -8,8 +8,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.events import AnswerRefused
 from chatops.domain.messages import UserMessage
 from chatops.domain.model import ModelReply, ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import Outcome, RawCall, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import AccessLevel, Outcome, RawCall, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.engine.contract import StepContract
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule

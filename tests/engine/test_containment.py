@@ -10,8 +10,17 @@ from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import NoticeMessage
 from chatops.domain.model import ModelReply, ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, Outcome, RawCall, ToolResult, ToolSpec
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    CONTAINED_APPLY,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    RawCall,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+)
 from chatops.engine.effects import CallModel, DiscardCopy, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     CancelTurn,

@@ -9,8 +9,7 @@ from chatops.domain.decisions import ANY_ARGUMENTS, Approved, Edited
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.model import ToolChoice
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall, ToolSpec
+from chatops.domain.tools import CallFacts, Outcome, Problem, RawCall, ToolCall, ToolSpec, Verdict
 from chatops.engine import feedback
 from chatops.engine.effects import InspectCall
 from chatops.engine.inputs import InspectionInput

@@ -2,12 +2,10 @@
 
 import pytest
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import GateChecked, ReviewRequested, Status, StepFinished, StepResult, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.run_events import GateChecked, ReviewRequested, StepFinished, StepResult
-from chatops.domain.status import Status
+from chatops.domain.messages import Usage
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain, TurnEndInput

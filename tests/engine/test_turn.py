@@ -20,8 +20,7 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelTarget, ToolChoice
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ResultFacts, SkillUse, ToolResult
+from chatops.domain.tools import Outcome, ResultFacts, SkillUse, ToolResult, Verdict
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import (
     CancelTurn,

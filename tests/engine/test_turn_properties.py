@@ -3,13 +3,20 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
+from chatops.domain.decisions import (
+    Answer,
+    AnswerAction,
+    Approved,
+    Decision,
+    Edited,
+    MarkedDone,
+    Rejected,
+    ServerQuestion,
+)
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import AssistantMessage, ToolMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply
-from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import Outcome, ToolResult
+from chatops.domain.tools import Outcome, ToolResult, Verdict
 from chatops.engine.effects import CallModel, DeliverAnswer, InspectCall, ReconcileTool, RunTool
 from chatops.engine.inputs import (
     AnswerQuestion,

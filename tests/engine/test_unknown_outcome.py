@@ -8,8 +8,7 @@ import pytest
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Interruption, Outcome, Processes, ToolResult
+from chatops.domain.tools import CallFacts, Interruption, Outcome, Processes, ToolResult, Verdict
 from chatops.engine import feedback
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover

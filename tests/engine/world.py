@@ -25,11 +25,11 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.model import ModelReply, ModelRequest, ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     NO_CAPABILITIES,
     NO_FACTS,
+    AccessLevel,
     CallFacts,
     Outcome,
     Problem,
@@ -38,6 +38,7 @@ from chatops.domain.tools import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    Verdict,
 )
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract

@@ -9,10 +9,9 @@ import pytest
 from chatops.domain.errors import StoreError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import call_id
+from chatops.domain.messages import Usage
 from chatops.domain.model import FailureKind
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts, Outcome, ToolResult
-from chatops.domain.usage import Usage
+from chatops.domain.tools import CallFacts, Outcome, ToolResult, Verdict
 from chatops.engine.state import (
     AwaitingModel,
     CallStatus,

@@ -12,10 +12,9 @@ import pytest
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import AskReason, Event, Notice, Published, ToolFinished, TurnStatus
+from chatops.domain.events import Status as NodeStatus
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.rights import AccessLevel
-from chatops.domain.status import Status as NodeStatus
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import AccessLevel, Outcome
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat

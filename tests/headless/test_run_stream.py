@@ -4,14 +4,17 @@ from dataclasses import replace
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import (
+    GateChecked,
     Published,
+    Status,
+    StepFinished,
+    StepResult,
     TurnFinished,
     TurnStarted,
     TurnStatus,
+    WorkflowFinished,
 )
 from chatops.domain.ids import MessageId
-from chatops.domain.run_events import GateChecked, StepFinished, StepResult, WorkflowFinished
-from chatops.domain.status import Status
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import attempt_id, opened
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput

@@ -15,6 +15,7 @@ from chatops.domain.events import (
     Published,
     RoundClosed,
     RoundStarted,
+    Status,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
@@ -25,7 +26,6 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import thought_id
-from chatops.domain.status import Status
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.state import Settled
 from chatops.engine.view import pending_calls

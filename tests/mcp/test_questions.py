@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatops.domain.questions import Answer, AnswerAction, ServerQuestion
+from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.tools import CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
 from chatops.runtime import performer
 from chatops.toolkit.base import Reconciled, ToolContext

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatops.dialects.families import family_of
-from chatops.dialects.writing import WRITABLE
+from chatops.dialects.writing import WRITABLE, family_of
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, ToolMessage, UserMessage
 from chatops.domain.model import ToolChoice

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, ToolMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, ToolMessage, Usage, UserMessage
 from chatops.domain.model import FailureKind, ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.domain.usage import Usage
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
 from chatops.policy.registry import HostType, ModelSpec, Price

@@ -4,8 +4,7 @@ import pytest
 
 from chatops.domain.decisions import HostPattern
 from chatops.domain.tools import CallFacts
-from chatops.policy.matching import covers, matches
-from chatops.policy.patterns import parse_rule, show_rule, suggest_exact
+from chatops.policy.patterns import covers, matches, parse_rule, show_rule, suggest_exact
 
 
 def facts(host: str) -> CallFacts:

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from chatops.domain.decisions import ANY_ARGUMENTS, RememberedRule
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, CallFacts, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant

@@ -6,8 +6,7 @@ import pytest
 
 from chatops.domain.decisions import ArgvPattern
 from chatops.domain.errors import ConfigError
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import CallFacts
+from chatops.domain.tools import CallFacts, Verdict
 from chatops.policy.grant import judge_layer
 from chatops.policy.registry import Registry
 from chatops.policy.registry_checks import registry_warnings

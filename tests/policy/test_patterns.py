@@ -15,8 +15,8 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import CallFacts
-from chatops.policy.matching import covers
 from chatops.policy.patterns import (
+    covers,
     matches,
     parse_rule,
     pattern_from_list,

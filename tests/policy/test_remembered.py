@@ -16,8 +16,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, ToolSpec, Verdict
 from chatops.policy.grant import Grant, explain
 from chatops.policy.remembered import SCOPES, widest_scope
 from chatops.policy.verdicts import Layer

@@ -6,8 +6,7 @@ import pytest
 
 from chatops.domain.decisions import Approved, Principal, Rejected
 from chatops.domain.events import AskReason
-from chatops.domain.rights import Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec, Verdict
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (
     CallState,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.decisions import ArgvPattern
 from chatops.domain.tools import CallFacts
-from chatops.policy.matching import covers, undecided
+from chatops.policy.patterns import covers, undecided
 from chatops.shell.argv import simple_words
 from chatops.shell.effects import Danger, NeedKind, effects
 from chatops.shell.grammar import differs, parse

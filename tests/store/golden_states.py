@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
+from chatops.domain.decisions import ServerQuestion
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage
-from chatops.domain.questions import ServerQuestion
-from chatops.domain.rights import Verdict
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage, Usage
 from chatops.domain.sandbox import Lack, SandboxSpec
-from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes
-from chatops.domain.usage import Usage
+from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes, Verdict
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.state import (
     BeforeEdit,

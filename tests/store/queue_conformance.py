@@ -9,7 +9,7 @@ from chatops.domain.decisions import Approved, Decision, Edited, Rejected
 from chatops.domain.errors import AlreadyDecidedError
 from chatops.domain.events import AskReason
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.rights import Verdict
+from chatops.domain.tools import Verdict
 from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import CallState, Inspecting, Permitted, Stopping
 from chatops.store.base import SessionInfo

@@ -5,7 +5,7 @@ from typing import Any
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.workflow.effects import StartAttempt, WorkflowStep
 from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep

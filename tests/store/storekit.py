@@ -9,9 +9,17 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+)
 from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 from chatops.engine import state as engine_state
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState, Counters, RoundRecord, TurnState

@@ -7,8 +7,8 @@ import pytest
 
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.messages import Usage
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo

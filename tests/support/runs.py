@@ -9,13 +9,13 @@ from chatops.domain.decisions import Approved, Principal
 from chatops.domain.endings import Ending
 from chatops.domain.events import Event
 from chatops.domain.ids import SessionId
-from chatops.domain.messages import Message
+from chatops.domain.messages import Message, Usage
 from chatops.domain.model import ModelReply, ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     NO_CAPABILITIES,
     NO_FACTS,
+    AccessLevel,
     CallFacts,
     Outcome,
     Problem,
@@ -23,8 +23,8 @@ from chatops.domain.tools import (
     ResultFacts,
     ToolResult,
     ToolSpec,
+    Verdict,
 )
-from chatops.domain.usage import Usage
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import CheckAnswer, Effect, InspectCall, RunTool, TurnStep
 from chatops.engine.inputs import (

@@ -3,11 +3,19 @@
 from chatops.domain.canonical import canonical
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, call_id, round_id
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, ResultFacts, ToolCall, ToolSpec, written_path
-from chatops.domain.usage import Usage
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    ResultFacts,
+    ToolCall,
+    ToolSpec,
+    Verdict,
+    written_path,
+)
 from chatops.engine.state import (
     AwaitingDecision,
     AwaitingModel,

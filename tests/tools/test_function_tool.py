@@ -13,8 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from chatops.domain.errors import ToolFailedError, ToolRetryError
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts, Outcome
+from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Verdict
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.function import tool
 from tests.support.waiting import PATIENCE

@@ -7,7 +7,7 @@ import pytest
 
 from chatops.domain.decisions import ArgvPattern
 from chatops.domain.sandbox import SandboxLevel
-from chatops.policy.matching import matches
+from chatops.policy.patterns import matches
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, inspected
 

@@ -7,8 +7,7 @@ import pytest
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import Notice
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import CallFacts
+from chatops.domain.tools import AccessLevel, CallFacts, Verdict
 from chatops.runtime.settings import SessionSettings
 from chatops.wiring.app import App
 from tests.support.waiting import until

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from chatops.dialects.patterns import possessive
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
+from chatops.dialects.strings import possessive
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
 

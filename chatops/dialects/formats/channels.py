@@ -32,9 +32,8 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
 from chatops.dialects.formats.tagged import ArgumentCollector
-from chatops.dialects.json_reader import read_whole
+from chatops.dialects.json_reader import read_whole, typed
 from chatops.dialects.reading import Schema, UnreadableValueError
-from chatops.dialects.values import typed
 from chatops.domain.canonical import JsonValue
 
 _PART = r"[^<\n]{0,200}"

@@ -27,9 +27,16 @@ from chatops.dialects.formats.base import (
     unreadable,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, closed_block
-from chatops.dialects.json_reader import read_value, read_whole
+from chatops.dialects.json_reader import (
+    item_schema,
+    property_schema,
+    read_value,
+    read_whole,
+    strip_newlines,
+    typed,
+    types_of,
+)
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
-from chatops.dialects.values import item_schema, property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue
 
 _NAMED = re.compile(r">\s*(?:call)?\s*:?\s*(?P<name>[^\s<>{}\[\]\"'`:,]{1,256})\s*\{")

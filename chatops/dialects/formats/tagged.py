@@ -40,10 +40,9 @@ from chatops.dialects.formats.json_objects import (
     read_arguments,
     read_named,
 )
-from chatops.dialects.json_reader import read_whole, unwrap
+from chatops.dialects.json_reader import property_schema, read_whole, strip_newlines, typed, types_of, unwrap
 from chatops.dialects.literals import same
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
-from chatops.dialects.values import property_schema, strip_newlines, typed, types_of
 from chatops.domain.canonical import JsonValue
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]

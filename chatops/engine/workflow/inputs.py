@@ -6,9 +6,9 @@ from typing import Literal
 from chatops.domain.decisions import Principal
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import TurnId
+from chatops.domain.messages import Usage
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.engine.contract import DoneCall
 
 

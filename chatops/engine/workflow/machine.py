@@ -10,11 +10,10 @@ that no model could answer: the run waits until the user continues it, and the s
 
 from dataclasses import replace
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import StepResult, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import ToolMessage
 from chatops.domain.model import OTHER_MODEL_MAY_HELP, FailureKind
-from chatops.domain.run_events import StepResult
 from chatops.domain.tools import Outcome
 from chatops.engine.sequence import done_calls
 from chatops.engine.state import Finished, TurnState

@@ -4,20 +4,18 @@ from dataclasses import replace
 
 from chatops.domain.events import (
     Event,
-    TurnStatus,
-)
-from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.run_events import (
     GateChecked,
     ReviewRequested,
+    Status,
     StepFinished,
     StepResult,
     StepStarted,
+    TurnStatus,
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.status import Status
-from chatops.domain.usage import total
+from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.messages import total
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.effects import StartAttempt, StartGate, WorkflowEffect, WorkflowStep

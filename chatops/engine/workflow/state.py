@@ -6,7 +6,7 @@ from typing import Literal
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 from chatops.engine.contract import DoneCall
 from chatops.policy.workflow import WorkflowSpec
 

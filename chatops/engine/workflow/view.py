@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.events import TurnStatus
-from chatops.domain.usage import Usage, total
+from chatops.domain.messages import Usage, total
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Finished, Purpose, TurnState
 from chatops.engine.validations import ValidationState, ValidationStatus, validation_states
 from chatops.engine.view import turn_status

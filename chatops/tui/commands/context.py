@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from chatops.config.memory import MAX_READ, MemoryScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, Usage, UserMessage, total
 from chatops.domain.sanitize import sanitize
-from chatops.domain.usage import Usage, total
 from chatops.domain.wording import money, one_line, plural
 from chatops.engine.transcript import from_summary, shared, tokens, tools_size
 from chatops.runtime.session import owned

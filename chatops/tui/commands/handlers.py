@@ -9,7 +9,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import excerpt, plural
 from chatops.policy.sandbox import parse_change
-from chatops.policy.skills import SKILL_TOOL
+from chatops.policy.verdicts import SKILL_TOOL
 from chatops.runtime.session import owned
 from chatops.tui.commands.replies import (
     Choose,

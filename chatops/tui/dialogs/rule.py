@@ -15,8 +15,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import cut, plural
-from chatops.policy.matching import STAR
-from chatops.policy.patterns import rule_text, show_rule
+from chatops.policy.patterns import STAR, rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.view import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Modal

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from chatops.domain.canonical import canonical, json_or_text
-from chatops.domain.decisions import Decision, Edited
+from chatops.domain.decisions import Answer, AnswerAction, Decision, Edited, OpenQuestion, ServerQuestion, secret_word
 from chatops.domain.errors import ChatopsError
-from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion, secret_word
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
 from chatops.tui.composer.composer import Composer

@@ -13,8 +13,8 @@ from chatops.tui.screens.open_session import OpenSession
 
 if TYPE_CHECKING:
     from chatops.config.trust import TrustQuestion
+    from chatops.domain.decisions import OpenQuestion
     from chatops.domain.events import Event
-    from chatops.domain.questions import OpenQuestion
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
     from chatops.tui.dialogs.approval import ApprovalScreen

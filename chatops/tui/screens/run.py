@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.domain.events import TurnPaused
-from chatops.domain.run_events import StepFinished, WorkflowFinished
+from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.runtime.ownership import LeaseRequestState

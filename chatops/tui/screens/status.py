@@ -17,9 +17,9 @@ from chatops.tui.status.status_line import StatusLine, approvals_pending
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
+    from chatops.domain.decisions import OpenQuestion
     from chatops.domain.events import Event, PendingCall
     from chatops.domain.messages import Message
-    from chatops.domain.questions import OpenQuestion
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.policy.workflow import WorkflowSpec
     from chatops.runtime.follower import SessionFollower

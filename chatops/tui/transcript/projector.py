@@ -44,13 +44,18 @@ from chatops.domain.events import (
     CallDecided,
     CallProposed,
     Event,
+    GateChecked,
     Notice,
     NoticeChanged,
     Published,
     ReasoningDelta,
+    ReviewRequested,
     RoleSwitched,
     RoundClosed,
     RoundStarted,
+    Status,
+    StepFinished,
+    StepStarted,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
@@ -60,17 +65,10 @@ from chatops.domain.events import (
     TurnFinished,
     TurnPaused,
     TurnStarted,
-)
-from chatops.domain.ids import CallId, RoundId, thought_id
-from chatops.domain.run_events import (
-    GateChecked,
-    ReviewRequested,
-    StepFinished,
-    StepStarted,
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.status import Status
+from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.tools import CONTAINED_APPLY, ResultSource
 from chatops.runtime.view import Snapshot
 from chatops.tui.transcript.blocks import (

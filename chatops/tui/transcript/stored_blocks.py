@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from chatops.domain.endings import SO_FAR, EndedBy, Ending, without_ending
-from chatops.domain.events import Notice, PendingCall, TurnStatus
+from chatops.domain.events import Notice, PendingCall, StepStarted, TurnStatus
 from chatops.domain.ids import CallId, turn_of
 from chatops.domain.messages import (
     AssistantMessage,
@@ -19,7 +19,6 @@ from chatops.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from chatops.domain.run_events import StepStarted
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
     CONTAINED_APPLY,

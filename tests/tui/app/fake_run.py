@@ -8,7 +8,7 @@ from chatops.domain.decisions import Decision
 from chatops.domain.errors import ChatopsError, SessionBusyError
 from chatops.domain.events import Event
 from chatops.domain.ids import CallId
-from chatops.domain.usage import Usage
+from chatops.domain.messages import Usage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls, turn_status

@@ -26,6 +26,7 @@ from chatops.domain.events import (
     Published,
     RoleSwitched,
     RoundStarted,
+    Status,
     TextDelta,
     ThoughtFinished,
     TurnFinished,
@@ -35,13 +36,19 @@ from chatops.domain.events import (
 )
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
-from chatops.domain.messages import Message, RoleSwitchMessage, UserMessage
+from chatops.domain.messages import Message, RoleSwitchMessage, Usage, UserMessage
 from chatops.domain.model import ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.status import Status
-from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Problem, ToolCall, ToolSpec
-from chatops.domain.usage import Usage
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    NO_CAPABILITIES,
+    AccessLevel,
+    CallFacts,
+    Problem,
+    ToolCall,
+    ToolSpec,
+    Verdict,
+)
 from chatops.engine.effects import ComposerDraft
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer

@@ -15,11 +15,10 @@ from chatops.domain.decisions import (
     RuleScope,
 )
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import ApprovalRequested, AskReason, Denial, ToolFinished, TurnStatus
+from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage
 from chatops.domain.sandbox import Lack, SandboxSpec
-from chatops.domain.status import Status
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.view import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView

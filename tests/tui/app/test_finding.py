@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.events import TurnFinished, TurnStatus
+from chatops.domain.events import Status, TurnFinished, TurnStatus
 from chatops.domain.ids import MessageId, SessionId
-from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.domain.status import Status
+from chatops.domain.messages import AssistantMessage, Message, Usage, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.domain.usage import Usage
 from chatops.tui.commands.context import cost_text
 from chatops.tui.dialogs.choices import SessionPicker
 from chatops.tui.notice import program

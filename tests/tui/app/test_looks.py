@@ -15,9 +15,8 @@ import pytest
 
 from chatops.domain.events import CallProposed, Notice, TextDelta, ToolOutput, ToolStarted, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId
-from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Usage, UserMessage
 from chatops.domain.tools import ToolCall
-from chatops.domain.usage import Usage
 from chatops.tui.dialogs.choices import below_origins
 from chatops.tui.notice import show_notice
 from chatops.tui.status.first_screen import FirstFacts, branch_of, first_facts, first_lines

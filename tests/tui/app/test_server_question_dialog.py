@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.decisions import Answer, AnswerAction, OpenQuestion, ServerQuestion
 from chatops.domain.errors import ChatopsError, StoreError
 from chatops.domain.events import Notice, TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.questions import Answer, AnswerAction, OpenQuestion, ServerQuestion
 from chatops.domain.tools import Problem
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.server_question import AnswerForm, ServerQuestionScreen

@@ -6,9 +6,8 @@ from textual.app import App, ComposeResult
 
 from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
 from chatops.domain.ids import MessageId, TurnId
-from chatops.domain.messages import AssistantMessage
+from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.usage import Usage
 from chatops.tui.status.status_line import Progress, StatusLine, fitted, status_parts
 from tests.tui.app.fakes import ROUND, FakeSession, pending_call
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from chatops.domain.events import CallProposed, Event, Published, ToolFinished
+from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
 from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
 from chatops.domain.model import ModelReply
-from chatops.domain.status import Status
 from chatops.domain.tools import Outcome, RawCall, ResultFacts, ResultSource, ToolCall
 from chatops.engine import feedback
 from chatops.engine.inputs import ModelReplyInput

@@ -24,8 +24,7 @@ from chatops.domain.events import (
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId, thought_id
 from chatops.domain.messages import AssistantMessage, Message, RoleSwitchMessage, ToolMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
-from chatops.domain.rights import AccessLevel, Verdict
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Outcome, RawCall, ToolResult, ToolSpec
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, RawCall, ToolResult, ToolSpec, Verdict
 from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     CancelTurn,

@@ -6,8 +6,7 @@ import pytest
 
 from chatops.domain.events import Event, Notice, Published, TextDelta
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.domain.rights import AccessLevel
-from chatops.domain.tools import Outcome
+from chatops.domain.tools import AccessLevel, Outcome
 from chatops.engine.inputs import ModelFailureInput
 from chatops.engine.state import AwaitingModel
 from chatops.engine.view import pending_calls, turn_status
