@@ -75,6 +75,8 @@ class ShowChanges:
 
     title: str
     changes: "Sequence[Change]"
+    in_repository: bool
+    """Whether git could show the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _NARROW, _FILES = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has changed."""
 _MOST_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
-_UNCHANGED = "{whose} file tools have changed no file. What commands changed: !git diff."
+_UNCHANGED = "{whose} file tools have changed no file."
 _CODE_WIDTH = 70
 
 
@@ -226,11 +226,14 @@ async def diff(context: Context, argument: str) -> Replies:
         changes = tuple(change for change in changes if _is_in(change.path, argument, context.session.workspace))
         if not changes:
             return (Notify(f"No file tool of this session has changed {argument}. /diff shows all changes."),)
+    folder = Path(context.session.snapshot().workspace)
+    in_repository = any((above / ".git").exists() for above in (folder, *folder.parents))
     if changes:
-        return (ShowChanges(title, changes),)
+        return (ShowChanges(title, changes, in_repository=in_repository),)
     results = (message.facts.source for message in messages if isinstance(message, ToolMessage))
     imported = f" Its calls were {NOT_RUN_HERE}." if ResultSource.IMPORTED in results else ""
-    return (Notify(f"{_UNCHANGED.format(whose=whose)}{imported}"),)
+    commands = " What commands changed: !git diff." if in_repository else ""
+    return (Notify(f"{_UNCHANGED.format(whose=whose)}{commands}{imported}"),)
 
 
 def _is_in(path: str, named: str, workspace: Path) -> bool:

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 _ONLY_UNKNOWN = "That key is for an application whose outcome is unknown."
 _IS_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
-COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here: see !git diff."
+COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here."
+SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
 _ELSEWHERE = "also changed outside this session"
 
 
@@ -410,7 +411,7 @@ class ChangesScreen(Page):
 
     CSS_PATH = "dialogs.tcss"
 
-    def __init__(self, title: str, changes: "Sequence[Change]", *, note: str = COMMANDS_ARE_MISSING) -> None:
+    def __init__(self, title: str, changes: "Sequence[Change]", *, note: str = SEE_GIT_DIFF) -> None:
         super().__init__()
         self._title = title
         self._changes = changes

@@ -171,9 +171,10 @@ class CommandPresenter:
             case ShowText():
                 self.show_text(reply.title, reply.text)
             case ShowChanges():
-                from chatops.tui.dialogs.contained import ChangesScreen
+                from chatops.tui.dialogs.contained import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
 
-                self._show_page(ChangesScreen(reply.title, reply.changes))
+                note = SEE_GIT_DIFF if reply.in_repository else COMMANDS_ARE_MISSING
+                self._show_page(ChangesScreen(reply.title, reply.changes, note=note))
             case ShowSession():
                 await self._show_session(reply.open())
             case FindText():

@@ -462,6 +462,7 @@ async def test_the_same_undo_twice_leaves_one_copy_and_a_fork_stays(commands: Co
 async def test_the_list_of_turns_to_undo_counts_the_files_of_each_and_diff_shows_them(commands: CommandLine) -> None:
     await commands.type("/diff")
     assert "have changed no file" in commands.said
+    assert "git diff" not in commands.said
     await commands.send("list .")
     await approved(commands, "write one to note.txt")
     await commands.type("/contain")
