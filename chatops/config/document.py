@@ -390,9 +390,9 @@ class EntryReader:
             return self._object(value, form, path)
         if get_origin(form) is not dict or not is_dataclass(inner := get_args(form)[1]):
             return value
-        # An object stays an entry, whatever its name: a user or role may be called x-ray, and a restriction on it must
-        # not be dropped as a note.
-        entries = {key: one for key, one in value.items() if isinstance(one, dict) or not free_key(key)}
+        # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
+        # role may be called x-ray, and a restriction on it must not be dropped as a note.
+        entries = {key: one for key, one in value.items() if path[1:] or isinstance(one, dict) or not free_key(key)}
         return {key: self._known(one, inner, (*path, key)) for key, one in entries.items()}
 
     def _object(self, value: dict[str, Json], entry: type, path: Path) -> Json:

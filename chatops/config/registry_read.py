@@ -226,9 +226,11 @@ class _Reader:
 
     def _model(self, spec: ModelSpec) -> ModelSpec:
         path: Path = ("models", spec.name)
-        if spec.engine and not any(entry.name == spec.engine for entry in installed(ENGINES)):
+        if not isinstance(spec.type, ModelType) and not any(entry.name == spec.type for entry in installed(ENGINES)):
             types = ", ".join(ModelType)
             raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
+        if "\0" in spec.key.file:
+            raise self.error((*path, "api_key_file"), _NUL_IN_PATH)
         given = [word for word in astuple(spec.key) if word]
         if len(given) > 1:
             raise self.error(path, "more than one source of a key is given, and only one can count")
@@ -388,6 +390,7 @@ def json_schema() -> dict[str, object]:
 
 _NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _MOST_NAME = 32
+_NUL_IN_PATH = "a NUL character cannot be part of a path"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -451,6 +454,8 @@ def _checked(document: Document, spec: McpServerSpec, path: Path) -> McpServerSp
         raise document.error((*path, "env", fault), "this is not a valid variable")
     if any("\0" in word for word in command):
         raise document.error(path, "a NUL character cannot be part of a command")
+    if any("\0" in place for place in (spec.cwd, *spec.sandbox.read, *spec.sandbox.write)):
+        raise document.error(path, _NUL_IN_PATH)
     cwd = os.path.expanduser(spec.cwd)
     if cwd and not os.path.isabs(cwd):
         raise document.error((*path, "cwd"), "expected an absolute path")
@@ -469,9 +474,13 @@ def _checked(document: Document, spec: McpServerSpec, path: Path) -> McpServerSp
 
 
 def _check_url(document: Document, spec: McpServerSpec, path: Path) -> None:
-    parts = urlsplit(spec.url)
+    no_address = document.error((*path, "url"), "expected a URL with http or https")
+    try:
+        parts = urlsplit(spec.url)
+    except ValueError:
+        raise no_address from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise document.error((*path, "url"), "expected a URL with http or https")
+        raise no_address
     if parts.username or parts.password:
         raise document.error((*path, "url"), "a URL holds no password", advice="Use headers, with ${NAME} for a key.")
     for header, text in spec.headers:

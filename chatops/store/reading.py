@@ -40,9 +40,12 @@ _FROM_BACKUP = {
     "messages": "TRUE",
     "sessions": "TRUE",
     "decisions": "TRUE",
-    "settings": f"key <> '{IDENTITY_KEY}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}'",
+    "settings": f"key <> '{IDENTITY_KEY}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}' AND key NOT LIKE 'sandbox:%'",
 }
-"""Tables that are completed from the backup, with the rows that may be taken."""
+"""Tables that are completed from the backup, with the rows that may be taken.
+
+A session's sandbox is not taken: it may have been narrowed since.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,11 @@ ERRORS = [
     ('{"models": {"m": {"api_key": "k", "api_key_env": "K"}}}', 1, 13, "models.m"),
     ('{"users": {"a": {"confirm_allow": ["shell_exec:git status; rm x"]}}}', 1, 36, "users.a.confirm_allow[0]"),
     ('{"users": {"a": {"confirm_deny": ["web_fech"]}}}', 1, 35, "users.a.confirm_deny[0]"),
+    ('{"models": {"m": {"type": ""}}}', 1, 19, "models.m.type"),
+    ('{"models": {"m": {"api_key_file": "/a\\u0000"}}}', 1, 19, "models.m.api_key_file"),
+    ('{"mcp_servers": {"s": {"url": "http://[::1"}}}', 1, 24, "mcp_servers.s.url"),
+    ('{"mcp_servers": {"s": {"command": "x", "cwd": "~\\u0000x"}}}', 1, 18, "mcp_servers.s"),
+    ('{"mcp_servers": {"s": {"command": "x", "tools": {"x-t": "deny"}}}}', 1, 50, "mcp_servers.s.tools.x-t"),
 ]
 
 

@@ -178,6 +178,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
     one, other = filled(path)
     with closing(Store(path)) as store:
         store.set_setting(f"revoked:{one}", "shell_exec")
+        store.set_setting(f"sandbox:{one}", "network on")
         store.set_setting(copied_key(TurnId(f"{one}.1")), "1")
     assert make_backup(path, idle=idle)
     if lost == "everything":
@@ -190,6 +191,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
         # Nothing that waited can be told from what was done since.
         assert store.pending_calls() == []
         assert store.setting(f"revoked:{one}") == "shell_exec"
+        assert store.setting(f"sandbox:{one}") is None, "it may have been narrowed since"
         assert store.setting(copied_key(TurnId(f"{one}.1"))) is None
         assert store.problems() == []
 
