@@ -43,10 +43,14 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+_KINDS = {"denied": "rejected"}
+"""The stored kind of a decision whose word is another one."""
+
+
 def _wanted(row: DecisionRow, arguments: Namespace) -> bool:
     return (
         (arguments.since is None or row.decided_at >= arguments.since)
-        and (arguments.decision is None or row.decision.kind == arguments.decision)
+        and (arguments.decision is None or row.decision.kind == _KINDS.get(arguments.decision, arguments.decision))
         and (arguments.tool is None or row.tool == arguments.tool)
     )
 

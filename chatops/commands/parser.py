@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json")
 RUN_FORMATS = ("text", "json", "stream-json")
 LEVELS = ("viewer", "user", "operator", "admin")
-DECISIONS = ("approved", "edited", "rejected", "marked_done", "answered")
+DECISIONS = ("approved", "edited", "denied", "marked_done", "answered")
 IMPORTS = ("openai", "jsonl", "openwebui")
 EXPORTS = ("md", "html", "jsonl", "openai")
 HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio")

@@ -240,7 +240,7 @@ def test_decisions_are_in_the_audit_log(chatops: CommandLine) -> None:
     assert exported == listed
     assert "denied: no" in chatops("audit", "list").out
     for flags, found in (
-        (["--decision", "rejected", "--since", "2001-01-01", "--tool", listed["tool"]], 1),
+        (["--decision", "denied", "--since", "2001-01-01", "--tool", listed["tool"]], 1),
         (["--decision", "approved"], 0),
         (["--since", "2999-12-31T23:59"], 0),
         (["--tool", "web_fetch"], 0),
