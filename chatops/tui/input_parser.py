@@ -144,7 +144,7 @@ class InputParser:
                 self._flood_after_paste = False
                 text = begin + text
         self._end_flood(found, now)
-        if self._held == ESCAPE and self._is_next_key(text, now - self._held_since):
+        if self._paste is None and self._held == ESCAPE and self._is_next_key(text, now - self._held_since):
             found.append(Typed(ESCAPE))
             self._held = ""
         text, self._held = self._held + text, ""

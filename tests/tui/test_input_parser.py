@@ -97,6 +97,10 @@ def test_a_bracket_typed_after_the_escape_key_is_a_bracket() -> None:
     assert taken("\x1b", "[", "<", "3", gap=ESCAPE_S * 2) == [Typed("\x1b[<3")]
 
 
+def test_an_escape_at_the_end_of_a_piece_of_a_paste_is_no_key() -> None:
+    assert taken("\x1b[200~0\x1b", "0\x1b[201~") == [Pasted("0\x1b0")]
+
+
 @given(st.text(min_size=0, max_size=60), st.data())
 def test_a_paste_is_one_token_with_everything_in_it(text: str, data: st.DataObject) -> None:
     text = text.replace("\x1b[201~", "")

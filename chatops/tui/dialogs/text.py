@@ -63,15 +63,24 @@ class TextScreen(Page):
 
     def on_resize(self) -> None:
         """Limit the height of the text, so that title and keys stay on screen. The window is as large as its text."""
+        if not self._is_whole:
+            return
         tall = self.size.height >= TALL
         widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _BESIDE
         self.query_one("#text").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
         self.query_one("#text-body").styles.max_height = max(1, self.size.height - _AROUND) if tall else None
 
+    @property
+    def _is_whole(self) -> bool:
+        """False before the parts of the screen are mounted, and once it is being closed."""
+        return bool(self.query("#text-body"))
+
     def _show_rest_soon(self) -> None:
         self.call_after_refresh(self._show_rest)
 
     def _show_rest(self) -> None:
+        if not self._is_whole:
+            return
         body = self.query_one("#text-body", VerticalScroll)
         rest = int(body.max_scroll_y - body.scroll_y)
         title = Content.styled(sanitize(self._title, newlines=False), "bold")
