@@ -32,7 +32,7 @@ AnyTool = str | Callable[..., Any] | OwnTool
 
 
 class ToolOptions(TypedDict, total=False):
-    """What a program can declare of a tool; `tool` says what each means."""
+    """The options of a tool that a program defines, see `tool`."""
 
     verdict: VerdictWord
     min_access: LevelWord

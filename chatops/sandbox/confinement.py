@@ -136,7 +136,7 @@ class Confinement:
 
 
 class WorkspaceAccess(Enum):
-    """What commands get of the workspace, in words."""
+    """Access of commands to the workspace. The value is its text."""
 
     WRITABLE = "workspace writable"
     READ_ONLY = "workspace read-only"

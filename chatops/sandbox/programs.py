@@ -60,7 +60,7 @@ def look_up(name: str, *, workspace: Path, cwd: Path | None = None) -> Path | No
 
 
 def workspace_last(entries: Iterable[str], *, workspace: Path) -> list[str]:
-    """Return entries of PATH with those of the workspace last: whoever made that folder, or a command, filled them.
+    """Return the entries of PATH, those in the workspace last: a command or the folder's author may have written there.
 
     A virtual environment that the user has activated keeps its place.
     """

@@ -1,1 +1,1 @@
-"""What command lines do, by their text alone: grammar, programs, effects. Nothing here knows a chat."""
+"""Parse command lines and tell their effects from the text alone. Imports nothing of the chat."""

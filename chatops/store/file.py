@@ -240,7 +240,7 @@ _TABLES = {
 }
 """Tables to which rows are added, parents first, each with its row number; without one, all of its rows are new."""
 _SETTINGS = ("title", "role", "model_pin", "persona")
-"""What users change in a session without a turn."""
+"""Properties of a session that users change without a turn."""
 _PROGRESS = ("head", "active_turn", "turn_counter", "message_count", "updated_at")
 _USED = "SELECT session_id FROM leases UNION SELECT session_id FROM queued_texts UNION SELECT session_id FROM runs"
 _STORED = """SELECT head, activity, active_turn IS NOT NULL

@@ -1,1 +1,1 @@
-"""What every tool is made of: its protocol and context, paths inside the workspace, limits of output."""
+"""The basis of every tool: its protocol and context, paths inside the workspace, limits of output."""

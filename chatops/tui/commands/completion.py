@@ -173,7 +173,7 @@ class Completer:
         """Completions that may follow the words in `_asked`."""
         self._list = offered
         self._files: dict[tuple[Path, str], WorkspaceFiles] = {}
-        """What was found in a workspace, and below those of its folders in which not all could be found."""
+        """Paths found in a workspace, also for its folders that could not be listed whole."""
         self._closed_for = ""
         self._offered_for = ""
 
