@@ -389,7 +389,7 @@ class _Group:
             )
             parser.add_argument("--decision", choices=DECISIONS, help="%(choices)s")
             parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
-        trust = self._plain("trust", "trust what a folder brings: notes, a registry, workflows")
+        trust = self._plain("trust", "trust what a folder brings: notes, workflows, skills")
         trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
         answer = trust.add_mutually_exclusive_group()
         answer.add_argument("--revoke", action="store_true", help="forget what you trust there")
