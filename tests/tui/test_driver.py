@@ -84,7 +84,7 @@ def test_leaving_restores_the_terminal_and_leaves_no_thread(terminal: Terminal) 
         assert mode in terminal.seen.rpartition(b"got x")[2], mode
 
 
-def test_a_letter_waits_for_the_rest_of_a_paste_where_it_could_decide(tmp_path: Path) -> None:
+def test_a_key_waits_for_the_rest_of_a_paste_where_it_could_decide(tmp_path: Path) -> None:
     bursts = """
 import os, threading, time
 from chatops.tui.driver import TerminalDriver
@@ -104,10 +104,12 @@ def burst(text, *, takes_text, marks_pastes):
 print(burst(b"a\\rb", takes_text=False, marks_pastes=False))
 print(burst(b"a\\rb", takes_text=True, marks_pastes=False))
 print(burst(b"\\ra\\r", takes_text=True, marks_pastes=False))
+print(burst(b"\\ra\\r", takes_text=False, marks_pastes=False))
+print(burst(b"\\x03a\\r", takes_text=True, marks_pastes=False))
 print(burst(b"\\ra\\r", takes_text=False, marks_pastes=True))
 """
     found = subprocess.run([sys.executable, "-c", bursts], capture_output=True, text=True, check=True).stdout
-    assert found.split() == [r"b'a\rb'", "b'a'", r"b'\ra\r'", r"b'\r'"]
+    assert found.split() == [r"b'a\rb'", "b'a'", r"b'\r'", r"b'\ra\r'", r"b'\x03a\r'", r"b'\r'"]
 
 
 @pytest.mark.more
