@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.model import ASSUMED_WINDOW
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.composer.composer import Composer
 from chatops.tui.notice import show_notice
@@ -160,6 +159,7 @@ class SendingPresenter:
             return True
         if text.startswith("!") or is_command(text):
             return True
+        from chatops.domain.model import ASSUMED_WINDOW
         from chatops.engine.transcript import tokens
 
         now, length = self._current.session.snapshot(), len(text)

@@ -16,7 +16,6 @@ from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import with_user_keys
-from chatops.wiring.rows import origin
 
 if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
@@ -73,6 +72,9 @@ def branch_of(workspace: str) -> str:
 
 def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
     """Return those of `rows`, newest first, that are no other version of an earlier row; all with pending calls."""
+    # With its values it is loaded after the first paint, which needs none of them.
+    from chatops.wiring.rows import origin
+
     sources = {str(row.id): row.source for row in rows}
     found: list[SessionRow] = []
     seen: set[str] = set()
