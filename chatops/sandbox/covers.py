@@ -9,17 +9,17 @@ hold secrets are covered too, because a rule and not the user allowed the comman
 No link is followed on the way to a mount point: bwrap would create the mount point at the link's target, which may
 be outside of the sandbox.
 
-Folders that the workspace lacks get mount points. An empty ``.chatops`` or ``.git`` is mounted in the sandbox, so that
-a command cannot create that folder. This needs a folder to mount on. `mount_point` makes one that is recognised by its
-mode (01555), and holds a shared lock (flock) on it while a command runs. `remove_mount_point` removes it only with an
-exclusive lock, so the last process does, or the next one after a kill.
+What the workspace lacks gets mount points. An empty ``.chatops``, ``.git`` or ``HEAD`` is mounted in the sandbox, so
+that a command cannot create it. This needs something to mount on. `mount_point` makes a folder or file that is
+recognised by its mode (01555 or 01444), and holds a shared lock (flock) on it while a command runs.
+`remove_mount_point` removes it only with an exclusive lock, so the last process does, or the next one after a kill.
 """
 
 import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -215,8 +215,12 @@ def _cover(path: Path, *, root: Path, view: View) -> list[str]:
     if stat.S_ISLNK(mode):
         raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
     if stat.S_ISDIR(mode):
-        return ["--tmpfs", str(view.shown(path)), "--remount-ro", str(view.shown(path))]
+        return _empty(view.shown(path))
     return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
+
+
+def _empty(place: Path) -> list[str]:
+    return ["--tmpfs", str(place), "--remount-ro", str(place)]
 
 
 def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
@@ -252,21 +256,25 @@ def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
 
 
-def empty_or_read_only(folder: Path, *, shown: Path) -> list[str]:
-    """Mount a folder or file read-only; without one mount an empty folder, so that none can be made."""
-    if folder.exists() and not folder.is_symlink() and not is_mount_point(folder):
-        return ["--ro-bind", str(folder), str(shown)]
-    if not is_mount_point(folder) and (os.path.lexists(folder) or not os.access(folder.parent, os.W_OK)):
+def empty_or_read_only(place: Path, *, shown: Path) -> list[str]:
+    """Mount a folder or file read-only; without one mount an empty one, so that none can be made."""
+    if place.exists() and not place.is_symlink() and not is_mount_point(place):
+        return ["--ro-bind", str(place), str(shown)]
+    if not is_mount_point(place) and (os.path.lexists(place) or not os.access(place.parent, os.W_OK)):
         return []
-    return ["--tmpfs", str(shown), "--remount-ro", str(shown)]
+    # `mount_point` makes the file before the command starts.
+    return ["--ro-bind", str(place), str(shown)] if place.name == BARE_HEAD else _empty(shown)
 
 
 BARE_HEAD = "HEAD"
-"""Without a ``.git``, git takes a folder with ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one)."""
+"""Without a ``.git``, git takes a folder with a valid ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one).
+
+Its mount point is an empty file, which is not valid: shell patterns such as ``*`` match the name, and ``cat *`` fails
+at a folder."""
 MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
-"""Names of the folders."""
-_MOUNT_POINT = stat.S_ISVTX | 0o555
-"""File mode that marks a mount point made by this module; users' own folders do not have it."""
+"""Names that may be mount points."""
+_FOLDER_MODE, _FILE_MODE = stat.S_ISVTX | 0o555, stat.S_ISVTX | 0o444
+"""File modes that mark a mount point made by this module; users' own folders and files do not have them."""
 _TRIES = 3
 
 
@@ -281,59 +289,62 @@ def mount_points(workspace: Path, *, protects_git: bool = True) -> Iterator[None
 
 
 @contextmanager
-def mount_point(folder: Path) -> Iterator[None]:
-    """Hold an empty folder for `sandboxed_command` to mount on if there is none at this path.
+def mount_point(place: Path) -> Iterator[None]:
+    """Hold an empty folder, or file for `BARE_HEAD`, for `sandboxed_command` to mount on if there is none here.
 
-    bwrap would create a folder too, but one that looks like the user's own. This one is recognised by its mode and is
-    locked while a process needs it. A folder that a killed process left is removed by the next user of the workspace.
+    bwrap would create one too, but one that looks like the user's own. This one is recognised by its mode and is locked
+    while a process needs it. One that a killed process left is removed by the next user of the workspace.
     """
-    held = next((one for _ in range(_TRIES) if (one := _hold(folder)) is not None), None)
+    held = next((one for _ in range(_TRIES) if (one := _hold(place)) is not None), None)
     try:
         yield
     finally:
         if held is not None:
             os.close(held)
-        remove_mount_point(folder)
+        remove_mount_point(place)
 
 
-def _hold(folder: Path) -> int | None:
-    """Create and lock the mount point; return its descriptor, or None if the folder is not ours."""
-    try:
-        os.mkdir(folder)
-        os.chmod(folder, _MOUNT_POINT)
-    except OSError:
-        pass
-    if not is_mount_point(folder):
+def _hold(place: Path) -> int | None:
+    """Create and lock the mount point; return its descriptor, or None if what is there is not ours."""
+    with suppress(OSError):
+        if place.name == BARE_HEAD:
+            made = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.fchmod(made, _FILE_MODE)
+            os.close(made)
+        else:
+            os.mkdir(place)
+            os.chmod(place, _FOLDER_MODE)
+    descriptor = _opened(place)
+    if descriptor is None:
         return None
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
+        if os.path.samestat(os.fstat(descriptor), os.lstat(place)):
             return descriptor
-    except OSError:
-        pass
     os.close(descriptor)
     return None
 
 
-def remove_mount_point(folder: Path) -> None:
-    """Remove the folder of `mount_point` if no process needs it; leave anything else."""
-    if not is_mount_point(folder):
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
+def remove_mount_point(place: Path) -> None:
+    """Remove what `mount_point` made if no process needs it; leave anything else."""
+    descriptor = _opened(place)
+    if descriptor is None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rmdir(folder)
+        (os.unlink if place.name == BARE_HEAD else os.rmdir)(place)
     except OSError:
         pass
     finally:
         os.close(descriptor)
+
+
+def _opened(place: Path) -> int | None:
+    """Open a mount point; None if there is none."""
+    if is_mount_point(place):
+        with suppress(OSError):
+            return os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return None
 
 
 def can_become_bare(folder: Path) -> bool:
@@ -341,10 +352,12 @@ def can_become_bare(folder: Path) -> bool:
     return is_mount_point(folder / ".git") or not os.path.lexists(folder / ".git")
 
 
-def is_mount_point(folder: Path, *, dir_fd: int | None = None) -> bool:
-    """Return True if `folder` was made by `mount_point`. `dir_fd` is the open folder that it is relative to."""
+def is_mount_point(place: Path, *, dir_fd: int | None = None) -> bool:
+    """Return True if `place` was made by `mount_point`. `dir_fd` is the open folder that it is relative to."""
     try:
-        status = os.stat(folder, dir_fd=dir_fd, follow_symlinks=False)
+        status = os.stat(place, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == _MOUNT_POINT
+    if place.name == BARE_HEAD:
+        return status.st_mode == stat.S_IFREG | _FILE_MODE and not status.st_size
+    return status.st_mode == stat.S_IFDIR | _FOLDER_MODE

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.sandbox.confinement import confinement, sandboxed_command
+from chatops.sandbox.covers import mount_points
 from chatops.sandbox.process import DATA, GO, READY, Command, clean_environment, memory_file, run_command
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
@@ -42,6 +43,7 @@ def test_a_command_waits_for_go_and_exits_without_it(
     environment = dict(command.environment)
     with (
         ours,
+        mount_points(tmp_path),
         subprocess.Popen(argv, stdin=theirs.fileno(), cwd=tmp_path, env=environment, pass_fds=files) as process,
     ):
         for descriptor in (theirs.detach(), *files):
@@ -57,7 +59,8 @@ def test_a_command_waits_for_go_and_exits_without_it(
 
 async def test_a_container_that_did_not_start_differs_from_a_failed_command(tmp_path: Path) -> None:
     whole = touching(tmp_path)
-    ended = await run_command(whole, timeout_s=30, keep=1_000)
+    with mount_points(tmp_path):
+        ended = await run_command(whole, timeout_s=30, keep=1_000)
     assert (ended.started, ended.code) == (True, 0)
     broken = Command(
         argv=(whole.argv[0], "--no-such-option"), cwd=tmp_path, environment={}, call="c", contained=True, reports=True

@@ -276,6 +276,18 @@ async def test_a_folder_without_a_repository_does_not_become_a_bare_one(tmp_path
     assert not list(out.iterdir())
 
 
+async def test_shell_patterns_work_in_a_folder_without_a_repository(tmp_path: Path, home: Path) -> None:
+    workspace = tmp_path / "plain"
+    workspace.mkdir()
+    (workspace / "a.txt").write_text("one\n")
+    assert await ran(workspace, "cat * > .out && wc -l * && grep -c one *") == (
+        "success 0 HEAD\n1 a.txt\n1 total\nHEAD:0\na.txt:1"
+    )
+    assert (workspace / ".out").read_text() == "one\n"
+    # What the sandbox mounted on is gone.
+    assert sorted(os.listdir(workspace)) == [".out", "a.txt"]
+
+
 async def test_settings_behind_a_link_give_no_sandbox(tmp_path: Path, home: Path) -> None:
     workspace = tmp_path / "plain"
     workspace.mkdir()
