@@ -31,8 +31,8 @@ from chatops.runtime.descriptions import (
     describe_processes,
     describe_start,
 )
-from chatops.shell.argv import simple_words
 from chatops.shell.effects import Danger, effects
+from chatops.shell.grammar import simple_words
 
 
 class Weight(StrEnum):

@@ -27,10 +27,10 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 
 Covers. See `covers`.
 
-Calls. A filter of system calls keeps commands from making setuid and setgid files, see `call_filter`.
+Calls. A filter of system calls keeps commands from making setuid and setgid files, see `landlock`.
 
 Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy`
-and `own_network`.
+and `supervisor`.
 
 The repository. See `git_access`.
 
@@ -59,8 +59,7 @@ from typing import NamedTuple
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.git.repository import config_place, filtered_config
-from chatops.sandbox import landlock, own_network
-from chatops.sandbox.call_filter import without_set_ids
+from chatops.sandbox import landlock, supervisor
 from chatops.sandbox.covers import (
     BARE_HEAD,
     View,
@@ -74,6 +73,7 @@ from chatops.sandbox.covers import (
     readable,
 )
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
+from chatops.sandbox.landlock import without_set_ids
 from chatops.sandbox.process import DATA, Command, memory_file
 from chatops.sandbox.programs import Toolchains, find_toolchains, named, outermost
 from chatops.sandbox.proxy import PORT
@@ -316,7 +316,7 @@ def sandboxed_command(
     """Return a command that runs `argv` as `confined` says, under the limits of `context`.
 
     `call` as in `Command`. `masked`: files that may hold secrets are hidden. `stage`: see `git_access`. `channel`:
-    descriptor of a unix socket that passes on the listening socket of the command's own network, see `own_network`.
+    descriptor of a unix socket that passes on the listening socket of the command's own network, see `supervisor`.
     `serves`: the command is a server that reads its standard input, so it does not take part in the handshake.
 
     Lists all visible user folders: call it in a thread.
@@ -404,7 +404,7 @@ def _shown(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, 
 def _own_network(channel: int | None) -> tuple[str, ...]:
     if channel is None:
         return ()
-    return (sys.executable, "-I", "-S", own_network.__file__, str(channel), str(PORT))
+    return (sys.executable, "-I", "-S", supervisor.__file__, supervisor.OWN_NETWORK, str(channel), str(PORT))
 
 
 def _repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:

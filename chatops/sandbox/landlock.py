@@ -6,22 +6,140 @@ interfaces only (landlock(7), seccomp(2)), because imports delay each command.
 Landlock lets the process open files below the given folders only. It cannot take a part out of a folder, so ``.git``
 and files with secrets in the workspace are not protected, and it hides no processes; but it keeps the process from
 reading their memory and environment. seccomp refuses sockets, because Landlock knows only TCP, and what leads to
-further rights: namespaces, tracing, io_uring, keys. Landlock does not know modes, owners, times and attributes of
-files either. So seccomp leaves changes of the first three to the supervisor (`attributes`), and refuses the last.
+further rights: namespaces, tracing, io_uring, keys.
+
+Landlock does not know modes, owners, times and attributes of files either. seccomp refuses changes of attributes. It
+leaves the other calls (`HANDLED`) to a thread of the supervisor (seccomp_unotify(2)), because a filter cannot look at a
+path. The thread opens the file itself, looks where that file is, and changes what it has opened, if it is below the
+folders that the command may write. So it does not matter what the command does to its memory, its descriptors or the
+path meanwhile. The thread has given up the rights of root, as the command has.
+
+`without_set_ids` is a filter of every sandboxed command, also in bubblewrap. With it no file can become setuid or
+setgid, as such a file on the real disk would give others the rights of its owner. A filter sees numbers only, so modes
+are checked where they are an argument. Calls that hide them in memory (openat2) or bypass the filter (io_uring) do not
+exist for the command.
 """
 
 import ctypes
+import errno
+import fcntl
 import os
+import select
 import struct
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # Importing it at run time would delay each command.
     from collections.abc import Iterable
-if TYPE_CHECKING or __package__:
-    from chatops.sandbox import attributes, call_filter
-else:
-    attributes, call_filter = __import__("attributes"), __import__("call_filter")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_MACHINE = os.uname().machine
+
+_SET_IDS = 0o6000
+_CREATES = 0o20000100  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
+_FCHMODAT2, _OPENAT2, _IO_URING_SETUP = 452, 437, 425
+_ALLOW, _NOTIFY, _ERROR = 0x7FFF0000, 0x7FC00000, 0x00050000
+_EPERM, _ENOSYS, _NOT_SUPPORTED = 1, 38, 95
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_AF_INET, _AF_INET6 = 2, 10
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER and the others
+_X32 = 0x40000000
+_SET_FLAGS = (
+    0x40086602,
+    0x40046602,
+    0x401C5820,
+    0x40087602,
+)  # FS_IOC_SETFLAGS, also of 32 bits, FSSETXATTR, SETVERSION
+
+# Audit number of each interface of a machine; chmod, fchmod, fchmodat, creat, open, openat, mknod, mknodat; 0: no such.
+_X86_64 = (0xC000003E, (90, 91, 268, 85, 2, 257, 133, 259))
+_I386 = (0x40000003, (15, 94, 306, 8, 5, 295, 14, 297))
+_AARCH64 = (0xC00000B7, (0, 52, 53, 0, 0, 56, 0, 33))
+_ARM = (0x40000028, (15, 94, 333, 8, 5, 322, 14, 324))
+_RISCV64 = (0xC00000F3, _AARCH64[1])
+_INTERFACES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64, _ARM), "riscv64": (_RISCV64,)}
+
+_CONFINED = {
+    # socket, clone, clone3, ioctl, prlimit64; what is refused always: ptrace, process_vm_readv and writev, unshare,
+    # setns, io_uring_setup, add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, pidfd_getfd, mount,
+    # kexec_load, init_module, finit_module; setxattr, lsetxattr, fsetxattr and the same with remove.
+    "x86_64": (
+        (41, 56, 435, 16, 302),
+        (101, 310, 311, 272, 308, 425, 248, 249, 250, 321, 298, 323, 438, 165, 246, 175, 313),
+        (188, 189, 190, 197, 198, 199),
+    ),
+    "aarch64": (
+        (198, 220, 435, 29, 261),
+        (117, 270, 271, 97, 268, 425, 217, 218, 219, 280, 241, 282, 438, 40, 104, 105, 273),
+        (5, 6, 7, 14, 15, 16),
+    ),
+}
+_NEWER_ATTRIBUTES = (463, 466, 469)  # setxattrat, removexattrat, file_setattr
+
+_Lines = list[tuple[int, int, int, int]]
+
+
+def without_set_ids() -> bytes:
+    """Return the filter of every sandboxed command; empty if this machine is of another kind."""
+    lines: _Lines = []
+    for audit, (chmod, fchmod, fchmodat, creat, open_, openat, mknod, mknodat) in _INTERFACES.get(_MACHINE, ()):
+        rules = [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERROR | _EPERM)]
+        rules += _call(_OPENAT2, _ENOSYS) + _call(_IO_URING_SETUP, _ENOSYS)
+        second, third = (chmod, fchmod, creat, mknod), (fchmodat, _FCHMODAT2, mknodat)
+        for place, numbers in ((1, second), (2, third)):
+            for number in filter(None, numbers):
+                rules += _call(number, _EPERM, (place, _SET_IDS))
+        for place, number in ((1, open_), (2, openat)):
+            rules += _call(number, _EPERM, (place, _CREATES), (place + 1, _SET_IDS)) if number else []
+        rules.append((_RETURN, 0, 0, _ALLOW))
+        lines += [(_EQUAL, 0, len(rules) + 1, audit), (_LOAD, 0, 0, 0), *rules]
+    return _encoded([(_LOAD, 0, 0, 4), *lines, (_RETURN, 0, 0, _ERROR | _EPERM)]) if lines else b""
+
+
+def confining(*, network: bool) -> bytes:
+    """Return the filter of level landlock: no sockets, namespaces or further rights. `HANDLED` go to a listener."""
+    (socket, clone, clone3, ioctl, prlimit), refused, attributes = _CONFINED[_MACHINE]
+    lines: _Lines = [
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, _INTERFACES[_MACHINE][0][0]),
+        (_RETURN, 0, 0, _ERROR | _EPERM),
+        (_LOAD, 0, 0, 0),
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _ERROR | _EPERM),
+        *_call(clone3, _ENOSYS),
+        *_call(clone, _EPERM, (0, _NEW_NAMESPACES)),
+        *_call(prlimit, _EPERM, (0, 0xFFFFFFFF)),  # limits of another process
+    ]
+    for number in refused:
+        lines += _call(number, _EPERM)
+    # Programs know file systems without attributes, and work without them.
+    for number in (*attributes, *_NEWER_ATTRIBUTES):
+        lines += _call(number, _NOT_SUPPORTED)
+    for request in _SET_FLAGS:
+        lines += _call(ioctl, _NOT_SUPPORTED, (1, request), compare=_EQUAL)
+    for number in HANDLED:
+        lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
+    if network:
+        lines += [(_EQUAL, 0, 4, socket), (_LOAD, 0, 0, 16), (_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6)]
+        lines.append((_RETURN, 0, 0, _ERROR | _EPERM))
+    else:
+        lines += _call(socket, _EPERM)
+    return _encoded([*lines, (_RETURN, 0, 0, _ALLOW)])
+
+
+def _call(number: int, error: int, *tests: tuple[int, int], compare: int = _ANY_BIT) -> _Lines:
+    """Refuse a call, with `tests` only if each of these arguments has one of its bits set."""
+    body: _Lines = []
+    for left, (argument, bits) in zip(range(len(tests) - 1, -1, -1), tests, strict=True):
+        body += [(_LOAD, 0, 0, 16 + 8 * argument), (compare, 0, 2 * left + 1, bits)]
+    body.append((_RETURN, 0, 0, _ERROR | error))
+    body += [(_LOAD, 0, 0, 0)] if tests else []
+    return [(_EQUAL, 0, len(body), number), *body]
+
+
+def _encoded(lines: _Lines) -> bytes:
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
 
 LEAST_ABI = 3
 """Before, a file outside could be truncated."""
@@ -34,16 +152,13 @@ _ALL = (1 << 15) - 1
 _IOCTL_DEV = 1 << 15
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
-_ENOSYS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _NEW_LISTENER = 8
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
     """Return the version of Landlock in this kernel; 0 if it has none or this machine is of another kind."""
-    if sys.platform != "linux" or os.uname().machine not in _SECCOMP:
+    if sys.platform != "linux" or _MACHINE not in _SECCOMP:
         return 0
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
@@ -68,7 +183,7 @@ def serve_encoded(listener: int, text: str) -> None:
     """
     try:
         _drop_capabilities()
-        attributes.serve(listener, _paths(text.split(";")[1]))
+        _serve(listener, _paths(text.split(";")[1]))
     finally:
         os.close(listener)
 
@@ -134,12 +249,10 @@ def _filter_calls(*, network: bool) -> int:
     """Install the filters, and return the descriptor at which the supervisor learns of the calls left to it."""
     flags = 0
     listener = -1
-    for code in filter(
-        None, (call_filter.without_set_ids(), call_filter.confining(network=network, notify=attributes.HANDLED))
-    ):
+    for code in filter(None, (without_set_ids(), confining(network=network))):
         buffer = ctypes.create_string_buffer(code, len(code))
         header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-        listener = _checked(_libc.syscall(_SECCOMP[os.uname().machine], 1, flags, header))
+        listener = _checked(_libc.syscall(_SECCOMP[_MACHINE], 1, flags, header))
         flags = _NEW_LISTENER
     return listener
 
@@ -148,3 +261,154 @@ def _checked(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(result)
+
+
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # SECCOMP_IOCTL_NOTIF_…
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+_ANSWER = struct.Struct("=QqiI")
+_AT_FDCWD = -100
+_NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH
+_MOST_PATH = 4_096
+_PAGE = 4_096
+
+# Each call: what it changes, and which argument is folder or file, path, first value, flags; -1: it has none.
+_CALLS_X86_64 = {
+    90: ("mode", -1, 0, 1, -1),  # chmod
+    91: ("mode", 0, -1, 1, -1),  # fchmod
+    268: ("mode", 0, 1, 2, -1),  # fchmodat
+    452: ("mode", 0, 1, 2, 3),  # fchmodat2
+    92: ("owner", -1, 0, 1, -1),  # chown
+    94: ("owner", -1, 0, 1, -1),  # lchown
+    93: ("owner", 0, -1, 1, -1),  # fchown
+    260: ("owner", 0, 1, 2, 4),  # fchownat
+    132: ("seconds", -1, 0, 1, -1),  # utime
+    235: ("microseconds", -1, 0, 1, -1),  # utimes
+    261: ("microseconds", 0, 1, 2, -1),  # futimesat
+    280: ("nanoseconds", 0, 1, 2, 3),  # utimensat
+}
+_CALLS_AARCH64 = {
+    number: _CALLS_X86_64[same] for number, same in ((52, 91), (53, 268), (55, 93), (54, 260), (88, 280), (452, 452))
+}
+_CALLS = {"x86_64": _CALLS_X86_64, "aarch64": _CALLS_AARCH64}.get(_MACHINE, {})
+_LCHOWN = 94 if _MACHINE == "x86_64" else -1
+HANDLED = tuple(_CALLS)
+"""Numbers of the calls that `_serve` answers."""
+
+
+def _serve(listener: int, folders: "Iterable[str]") -> None:
+    """Answer the calls that arrive at the descriptor `listener`, until the last process of the command has ended."""
+    writable = tuple(os.path.realpath(folder) for folder in folders)
+    arriving = select.poll()
+    arriving.register(listener, select.POLLIN)
+    while any(events & select.POLLIN for _, events in arriving.poll()):
+        notification = bytearray(_NOTIFICATION.size)
+        try:
+            fcntl.ioctl(listener, _RECEIVE, notification)
+            call, task, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
+            fault = _performed(listener, call, task, number, arguments, writable)
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(call, 0, -fault, 0))
+        except OSError:
+            continue  # The process died meanwhile.
+
+
+def _performed(
+    listener: int, call: int, task: int, number: int, arguments: list[int], writable: tuple[str, ...]
+) -> int:
+    """Perform one call of the thread `task`. Return 0, or the number of the error that the command gets."""
+    file = -1
+    try:
+        file = _opened(task, number, arguments)
+        what, _, _, value, _ = _CALLS[number]
+        times = _times(task, arguments[value], what) if what.endswith("seconds") else None
+        # If the call is over, another process may have the id by now.
+        fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", call))
+        # This link leads to what was opened, even if that is a link itself.
+        opened = f"/proc/self/fd/{file}"
+        found = os.readlink(opened)
+        if not any(found == folder or found.startswith(f"{folder}/") for folder in writable):
+            return errno.EPERM
+        # In another mount namespace, which /proc can lead to, the same path is another file.
+        if not found.endswith(" (deleted)") and not os.path.samestat(os.lstat(found), os.fstat(file)):
+            return errno.EPERM
+        place = opened.encode()
+        if what == "mode":
+            done = _libc.chmod(place, arguments[value] & 0o1777)
+        elif what == "owner":
+            done = _libc.chown(place, _signed(arguments[value]), _signed(arguments[value + 1]))
+        else:
+            done = _libc.utimensat(_AT_FDCWD, place, times, 0)
+        return ctypes.get_errno() if done else 0
+    except OSError as error:
+        return error.errno or errno.EPERM
+    except struct.error:  # microseconds that are no such number
+        return errno.EINVAL
+    finally:
+        if file >= 0:
+            os.close(file)
+
+
+def _opened(task: int, number: int, arguments: list[int]) -> int:
+    """Open the file of a call with O_PATH, as the thread `task` would find it. Raises OSError."""
+    _, folder, path, _, flags = _CALLS[number]
+    given = arguments[flags] if flags >= 0 else _NO_FOLLOW if number == _LCHOWN else 0
+    base = _signed(arguments[folder]) if folder >= 0 else _AT_FDCWD
+    around = f"/proc/{task}/cwd" if base == _AT_FDCWD else f"/proc/{task}/fd/{base}"
+    name = _text(task, arguments[path]) if path >= 0 and arguments[path] else b""
+    if not name:
+        named = path >= 0 and bool(arguments[path])
+        if named and not given & _EMPTY_PATH:
+            raise OSError(errno.ENOENT, "no name")
+        if not named and base == _AT_FDCWD:
+            raise OSError(errno.EFAULT, "no path")
+        return os.open(around, os.O_PATH | os.O_CLOEXEC)
+    for own in (b"/proc/self/", b"/proc/thread-self/"):
+        if name.startswith(own):
+            name = b"/proc/%d/%s" % (task, name.removeprefix(own))
+    how = os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if given & _NO_FOLLOW else 0)
+    if name.startswith(b"/"):
+        return os.open(name, how)
+    start = os.open(around, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.open(name, how, dir_fd=start)
+    finally:
+        os.close(start)
+
+
+def _times(task: int, address: int, unit: str) -> bytes | None:
+    """Return the two times of a call as utimensat(2) takes them; None for the present time."""
+    if not address:
+        return None
+    if unit == "seconds":
+        first, second = struct.unpack("=2q", _read(task, address, 16))
+        return struct.pack("=4q", first, 0, second, 0)
+    data = _read(task, address, 32)
+    first, parts, second, more = struct.unpack("=4q", data)
+    return data if unit == "nanoseconds" else struct.pack("=4q", first, parts * 1000, second, more * 1000)
+
+
+def _text(task: int, address: int) -> bytes:
+    """Return the bytes at an address up to the first NUL, read page by page: the next page may not be there."""
+    data = b""
+    while b"\0" not in data:
+        if len(data) >= _MOST_PATH:
+            raise OSError(errno.ENAMETOOLONG, "too long")
+        data += _read(task, address + len(data), _PAGE - (address + len(data)) % _PAGE)
+    return data.partition(b"\0")[0]
+
+
+def _read(task: int, address: int, size: int) -> bytes:
+    memory = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(memory, size, address)
+    except OverflowError:
+        data = b""
+    finally:
+        os.close(memory)
+    if len(data) != size:
+        raise OSError(errno.EFAULT, "no such memory")
+    return data
+
+
+def _signed(value: int) -> int:
+    """Return an argument of 32 bits as a C int."""
+    return (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000

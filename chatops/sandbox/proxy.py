@@ -2,7 +2,7 @@
 
 Theory of operation
 
-A command with `hosts` runs in a network of its own (`own_network`). The proxy accepts its connections and opens
+A command with `hosts` runs in a network of its own (`supervisor`). The proxy accepts its connections and opens
 others to the named hosts. It speaks CONNECT (for TLS) and plain HTTP in absolute form, which is what the usual
 variables make pip, git, npm, cargo, go and curl do.
 

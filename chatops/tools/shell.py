@@ -41,9 +41,8 @@ from chatops.sandbox.execution import (
     seconds_left,
 )
 from chatops.sandbox.lacks import with_lacks
-from chatops.shell.argv import Expand, simple_words
 from chatops.shell.effects import Effects, effects
-from chatops.shell.grammar import differs, parse
+from chatops.shell.grammar import Expand, differs, parse, simple_words
 from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
 from chatops.shell.program_effects import LOADS, may_run_code
 from chatops.toolkit.base import ToolContext
