@@ -152,7 +152,7 @@ def _inspector(known: Capabilities) -> Inspector | None:
     if not (known.runs_anything or known.url or known.path or known.writes):
         return None
     # Loaded only for tools that need it: it brings the shell's inspection.
-    from chatops.tools.declared import declared_facts
+    from chatops.tools.shell import declared_facts
 
     return partial(declared_facts, known)
 

@@ -41,9 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from chatops.config.failpoints import reach
-from chatops.contained.changes import ABSENT, ChangeList, Entry, Kind, State, selected
-from chatops.contained.folder import FILE, NEW, Below, TurnFolder, exchange, move, same, state_of
-from chatops.contained.freezing import shown
+from chatops.contained.folder import ABSENT, FILE, NEW, Below, Kind, State, TurnFolder, exchange, move, same, state_of
+from chatops.contained.freezing import ChangeList, Entry, selected, shown
 from chatops.domain.errors import ToolFailedError
 
 CHANGED = "changed in the workspace since"

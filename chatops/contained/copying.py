@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from chatops.config.failpoints import reach
-from chatops.contained.changes import Kind, State, state_from
 from chatops.contained.folder import (
     FILE,
     FOLDER,
     NEW,
+    Kind,
+    State,
     TurnFolder,
     pour,
     remove_tree,
+    state_from,
     sync_file_system,
     sync_folder,
     write_durably,

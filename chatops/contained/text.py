@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
-from chatops.contained.changes import ChangeList, Entry, Kind, Ran, State
-from chatops.contained.freezing import shown, with_order
+from chatops.contained.folder import Kind, State
+from chatops.contained.freezing import ChangeList, Entry, Ran, shown, with_order
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
-from chatops.toolkit.diff import unified
-from chatops.toolkit.output import is_binary, visible
+from chatops.toolkit.output import is_binary, unified, visible
 
 MOST_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""

@@ -11,18 +11,25 @@ import contextlib
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chatops.contained import applying, kept
+from chatops.contained import applying
 from chatops.contained.applying import Applied, NotAppliedError, journal_name, next_undo, not_undone, undoable
-from chatops.contained.changes import ChangeList, Ran, ran_from, selected
 from chatops.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
-from chatops.contained.folder import TurnFolder, WorkspaceReplacedError, locked, remove_tree, turn_folder
-from chatops.contained.freezing import freeze, frozen, shown
+from chatops.contained.folder import (
+    TurnFolder,
+    WorkspaceReplacedError,
+    kept_calls,
+    locked,
+    outdated,
+    remove_tree,
+    sweep_kept,
+    turn_folder,
+)
+from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, ran_from, selected, shown
 from chatops.contained.text import Change, ContainedReview, describe, review
 from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
 from chatops.domain.canonical import canonical, parsed
@@ -43,8 +50,7 @@ from chatops.domain.wording import plural
 from chatops.git.repository import config_for_reading
 from chatops.sandbox.confinement import WorkspaceAccess, confinement
 from chatops.toolkit.base import Reconciled, Tool, ToolContext
-from chatops.toolkit.confine import home_folders
-from chatops.toolkit.survey import Find, survey
+from chatops.toolkit.confine import Find, home_folders, survey
 from chatops.toolkit.threads import in_thread
 
 _MOST_NAMED = 20
@@ -229,7 +235,7 @@ class ContainedTurns:
 
         `wrote` are the files that their calls wrote, as the arguments name them.
         """
-        listed = {*contained_calls(self._data, turns), *kept.kept_calls(self._data / "kept")}
+        listed = {*contained_calls(self._data, turns), *kept_calls(self._data / "kept")}
         gone = [path for call_id, path in wrote.items() if call_id not in listed]
         return changed_files(self._data, workspace, turns=turns, gone=gone)
 
@@ -282,7 +288,7 @@ class ContainedTurns:
 
         `calls` are their other calls that may have had an effect, with a text for the user.
         """
-        listed = {*contained_calls(self._data, turns), *kept.kept_calls(self._data / "kept")}
+        listed = {*contained_calls(self._data, turns), *kept_calls(self._data / "kept")}
         cannot = [text for call_id, text in calls.items() if call_id not in listed]
         return undo_list(self._data, workspace, session_id=session_id, turns=turns, cannot=cannot)
 
@@ -307,8 +313,8 @@ class ContainedTurns:
 
         `in_use` returns the names of the copies that turns still use. It is asked after the folders are listed.
         """
-        kept.sweep(self._data / "kept")
-        folders, now = self._folders(), time.time()
+        sweep_kept(self._data / "kept")
+        folders = self._folders()
         used = in_use() if folders else frozenset()
         for folder in folders:
             if folder.path.name.removesuffix(".part") in used:
@@ -316,14 +322,11 @@ class ContainedTurns:
             with contextlib.suppress(OSError, ToolFailedError):
                 discard(folder)
         # One that is not finished, in another workspace, is kept until that is opened.
-        over = [item for item in folders if item.path.name not in used and _is_over(item)]
-        room = kept.KEPT_BYTES
-        # The newest first: what does not fit can no longer be undone.
-        for folder in sorted(over, key=lambda item: item.path.stat().st_mtime, reverse=True):
-            room -= sum(file.stat().st_size for file in folder.path.glob("blobs/*"))
-            if room < 0 or now - folder.path.stat().st_mtime > kept.KEPT_S:
-                with contextlib.suppress(OSError):
-                    remove_tree(folder.path)
+        over = [item.path for item in folders if item.path.name not in used and _is_over(item)]
+        sizes = [sum(file.stat().st_size for file in path.glob("blobs/*")) for path in over]
+        for path in outdated((path.stat().st_mtime, size, path) for path, size in zip(over, sizes, strict=True)):
+            with contextlib.suppress(OSError):
+                remove_tree(path)
 
     def _folders(self) -> list[TurnFolder]:
         try:

@@ -22,11 +22,9 @@ from pathlib import Path
 from chatops.config.failpoints import reach
 from chatops.config.paths import folder_identity
 from chatops.contained.applying import undoable
-from chatops.contained.changes import ChangeList, Entry, Kind, State, as_json
 from chatops.contained.copying import hidden_by_name
-from chatops.contained.folder import Below, TurnFolder, turn_folder, write_durably
-from chatops.contained.freezing import frozen, shown
-from chatops.contained.kept import kept
+from chatops.contained.folder import Below, Kind, State, TurnFolder, kept, turn_folder, write_durably
+from chatops.contained.freezing import ChangeList, Entry, as_json, frozen, shown
 from chatops.contained.text import MOST_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
 

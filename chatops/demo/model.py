@@ -1,6 +1,6 @@
 """The built-in demo model: it uses the same SDK client as all others, over a transport inside the process.
 
-It is deterministic, follows `demo.plan` and `demo.workflows`, and writes "(demo)" in everything it says, so that it is
+It is deterministic, follows `demo.plan`, and writes "(demo)" in everything it says, so that it is
 never taken for a real model. Importing this module imports httpx2.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from chatops.demo.plan import DemoReply, plan
-from chatops.demo.workflows import OURS, play
+from chatops.demo.plan import OURS, DemoReply, plan, play
 from chatops.domain.wording import cut, one_line
 from chatops.engine.feedback import EMPTY_RESULT
 from chatops.models.chat import OpenAIChat

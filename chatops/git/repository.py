@@ -32,7 +32,7 @@ from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailedError
 from chatops.shell.harmless import known_reader
-from chatops.toolkit.survey import holds_credentials, sensitive
+from chatops.toolkit.confine import holds_credentials, sensitive
 
 OLDEST = (2, 38)
 """First git version with ``safe.bareRepository``."""

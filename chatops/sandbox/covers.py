@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chatops.domain.sandbox import Mount
-from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
+from chatops.toolkit.confine import SETTINGS_FOLDER, Find, home_folders, survey
 from chatops.toolkit.output import visible
-from chatops.toolkit.survey import Find, survey
 
 _MOST_COVERED = 1_000
 """Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
-from chatops.contained.kept import keep
+from chatops.contained.folder import keep
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.tools import (
@@ -41,8 +41,7 @@ from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.base import Reconciled, ToolContext
 from chatops.toolkit.confine import locate, opened_file, opened_folder, refused, with_place, world_problem
-from chatops.toolkit.diff import unified
-from chatops.toolkit.output import is_binary, visible
+from chatops.toolkit.output import is_binary, unified, visible
 from chatops.tools.function import file_result, tool
 
 MAX_LINES = 2_000

@@ -7,12 +7,16 @@ approval is bound to the text before and after it.
 
 Each session has one file below the app's data folder, with mode 0600 in a 0700 folder. A note replaces the previous
 one, so repeating a call changes nothing.
+
+`skill_read`: read the instructions of a skill, or one of its files. That puts the skill in use: for the rest of the
+turn only the tools that its ``allowed-tools`` names are permitted, of those that the role has. Nothing that a skill
+says can permit more.
 """
 
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,10 +24,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.memory import Memories, MemoryScope
+from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ConfigError, ToolFailedError
-from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Problem, ToolResult, Verdict
+from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Problem, ResultFacts, ToolResult, Verdict
+from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Reconciled, ToolContext
-from chatops.toolkit.diff import unified
+from chatops.toolkit.output import cap, is_binary, unified, visible
 from chatops.tools.function import FunctionTool, tool
 
 MAX_WRITTEN = 8_000
@@ -33,7 +39,7 @@ _ASKS = "what it writes becomes part of the prompt of later sessions"
 
 
 def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module."""
+    """Return the tools of the memory."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         scope, text = MemoryScope(arguments["scope"]), arguments["text"]
@@ -122,7 +128,7 @@ MAX_NOTE = 64_000
 
 
 def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module. `folder` holds the notes and is made when the first one is written."""
+    """Return the tools of the note pad. `folder` holds the notes and is made when the first one is written."""
 
     @tool(
         min_access=AccessLevel.USER,
@@ -168,3 +174,70 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
         return facts
     message = f"is {size:,} characters long; the limit is {MAX_NOTE:,}"
     return replace(facts, problems=(Problem(path="text", message=message),))
+
+
+NO_SKILLS = "there are no skills. Put one into the folder skills of your config folder, as NAME/SKILL.md"
+"""Reason why skill_read is not offered."""
+_MOST_FILES = 50
+
+
+def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
+    """Return `skill_read`. `skills` returns the skills that exist now."""
+
+    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+        known = skills()
+        skill, path = known.get(arguments["name"]), arguments["path"]
+        if skill is None:
+            names = ", ".join(one.name for one in known.found) or "none"
+            problem = Problem(path="name", message=f"is not a skill; known: {names}", given=visible(arguments["name"]))
+            return replace(facts, problems=(problem,), may_resolve=True)
+        if path and path != MAIN and skill.file(path) is None:
+            problem = Problem(path="path", message=f"is not a file of the skill {skill.name}", given=visible(path))
+            return replace(facts, problems=(problem,))
+        return facts
+
+    @tool(
+        name=SKILL_TOOL,
+        min_access=AccessLevel.VIEWER,
+        verdict=Verdict.ALLOW,
+        read_only=True,
+        timeout_s=10.0,
+        inspect=inspect,
+    )
+    def skill_read(
+        name: Annotated[str, Field(description="Name of the skill.")],
+        context: ToolContext,
+        path: Annotated[str, Field(description="A file of the skill; empty: its instructions.")] = "",
+    ) -> ToolResult:
+        """Read a skill before you do a task that its description fits. A skill may restrict the tools of this turn."""
+        skill = skills().get(name)
+        if skill is None:
+            raise ToolFailedError(f"The skill {visible(name)} is no longer there.")
+        text = _skill_file(skill, path) if path and path != MAIN else _instructions(skill)
+        capped = cap(text, limit=context.max_output_chars)
+        return ToolResult(
+            outcome=Outcome.SUCCESS,
+            content=capped.text,
+            truncated=capped.truncated,
+            facts=ResultFacts(skill=skill.use),
+        )
+
+    return (skill_read,)
+
+
+def _skill_file(skill: Skill, path: str) -> str:
+    data = skill.file(path) or b""
+    return f"[binary file, {len(data):,} bytes, not shown]" if is_binary(data) else data.decode("utf-8", "replace")
+
+
+def _instructions(skill: Skill) -> str:
+    lines = [f"Skill {skill.name}", ""]
+    if skill.use is not None:
+        allowed = ", ".join((SKILL_TOOL, *skill.use.tools, *skill.use.asks))
+        lines = [f"Skill {skill.name}. For the rest of this turn only these tools may be used: {allowed}", ""]
+    lines.append(skill.text or "[no instructions]")
+    names = [name for name, _ in skill.files]
+    if names:
+        more = [f"[and {len(names) - _MOST_FILES:,} more]"] if len(names) > _MOST_FILES else []
+        lines += ["", "Files of the skill (skill_read with path):", *map(visible, names[:_MOST_FILES]), *more]
+    return "\n".join(lines)

@@ -10,6 +10,10 @@ call ask again: files that the command names, files that its programs are known 
 covers no others.
 
 `python_exec`: run code in a fresh Python interpreter, confined in the same way as commands of `shell_exec`.
+
+`declared_facts`: the command, code, URL or path of a call of a program's own tool is shown and judged like that of a
+built-in tool, as far as the tool's declared capabilities give it. The program's tool runs or reads it itself, in the
+workspace and outside any sandbox.
 """
 
 import glob
@@ -29,7 +33,7 @@ from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities, Exposure, Problem, ToolResult, written_path
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
 from chatops.sandbox.confinement import Confinement, program_is_visible
 from chatops.sandbox.execution import (
@@ -39,18 +43,30 @@ from chatops.sandbox.execution import (
     run_confined,
     search_path,
     seconds_left,
+    unfit,
 )
 from chatops.sandbox.lacks import with_lacks
 from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import Expand, differs, parse, simple_words
 from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
 from chatops.shell.program_effects import LOADS, may_run_code
+from chatops.toolkit.addresses import BadUrlError, read_url
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import home_folders, home_secrets, locate, opened_file, refused
+from chatops.toolkit.confine import (
+    Find,
+    home_folders,
+    home_secrets,
+    locate,
+    opened_file,
+    refused,
+    sensitive,
+    survey,
+    with_place,
+)
 from chatops.toolkit.output import visible
-from chatops.toolkit.survey import Find, sensitive, survey
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.web import host_of
 
 _DOUBTED = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
@@ -466,3 +482,41 @@ def _warn_of_workspace_program(program: str, *, workspace: Path) -> str:
     if program and any(place.is_relative_to(workspace) for place in places):
         return f"python3 is a program in the workspace: {program}."
     return ""
+
+
+UNSANDBOXED = "off (the tool runs it itself)"
+
+
+def declared_facts(
+    known: Capabilities, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext
+) -> CallFacts:
+    """Add what `known` tells about a call with valid `arguments`. Has no effect."""
+    if known.path or known.writes:
+        raw = _text(arguments, known.path) or written_path(known, facts.arguments)
+        if raw:
+            facts = with_place(facts, locate(raw, context=context, write=bool(known.writes), field=known.path))
+    if url := _text(arguments, known.url):
+        try:
+            facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)
+        except BadUrlError as error:
+            return _with_problem(facts, known.url, str(error), given=visible(url))
+    argument = known.command or known.code
+    if argument:
+        text = _text(arguments, argument)
+        if fault := unfit(text):
+            return _with_problem(facts, argument, fault)
+        facts = replace(facts, cwd=str(context.workspace), sandbox=UNSANDBOXED, network=True)
+        if known.code:
+            return replace(facts, command=text)
+        path = os.environ.get("PATH", "")
+        return command_facts(text, facts=facts, cwd=context.workspace, path=path, contained=False, context=context)
+    return facts
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name) if name else None
+    return value if isinstance(value, str) else ""
+
+
+def _with_problem(facts: CallFacts, path: str, message: str, *, given: str = "") -> CallFacts:
+    return replace(facts, problems=(*facts.problems, Problem(path=path, message=message, given=given)))

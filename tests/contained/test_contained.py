@@ -13,10 +13,9 @@ import pytest
 
 from chatops.contained import applying, copying
 from chatops.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
-from chatops.contained.changes import Ran
 from chatops.contained.copying import make_copy, read_manifest
 from chatops.contained.folder import TurnFolder, locked, remove_tree, turn_folder
-from chatops.contained.freezing import freeze, frozen
+from chatops.contained.freezing import Ran, freeze, frozen
 from chatops.contained.text import describe, head, review
 from chatops.contained.turns import ContainedTurns, directed
 from chatops.domain.canonical import canonical
@@ -508,7 +507,7 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == ("applied", 1)
     turns.finish_interrupted(workspace)
     assert (workspace / "halfway.txt").exists() and (half.read("apply") or {}).get("state") == "done"
-    monkeypatch.setattr("chatops.contained.kept.KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.last_applied(workspace)[0] == ""
 
@@ -599,7 +598,7 @@ def test_an_undo_that_is_not_finished_keeps_what_it_needs(
     killed_at(14, lambda: apply(turn, changes, None, undo=True), monkeypatch)
     assert (turn.read("undo") or {}).get("state") == "applying"
     turns = ContainedTurns(turn.path.parent.parent)
-    monkeypatch.setattr("chatops.contained.kept.KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
     turns.sweep(frozenset)
     turns.finish_interrupted(workspace)
     assert content(workspace) == before

@@ -8,10 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from chatops.contained import applying, kept
-from chatops.contained.changes import ChangeList
+from chatops.contained import applying
 from chatops.contained.folder import TurnFolder
-from chatops.contained.freezing import frozen
+from chatops.contained.freezing import ChangeList, frozen
 from chatops.contained.text import Change
 from chatops.contained.turns import ApplyTool, ContainedTurns, directed
 from chatops.domain.errors import ToolFailedError
@@ -218,7 +217,7 @@ async def test_a_list_that_was_not_decided_on_is_removed_and_old_content_is_forg
     assert scene.turns.last_applied(scene.place)[0] == ""
     scene.turns.sweep(lambda: frozenset({folder.path.name}))
     assert folder.path.exists()
-    monkeypatch.setattr(kept, "KEPT_BYTES", 1)
+    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 1)
     scene.turns.sweep(frozenset)
     assert not folder.path.exists()
     assert not list((scene.data / "kept").iterdir())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.sandbox.covers import mount_point
-from chatops.toolkit.diff import unified
+from chatops.toolkit.output import unified
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from tests.tools.toolkit import context_for, done, inspected
 
