@@ -35,13 +35,26 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from chatops.config.failpoints import reach
-from chatops.contained.folder import ABSENT, FILE, NEW, Below, Kind, State, TurnFolder, exchange, move, same, state_of
+from chatops.contained.folder import (
+    ABSENT,
+    FILE,
+    NEW,
+    Below,
+    Kind,
+    State,
+    TurnFolder,
+    exchange,
+    move,
+    opened,
+    same,
+    state_of,
+)
 from chatops.contained.freezing import ChangeList, Entry, selected, shown
 from chatops.domain.errors import ToolFailedError
 
@@ -196,12 +209,8 @@ class _Work:
             self.folder.write(journal_name(self.undo), journal)
             reach("contained")
             for path in missing:
-                parent = self.below.parent(path)
-                try:
-                    with suppress(FileExistsError):
-                        os.mkdir(path.rsplit("/", 1)[-1], 0o755, dir_fd=parent)
-                finally:
-                    os.close(parent)
+                with self.below.parent(path) as (parent, name), suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=parent)
             for entry in self.entries:
                 self._stage_one(entry)
                 reach("contained")
@@ -222,26 +231,18 @@ class _Work:
     def take_back(self, journal: Mapping[str, Any]) -> None:
         """Remove temporary files and the folders that were made, if they are empty."""
         for entry in self.entries:
-            with suppress(OSError):
-                parent = self.below.parent(entry.path)
-                try:
-                    for name in (self._temporary(entry), self._temporary(entry, "probe")):
-                        with suppress(FileNotFoundError):
-                            os.unlink(name, dir_fd=parent)
-                finally:
-                    os.close(parent)
+            with suppress(OSError), self.below.parent(entry.path) as (parent, _):
+                for name in (self._temporary(entry), self._temporary(entry, "probe")):
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=parent)
         self._remove_folders(journal.get("made"))
         (self.folder.path / f"{journal_name(self.undo)}.json").unlink(missing_ok=True)
 
     def _remove_folders(self, made: Any) -> None:
         """Remove folders that were made for new files, if they are empty."""
         for path in reversed(made or []):
-            with suppress(OSError):
-                parent = self.below.parent(path)
-                try:
-                    os.rmdir(path.rsplit("/", 1)[-1], dir_fd=parent)
-                finally:
-                    os.close(parent)
+            with suppress(OSError), self.below.parent(path) as (parent, name):
+                os.rmdir(name, dir_fd=parent)
 
     def carry_out(self) -> Applied:
         """Apply each entry that is not applied yet, and record the results durably."""
@@ -260,21 +261,19 @@ class _Work:
 
     def _guarded(self, entry: Entry) -> str:
         """Apply one entry. Returns why it was left, or nothing."""
-        try:
-            parent = self.below.parent(entry.path)
-        except OSError:
-            return "" if entry.new.kind is Kind.ABSENT else CHANGED
-        name = entry.path.rsplit("/", 1)[-1]
-        try:
-            if Kind.FOLDER in (entry.base.kind, entry.new.kind):
-                return self._folder(entry, parent, name)
-            why = self._one(entry, parent, name, self._temporary(entry))
-            os.fsync(parent)
-            return why
-        except OSError as error:
-            return f"{error.strerror}"
-        finally:
-            os.close(parent)
+        with ExitStack() as stack:
+            try:
+                parent, name = stack.enter_context(self.below.parent(entry.path))
+            except OSError:
+                return "" if entry.new.kind is Kind.ABSENT else CHANGED
+            try:
+                if Kind.FOLDER in (entry.base.kind, entry.new.kind):
+                    return self._folder(entry, parent, name)
+                why = self._one(entry, parent, name, self._temporary(entry))
+                os.fsync(parent)
+                return why
+            except OSError as error:
+                return f"{error.strerror}"
 
     def _folder(self, entry: Entry, parent: int, name: str) -> str:
         try:
@@ -310,19 +309,16 @@ class _Work:
         return CHANGED
 
     def _stage_one(self, entry: Entry) -> None:
-        parent = self.below.parent(entry.path)
-        try:
+        with self.below.parent(entry.path) as (parent, name):
             temporary = self._temporary(entry)
             if Kind.FOLDER not in (entry.base.kind, entry.new.kind):
                 self._probe(parent, temporary, self._temporary(entry, "probe"))
             if entry.new.kind is Kind.LINK:
                 os.symlink(entry.new.target, temporary, dir_fd=parent)
             elif entry.new.kind is Kind.FILE:
-                self._write(entry, parent, temporary)
+                self._write(entry, parent, name, temporary)
             if entry.base.kind is Kind.FILE and not (self.folder.path / "blobs" / entry.base.sha).exists():
                 self.below.keep(entry.path, self.folder)
-        finally:
-            os.close(parent)
 
     def _probe(self, parent: int, one: str, other: str) -> None:
         """Raise NotAppliedError if the file system cannot swap two entries of the folder. Leaves neither name."""
@@ -340,13 +336,13 @@ class _Work:
             os.unlink(one, dir_fd=parent)
             os.unlink(other, dir_fd=parent)
 
-    def _write(self, entry: Entry, parent: int, temporary: str) -> None:
+    def _write(self, entry: Entry, parent: int, name: str, temporary: str) -> None:
         data = self.folder.blob(entry.new.sha)
         descriptor = os.open(temporary, NEW, 0o600, dir_fd=parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             if entry.base.kind is Kind.FILE:
-                _keep_attributes(parent, entry.path.rsplit("/", 1)[-1], file.fileno())
+                _keep_attributes(parent, name, file.fileno())
             os.fchmod(file.fileno(), entry.new.mode & 0o777)
             file.flush()
             os.fsync(file.fileno())
@@ -401,20 +397,11 @@ def _keep_attributes(parent: int, name: str, target: int) -> None:
 
     Others, such as ``security.capability``, give rights to a program, and its content is new.
     """
-    try:
-        source = os.open(name, FILE, dir_fd=parent)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), opened(name, FILE, at=parent) as source:
         info = os.fstat(source)
         with suppress(OSError):
             os.fchown(target, info.st_uid, info.st_gid)
         for attribute in os.listxattr(source):
-            if not attribute.startswith(_KEPT_ATTRIBUTES):
-                continue
-            with suppress(OSError):
-                os.setxattr(target, attribute, os.getxattr(source, attribute))
-    except OSError:
-        return
-    finally:
-        os.close(source)
+            if attribute.startswith(_KEPT_ATTRIBUTES):
+                with suppress(OSError):
+                    os.setxattr(target, attribute, os.getxattr(source, attribute))

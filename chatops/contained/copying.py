@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import stat
-import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from chatops.contained.folder import (
     Kind,
     State,
     TurnFolder,
+    opened,
     pour,
     remove_tree,
     state_from,
@@ -97,9 +97,7 @@ def is_cache(name: str) -> bool:
     return name in CACHES or name.endswith((".pyc", ".pyo"))
 
 
-def make_copy(
-    folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...] = (), stop: threading.Event | None = None
-) -> Manifest:
+def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...] = ()) -> Manifest:
     """Copy `workspace` into `folder`, durably: a copy that was killed half-way is never taken for a whole one.
 
     Raises ToolFailedError if the workspace cannot be copied, with the reason.
@@ -109,22 +107,15 @@ def make_copy(
     part = TurnFolder(folder.path.with_name(f"{folder.path.name}.part"))
     remove_tree(part.path)
     part.copy.mkdir(parents=True, mode=0o700)
-    source = os.open(workspace, FOLDER)
-    try:
+    with opened(workspace) as source, opened(part.copy) as target:
         info = os.fstat(source)
-        walk = _Walk(workspace=workspace, protected=frozenset(protected), stop=stop)
-        manifest = walk.manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
-        plan = walk.plan(source, ())
+        manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
+        plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
         _check_room(part.path, sum(one.info.st_size for one in plan), len(plan))
-        target = os.open(part.copy, FOLDER)
         try:
-            _Filling(manifest=manifest, stop=stop).fill(source, target, plan)
+            _Filling(manifest=manifest).fill(source, target, plan)
         except OSError as error:
             raise ToolFailedError(f"The workspace could not be copied: {error.strerror}.") from error
-        finally:
-            os.close(target)
-    finally:
-        os.close(source)
     if ".git" in manifest.shared:
         # Places to mount on. No command has run in the copy yet, so nothing can be a link.
         for name in GIT_CONFIGS:
@@ -157,14 +148,12 @@ class _Walk:
 
     workspace: Path
     protected: frozenset[Path]
-    stop: threading.Event | None
-    manifest: Manifest = field(init=False)
+    manifest: Manifest
     seen: int = 0
+    ignored: GitIgnore = field(init=False)
 
     def __post_init__(self) -> None:
         self.ignored = GitIgnore(self.workspace)
-
-    ignored: GitIgnore = field(init=False)
 
     def plan(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
         found: list[_Found] = []
@@ -173,8 +162,6 @@ class _Walk:
             self.seen += 1
             if self.seen > _MAX_SCANNED:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
-            if self.stop is not None and self.stop.is_set():
-                raise ToolFailedError("The copy was stopped.")
             inside = self._entry(folder, (*parts, name))
             found.extend(inside)
             size += sum(one.info.st_size for one in inside)
@@ -255,7 +242,6 @@ class _Filling:
     """Copies planned paths by descriptors."""
 
     manifest: Manifest
-    stop: threading.Event | None
     reflink: bool = True
 
     def fill(self, source: int, target: int, plan: list[_Found]) -> None:
@@ -264,8 +250,6 @@ class _Filling:
         try:
             here: tuple[str, ...] = ()
             for one in plan:
-                if self.stop is not None and self.stop.is_set():
-                    raise ToolFailedError("The copy was stopped.")
                 parent = one.parts[:-1]
                 while here != parent:
                     for descriptor in levels.pop():
@@ -301,14 +285,11 @@ class _Filling:
                 before = os.fstat(given)
                 if not stat.S_ISREG(before.st_mode):
                     break
-                made = os.open(name, NEW, 0o600, dir_fd=target)
-                try:
+                with opened(name, NEW, at=target) as made:
                     sha, size = self._content(given, made)
                     os.fchmod(made, before.st_mode & 0o777)
                     os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
                     copy = os.fstat(made)
-                finally:
-                    os.close(made)
                 after = os.fstat(given)
             finally:
                 os.close(given)

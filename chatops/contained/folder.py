@@ -21,11 +21,10 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from chatops.config.failpoints import reach
@@ -108,12 +107,9 @@ class TurnFolder:
         blobs = self.path / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         temporary = blobs / f".{secrets.token_hex(8)}"
-        descriptor = os.open(temporary, NEW, 0o600)
-        try:
+        with opened(temporary, NEW) as descriptor:
             digest, size = pour(source, descriptor)
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.rename(temporary, blobs / digest)
         return digest, size
 
@@ -147,22 +143,26 @@ def write_durably(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def sync_folder(path: Path) -> None:
-    """Sync the entries of a folder to disk."""
-    descriptor = os.open(path, FOLDER)
+@contextmanager
+def opened(path: str | Path, flags: int = FOLDER, *, at: int | None = None, mode: int = 0o600) -> Iterator[int]:
+    """Open a file or folder, by default a folder, relative to the open folder `at`. Raises OSError."""
+    descriptor = os.open(path, flags, mode, dir_fd=at)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the entries of a folder to disk."""
+    with opened(path) as descriptor:
+        os.fsync(descriptor)
 
 
 def sync_file_system(path: Path) -> None:
     """Sync the file system that holds `path`."""
-    descriptor = os.open(path, FOLDER)
-    try:
+    with opened(path) as descriptor:
         _LIBC.syncfs(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def pour(source: int, target: int | None) -> tuple[str, int]:
@@ -187,12 +187,9 @@ def locked(data: Path, workspace: Path, *, wait: bool = True) -> Iterator[None]:
     folder = data / "contained"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
-    descriptor = os.open(folder / f".lock-{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(folder / f".lock-{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def remove_tree(path: Path) -> None:
@@ -203,15 +200,12 @@ def remove_tree(path: Path) -> None:
     if not path.is_dir() or path.is_symlink():
         return
     os.chmod(path, 0o700)
-    top = os.open(path, FOLDER)
-    try:
+    with opened(path) as top:
         number = 0
         while names := os.listdir(top):
             for name in names:
                 if not _unlinked(top, name):
                     number = _emptied(top, name, number)
-    finally:
-        os.close(top)
     os.rmdir(path)
 
 
@@ -225,8 +219,7 @@ def _unlinked(folder: int, name: str) -> bool:
 
 def _emptied(top: int, name: str, number: int) -> int:
     os.chmod(name, 0o700, dir_fd=top)
-    below = os.open(name, FOLDER, dir_fd=top)
-    try:
+    with opened(name, at=top) as below:
         for child in os.listdir(below):
             if not _unlinked(below, child):
                 # A folder can only be moved by someone who may write to it.
@@ -237,14 +230,11 @@ def _emptied(top: int, name: str, number: int) -> int:
                         os.mkdir(f".removed-{number}", dir_fd=top)
                         break
                 os.rename(child, f".removed-{number}", src_dir_fd=below, dst_dir_fd=top)
-    finally:
-        os.close(below)
     os.rmdir(name, dir_fd=top)
     return number
 
 
 _NOREPLACE, _EXCHANGE = 1, 2
-_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class WorkspaceReplacedError(ToolFailedError):
@@ -267,33 +257,26 @@ class Below:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self.top)
 
-    def parent(self, path: str) -> int:
-        """Open the folder of `path`. Raises OSError if it is missing, or if a link is on the way."""
-        return _opened(self.top, path.split("/")[:-1])
+    def parent(self, path: str) -> AbstractContextManager[tuple[int, str]]:
+        """Open the folder of `path`, and name the entry. Raises OSError if it is missing, or behind a link."""
+        return parent_of(self.top, path)
 
     def state(self, path: str) -> State:
         """Return the present state of `path`."""
         return observe(self.top, path)
 
-    def keep(self, path: str, folder: TurnFolder) -> State | None:
-        """Keep the present content of a file. None if there is no file."""
-        try:
-            descriptor = self._open(path)
-        except OSError:
-            return None
-        try:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode):
-                return None
-            sha, size = folder.keep_blob(descriptor)
-            return State(kind=Kind.FILE, mode=info.st_mode & 0o777, sha=sha, size=size)
-        finally:
-            os.close(descriptor)
+    def keep(self, path: str, folder: TurnFolder) -> None:
+        """Keep the present content of a file, if there is one."""
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(self._file(path))
+            except OSError:
+                return
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                folder.keep_blob(descriptor)
 
     def read(self, path: str, *, most: int) -> tuple[State, bytes | None]:
         """Return the present state of `path`, and its content if it is a file of at most `most` bytes."""
@@ -301,18 +284,16 @@ class Below:
         if state.kind is not Kind.FILE or state.size > most:
             return state, None
         try:
-            with os.fdopen(self._open(path), "rb") as file:
+            with self._file(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
                 data = file.read(most + 1)
         except OSError:
             return state, None
         return replace(state, sha=hashlib.sha256(data).hexdigest(), size=len(data)), data
 
-    def _open(self, path: str) -> int:
-        parent = self.parent(path)
-        try:
-            return os.open(path.rsplit("/", 1)[-1], FILE, dir_fd=parent)
-        finally:
-            os.close(parent)
+    @contextmanager
+    def _file(self, path: str) -> Iterator[int]:
+        with self.parent(path) as (parent, name), opened(name, FILE, at=parent) as descriptor:
+            yield descriptor
 
 
 def observe(top: int, path: str, *, content: bool = True) -> State:
@@ -320,15 +301,11 @@ def observe(top: int, path: str, *, content: bool = True) -> State:
 
     Without `content` the SHA-256 of a file is left out.
     """
-    parts = path.split("/")
     try:
-        parent = _opened(top, parts[:-1])
+        with parent_of(top, path) as (parent, name):
+            return state_of(parent, name, content=content)
     except OSError:
         return ABSENT
-    try:
-        return state_of(parent, parts[-1], content=content)
-    finally:
-        os.close(parent)
 
 
 def state_of(parent: int, name: str, *, content: bool = True) -> State:
@@ -343,19 +320,16 @@ def state_of(parent: int, name: str, *, content: bool = True) -> State:
             return State(kind=Kind.OTHER)
         if not content:
             return State(kind=Kind.FILE, mode=info.st_mode & 0o777, size=info.st_size)
-        descriptor = os.open(name, FILE, dir_fd=parent)
-    except _MISSING:
+        with opened(name, FILE, at=parent) as descriptor:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                return State(kind=Kind.OTHER)
+            sha, size = pour(descriptor, None)
+            return State(kind=Kind.FILE, mode=info.st_mode & 0o777, sha=sha, size=size)
+    except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     except OSError:
         return State(kind=Kind.OTHER)
-    try:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            return State(kind=Kind.OTHER)
-        sha, size = pour(descriptor, None)
-        return State(kind=Kind.FILE, mode=info.st_mode & 0o777, sha=sha, size=size)
-    finally:
-        os.close(descriptor)
 
 
 def same(one: State, other: State) -> bool:
@@ -384,17 +358,22 @@ def _renameat2(parent: int, source: str, target: str, flags: int) -> None:
         raise OSError(code, os.strerror(code), target)
 
 
-def _opened(top: int, parts: list[str]) -> int:
+@contextmanager
+def parent_of(top: int, path: str) -> Iterator[tuple[int, str]]:
+    """Open the folder of a path below the open folder `top`, without following a link, and name the path's entry.
+
+    Raises OSError.
+    """
+    *parts, name = path.split("/")
     descriptor = os.dup(top)
     try:
         for part in parts:
             below = os.open(part, FOLDER, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
-    except OSError:
+        yield descriptor, name
+    finally:
         os.close(descriptor)
-        raise
-    return descriptor
 
 
 KEPT_S = 30 * 86_400

@@ -23,7 +23,7 @@ from chatops.contained.copying import (
     is_git,
     read_manifest,
 )
-from chatops.contained.folder import ABSENT, FILE, FOLDER, Below, Kind, State, TurnFolder, observe, state_from
+from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened, state_from
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import PACKAGE_FOLDERS
@@ -204,13 +204,10 @@ class _Comparison:
     def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
         """Compare the trees, and keep the new and the old content of each change."""
         self.rules = GitIgnore(self.manifest.workspace)
-        top = os.open(self.folder.copy, FOLDER)
-        try:
+        with opened(self.folder.copy) as top:
             self._compare(top, (), ignored="")
             self._removed()
             self._check_links(top)
-        finally:
-            os.close(top)
         self._check_clashes()
         for path, count in sorted(self.ignored.items()):
             self._leave(path, f"git ignores it ({count:,} changes)")
@@ -284,12 +281,9 @@ class _Comparison:
             self._leave(path, f"nested more than {MAX_DEPTH} folders deep")
             return
         os.chmod(parts[-1], 0o700, dir_fd=folder)
-        below = os.open(parts[-1], FOLDER, dir_fd=folder)
-        try:
+        with opened(parts[-1], at=folder) as below:
             empty = not os.listdir(below)
             self._compare(below, parts, ignored=ignored)
-        finally:
-            os.close(below)
         if before is None and empty:
             self._add(Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755)), ignored=ignored)
 
@@ -309,12 +303,9 @@ class _Comparison:
             return
         if not info.st_mode & stat.S_IRUSR:
             os.chmod(name, 0o600, dir_fd=folder)
-        descriptor = os.open(name, FILE, dir_fd=folder)
-        try:
+        with opened(name, FILE, at=folder) as descriptor:
             sha, size = self.folder.keep_blob(descriptor)
             start = os.pread(descriptor, 2, 0)
-        finally:
-            os.close(descriptor)
         base = before.state if before is not None else ABSENT
         executable = bool(info.st_mode & stat.S_IXUSR)
         was_file = base.kind is Kind.FILE

@@ -25,16 +25,6 @@ _idle: list[SimpleQueue[Callable[[], None]]] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Call `work`, which does not raise, in a daemon thread that does nothing else meanwhile."""
-    try:
-        jobs = _idle.pop()
-    except IndexError:
-        jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name="daemon", daemon=True).start()
-    jobs.put(work)
-
-
 def _serve(jobs: SimpleQueue[Callable[[], None]]) -> None:
     while True:
         jobs.get()()
@@ -56,10 +46,10 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Run `fn` in a daemon thread."""
         future: Future[T] = Future()
+        # From here on the function runs, even if nothing waits for it any more.
+        future.set_running_or_notify_cancel()
 
         def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:
@@ -67,11 +57,19 @@ class DaemonThreadExecutor(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        _in_a_thread(work)
+        try:
+            jobs = _idle.pop()
+        except IndexError:
+            jobs = SimpleQueue()
+            threading.Thread(target=_serve, args=(jobs,), name="daemon", daemon=True).start()
+        jobs.put(work)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: running calls continue."""
+
+
+_THREADS = DaemonThreadExecutor()
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,33 +79,8 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
     Raises EscapedError instead of anything that is not an ordinary exception.
     """
-    loop = asyncio.get_running_loop()
-    settled: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if settled.done():
-            return
-        if error is not None:
-            settled.set_exception(error)
-        else:
-            settled.set_result(result)  # type: ignore[arg-type]
-
-    def work() -> None:
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            result = context.run(function, *args, **kwargs)
-        except BaseException as raised:
-            error = as_exception(raised)
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            # The loop is closed, so nothing waits for the result.
-            return
-
-    _in_a_thread(work)
-    return await settled
+    return await asyncio.wrap_future(_THREADS.submit(lambda: context.run(function, *args, **kwargs)))
 
 
 def as_exception(error: BaseException) -> Exception:
