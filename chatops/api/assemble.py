@@ -8,12 +8,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from chatops.api.step import Step, Validator
-from chatops.api.tools import SOURCE, AnyTool, OwnTool, StepKey, ToolRegistry, as_tool
+from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import EXPECTED, key_of, nearest
 from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
 from chatops.domain.errors import ConfigError
 from chatops.policy.workflow import WorkflowSpec
 from chatops.toolkit.base import Tool
+from chatops.tools.function import FunctionTool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,8 @@ class _Tools:
 
     def __init__(self, workflow: str) -> None:
         self.workflow = workflow
-        self._own: dict[str, OwnTool] = {}
-        self._made: dict[int, OwnTool] = {}
+        self._own: dict[str, FunctionTool] = {}
+        self._made: dict[int, FunctionTool] = {}
         """From the identity of what was given, so that one function is one tool in all steps."""
         self._steps: dict[str, dict[str, None]] = {}
 
@@ -62,7 +63,7 @@ class _Tools:
         self.add(own, step=step)
         return own.spec.name
 
-    def add(self, own: OwnTool, *, step: str) -> None:
+    def add(self, own: FunctionTool, *, step: str) -> None:
         """Bind a tool to a step; empty: to every step. Raises ConfigError if another tool has its name."""
         name = own.spec.name
         if self._own.setdefault(name, own) is not own:

@@ -19,15 +19,13 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import AccessLevel, Capabilities, LevelWord, ToolCall, ToolSpec, Verdict, VerdictWord
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.function import FunctionTool, Inspector, SchemaTool, schema_text, tool_name_fault
+from chatops.tools.function import FunctionTool, Inspector, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
 
 SOURCE = PYTHON_PROGRAM
 """Origin of such a tool, as lists name it."""
 
-OwnTool = FunctionTool | SchemaTool
-"""A tool of the program, which can be bound to steps."""
-AnyTool = str | Callable[..., Any] | OwnTool
+AnyTool = str | Callable[..., Any] | FunctionTool
 """A tool as steps take it: a function, a result of `tool`, or the name of an existing tool."""
 
 
@@ -94,9 +92,9 @@ def tool(
     return made if function is None else made(function)
 
 
-def as_tool(given: Callable[..., Any] | OwnTool) -> OwnTool:
+def as_tool(given: Callable[..., Any] | FunctionTool) -> FunctionTool:
     """Return a function as a tool that asks; a tool as it is. Raises ConfigError."""
-    if isinstance(given, FunctionTool | SchemaTool):
+    if isinstance(given, FunctionTool):
         return given
     if not callable(given):
         raise ConfigError(f"{given!r} is not a tool.", advice="Give a function, or the name of a tool that exists.")
@@ -183,7 +181,7 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._tools: dict[str, SchemaTool] = {}
+        self._tools: dict[str, FunctionTool] = {}
         self._parameters: dict[str, Mapping[str, Any]] = {}
         self._steps: dict[str, tuple[StepKey, ...]] = {}
 
@@ -210,7 +208,7 @@ class ToolRegistry:
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
             )
         spec = _spec(name, tuple(parameters.get("properties", {})), **options)
-        self._tools[name] = SchemaTool(
+        self._tools[name] = FunctionTool(
             spec=replace(spec, description=description, schema=_schema(name, parameters)),
             function=function,
             inspector=_inspector(spec.capabilities),
@@ -253,7 +251,7 @@ class ToolRegistry:
             return {"error": f"Error executing {name}: {error}"}
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
-    def entries(self) -> Iterator[tuple[SchemaTool, tuple[StepKey, ...]]]:
+    def entries(self) -> Iterator[tuple[FunctionTool, tuple[StepKey, ...]]]:
         """Yield each tool with the steps that may use it. An empty tuple means every step."""
         yield from ((made, self._steps[name]) for name, made in self._tools.items())
 

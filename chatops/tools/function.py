@@ -51,11 +51,15 @@ _GRACE_S = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTool:
-    """A tool made of a function; see `tool`."""
+    """A tool over a function, sync (it runs in a thread) or async; see `tool`.
+
+    Its arguments are validated by the model `arguments`. Without one they are validated against the schema of `spec`,
+    without any coercion, and passed as keywords.
+    """
 
     spec: ToolSpec
     function: Callable[..., Any]
-    arguments: type[BaseModel]
+    arguments: type[BaseModel] | None = None
     context_name: str = ""
     facts_name: str = ""
     inspector: Inspector | None = None
@@ -67,11 +71,21 @@ class FunctionTool:
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
-        read, value = fit(parse(call), model=self.arguments, strict=not self.spec.read_only)
+        if self.arguments is None:
+            read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
+            given = read.value
+        else:
+            read, value = fit(parse(call), model=self.arguments, strict=not self.spec.read_only)
+            given = {} if value is None else _fields(value)
         facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
-        if value is None or self.inspector is None:
+        if facts.problems or self.inspector is None:
             return facts
-        return await _inspected(self.inspector, _fields(value), facts, context, spec=self.spec)
+        facts = replace(facts, workspace=str(context.workspace))
+        try:
+            return await in_thread(self.inspector, given, facts, context)
+        except Exception as error:
+            _log("inspecting", self.spec, error)
+            return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Call the function with the inspected arguments.
@@ -80,8 +94,11 @@ class FunctionTool:
         """
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
-        value = self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)
-        given: dict[str, Any] = dict(_fields(value))
+        given: dict[str, Any]
+        if self.arguments is None:
+            given = dict(parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments)).value)
+        else:
+            given = dict(_fields(self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)))
         if self.context_name:
             given[self.context_name] = context
         if self.facts_name:
@@ -97,17 +114,6 @@ class FunctionTool:
         except Exception as error:
             _log("reconciling", self.spec, error)
             return Reconciled(result=None)
-
-
-async def _inspected(
-    inspector: Inspector, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, *, spec: ToolSpec
-) -> CallFacts:
-    facts = replace(facts, workspace=str(context.workspace))
-    try:
-        return await in_thread(inspector, arguments, facts, context)
-    except Exception as error:
-        _log("inspecting", spec, error)
-        return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
 
 
 async def call_function(
@@ -363,40 +369,6 @@ def tool_name_fault(name: str) -> str:
     if _NAME.fullmatch(name):
         return ""
     return f"{name!r} is not a valid tool name: use at most 64 letters, digits, - and _"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaTool:
-    """A tool over a function, sync (it runs in a thread) or async, that takes its arguments as keywords.
-
-    Arguments are validated against it without any coercion.
-    """
-
-    spec: ToolSpec
-    function: Callable[..., Any]
-    inspector: Inspector | None = None
-
-    async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
-        """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
-        read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
-        facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
-        if facts.problems or self.inspector is None:
-            return facts
-        return await _inspected(self.inspector, read.value, facts, context, spec=self.spec)
-
-    async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Call the function with the inspected arguments.
-
-        Raises ToolRetryError, ToolFailedError or CancelledError.
-        """
-        if facts.problems or facts.refusal:
-            raise ToolFailedError("The call is invalid and cannot run.")
-        read = parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments))
-        return await call_function(self.function, read.value, spec=self.spec, context=context)
-
-    async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """Report that the outcome of a started call is unknown."""
-        return Reconciled(result=None)
 
 
 def schema_text(parameters: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -62,7 +62,7 @@ async def ask_service(
     url: str,
     *,
     who: str,
-    params: Mapping[str, str] | None = None,
+    params: Mapping[str, str | int] | None = None,
     body: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
     seconds: float = SERVICE_S,
@@ -165,62 +165,72 @@ class SearchBackend(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearxngBackend:
-    """A SearXNG server whose settings permit the format ``json``."""
+class HttpBackend:
+    """A search service with an API over HTTP, whose answer is JSON with the results at `path`."""
 
     url: str
+    path: tuple[str, ...]
+    text: str
+    """Key of a result's excerpt."""
+    words: str = "q"
+    """Name of the parameter with the words to search for."""
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    method: str = "GET"
+    """With POST the parameters are the body, as JSON."""
 
     @property
     def host(self) -> str:
-        """Host of the server."""
+        """Host of the service."""
         return urlsplit(self.url).hostname or ""
 
     async def search(self, query: str) -> Sequence[Hit]:
-        """Search with ``GET /search?format=json``."""
-        params = {"q": query, "format": "json"}
-        answer = await _ask("GET", f"{self.url.rstrip('/')}/search", who=self.host, params=params)
-        return _hits(answer, "results", text="content")
+        """Send the query, and read the results."""
+        params = {self.words: query, **self.params}
+        post = self.method == "POST"
+        answer = await ask_service(
+            self.method,
+            self.url,
+            who=f"The search at {self.host}",
+            params=None if post else params,
+            body=params if post else None,
+            headers=self.headers,
+            seconds=_SEARCH_S,
+        )
+        if answer.status != 200:
+            advice = _advice(answer.status)
+            raise ToolFailedError(f"The search at {self.host} failed with status {answer.status}.{advice}")
+        try:
+            found = json.loads(answer.data)
+        except ValueError as error:
+            raise ToolFailedError(f"The search at {self.host} did not answer with JSON.{_advice(403)}") from error
+        return _hits(found, *self.path, text=self.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BraveBackend:
-    """Brave's search API. `key` is never shown."""
-
-    key: str
-    base: str = "https://api.search.brave.com"
-
-    @property
-    def host(self) -> str:
-        """Host of the API."""
-        return urlsplit(self.base).hostname or ""
-
-    async def search(self, query: str) -> Sequence[Hit]:
-        """Search with the web search endpoint."""
-        headers = {"X-Subscription-Token": self.key}
-        params = {"q": query, "count": str(MAX_HITS)}
-        url = f"{self.base}/res/v1/web/search"
-        answer = await _ask("GET", url, who=self.host, params=params, headers=headers)
-        return _hits(answer, "web", "results", text="description")
+def searxng(url: str) -> HttpBackend:
+    """Return a SearXNG server, whose settings have to permit the format ``json``."""
+    place = f"{url.rstrip('/')}/search"
+    return HttpBackend(url=place, path=("results",), text="content", params={"format": "json"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TavilyBackend:
-    """Tavily's search API. `key` is never shown."""
+def brave(key: str, *, base: str = "https://api.search.brave.com") -> HttpBackend:
+    """Return Brave's search API."""
+    headers, path = {"X-Subscription-Token": key}, ("web", "results")
+    url = f"{base}/res/v1/web/search"
+    return HttpBackend(url=url, path=path, text="description", params={"count": MAX_HITS}, headers=headers)
 
-    key: str
-    base: str = "https://api.tavily.com"
 
-    @property
-    def host(self) -> str:
-        """Host of the API."""
-        return urlsplit(self.base).hostname or ""
-
-    async def search(self, query: str) -> Sequence[Hit]:
-        """Search with the search endpoint."""
-        headers = {"Authorization": f"Bearer {self.key}"}
-        body = {"query": query, "max_results": MAX_HITS}
-        answer = await _ask("POST", f"{self.base}/search", who=self.host, body=body, headers=headers)
-        return _hits(answer, "results", text="content")
+def tavily(key: str, *, base: str = "https://api.tavily.com") -> HttpBackend:
+    """Return Tavily's search API."""
+    return HttpBackend(
+        method="POST",
+        url=f"{base}/search",
+        words="query",
+        params={"max_results": MAX_HITS},
+        headers={"Authorization": f"Bearer {key}"},
+        path=("results",),
+        text="content",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,11 +261,11 @@ class DdgsBackend:
 def choose_backend(environ: Mapping[str, str]) -> SearchBackend | None:
     """Return the backend that the environment configures, or None. Makes no request."""
     if url := environ.get("CHATOPS_SEARXNG_URL", ""):
-        return SearxngBackend(url=url)
+        return searxng(url)
     if key := environ.get("BRAVE_API_KEY", ""):
-        return BraveBackend(key=key)
+        return brave(key)
     if key := environ.get("TAVILY_API_KEY", ""):
-        return TavilyBackend(key=key)
+        return tavily(key)
     if importlib.util.find_spec("ddgs") is not None:
         return DdgsBackend()
     return None
@@ -283,26 +293,6 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
 def _shown(number: int, hit: Hit) -> str:
     text = visible(" ".join(hit.text.split()), limit=_SNIPPET)
     return f"{number}. {visible(hit.title, limit=200)}\n   {visible(hit.url, limit=500)}\n   {text}"
-
-
-async def _ask(
-    method: str,
-    url: str,
-    *,
-    who: str,
-    params: Mapping[str, str] | None = None,
-    body: Mapping[str, object] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> object:
-    answer = await ask_service(
-        method, url, who=f"The search at {who}", params=params, body=body, headers=headers, seconds=_SEARCH_S
-    )
-    if answer.status != 200:
-        raise ToolFailedError(f"The search at {who} failed with status {answer.status}.{_advice(answer.status)}")
-    try:
-        return json.loads(answer.data)
-    except ValueError as error:
-        raise ToolFailedError(f"The search at {who} did not answer with JSON.{_advice(403)}") from error
 
 
 def _advice(status: int) -> str:

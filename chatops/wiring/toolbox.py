@@ -28,7 +28,7 @@ from chatops.policy.servers import SERVER_MARK, server_of
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.tools.catalog import Catalog, CatalogSettings, builtin_catalog
-from chatops.tools.function import FunctionTool, SchemaTool
+from chatops.tools.function import FunctionTool
 from chatops.tools.web import WEB_PORTS, WebSettings
 from chatops.wiring.configuration import Configuration
 from chatops.wiring.servers import McpServers
@@ -198,7 +198,7 @@ def load_file(data: bytes, file: Path) -> OwnTools:
     def load() -> object:
         # As text, as the question has shown it: Python would obey a comment that names another encoding.
         exec(compile(data.decode("utf-8-sig"), str(file), "exec", dont_inherit=True), module.__dict__)
-        return [value for value in vars(module).values() if isinstance(value, FunctionTool | SchemaTool)]
+        return [value for value in vars(module).values() if isinstance(value, FunctionTool)]
 
     return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)
 
@@ -225,7 +225,7 @@ def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) 
     return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
 
 
-def _shown_as_it_is(tool: FunctionTool | SchemaTool, source: str) -> FunctionTool | SchemaTool:
+def _shown_as_it_is(tool: FunctionTool, source: str) -> FunctionTool:
     """Return a tool whose calls are shown as what they are: code that may do anything and reach anything."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -235,11 +235,11 @@ def _shown_as_it_is(tool: FunctionTool | SchemaTool, source: str) -> FunctionToo
     return replace(tool, spec=replace(tool.spec, source=source), inspector=inspect)
 
 
-def _own(given: object, *, module: str) -> Iterator[FunctionTool | SchemaTool]:
+def _own(given: object, *, module: str) -> Iterator[FunctionTool]:
     values = given if isinstance(given, Iterable) else (given,)
     for value in dict.fromkeys(map(_Same, values)):
         tool = value.value
-        if not isinstance(tool, FunctionTool | SchemaTool):
+        if not isinstance(tool, FunctionTool):
             raise TypeError(f"{type(tool).__name__} is not a tool; use @tool")
         if not module or getattr(tool.function, "__module__", "") == module:
             yield tool

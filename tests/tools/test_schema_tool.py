@@ -10,7 +10,7 @@ import pytest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome, ToolSpec
 from chatops.toolkit.base import Tool
-from chatops.tools.function import SchemaTool, as_result, schema_text, tool_name_fault
+from chatops.tools.function import FunctionTool, as_result, schema_text, tool_name_fault
 from tests.tools.toolkit import context_for, done, inspected
 
 SCHEMA = {
@@ -21,9 +21,9 @@ SCHEMA = {
 }
 
 
-def made(function: Any) -> SchemaTool:
+def made(function: Any) -> FunctionTool:
     spec = ToolSpec(name="weather", description="Tells the weather.", schema=schema_text(SCHEMA))
-    return SchemaTool(spec=spec, function=function)
+    return FunctionTool(spec=spec, function=function)
 
 
 def test_the_schema_is_kept_whole_and_asks_for_an_object() -> None:

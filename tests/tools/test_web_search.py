@@ -10,13 +10,13 @@ import pytest_asyncio
 
 from chatops.domain.errors import ToolFailedError
 from chatops.tools.service import (
-    BraveBackend,
     DdgsBackend,
     SearchBackend,
-    SearxngBackend,
-    TavilyBackend,
+    brave,
     choose_backend,
     search_web_tools,
+    searxng,
+    tavily,
 )
 from tests.tools.toolkit import SECRET, context_for, done, inspected
 from tests.tools.webserver import Server, answer, serving
@@ -46,21 +46,21 @@ async def searched(backend: SearchBackend, tmp_path: Path) -> str:
 
 async def test_searxng(server: Server, tmp_path: Path) -> None:
     server.answers["/s/search"] = answer(json.dumps({"results": hits("content")}), kind="application/json")
-    assert await searched(SearxngBackend(url=f"http://127.0.0.1:{server.port}/s/"), tmp_path) == SHOWN
+    assert await searched(searxng(f"http://127.0.0.1:{server.port}/s/"), tmp_path) == SHOWN
     assert server.asked[0].path == "/s/search?q=two+words&format=json"
 
 
 async def test_brave(server: Server, tmp_path: Path) -> None:
     found = {"web": {"results": hits("description")}}
     server.answers["/res/v1/web/search"] = answer(json.dumps(found), kind="application/json")
-    assert await searched(BraveBackend(key=SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path) == SHOWN
+    assert await searched(brave(SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path) == SHOWN
     assert server.asked[0].headers["x-subscription-token"] == SECRET
     assert SECRET not in server.asked[0].path
 
 
 async def test_tavily(server: Server, tmp_path: Path) -> None:
     server.answers["/search"] = answer(json.dumps({"results": hits("content")}), kind="application/json")
-    assert await searched(TavilyBackend(key=SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path) == SHOWN
+    assert await searched(tavily(SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path) == SHOWN
     assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
     assert json.loads(server.asked[0].body) == {"query": "two words", "max_results": 8}
 
@@ -77,24 +77,24 @@ async def test_tavily(server: Server, tmp_path: Path) -> None:
 async def test_a_refusal_is_a_sentence_without_the_key(server: Server, tmp_path: Path, reply: bytes, says: str) -> None:
     server.answers["/search"] = reply
     with pytest.raises(ToolFailedError, match=says) as caught:
-        await searched(TavilyBackend(key=SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path)
+        await searched(tavily(SECRET, base=f"http://127.0.0.1:{server.port}"), tmp_path)
     assert SECRET not in str(caught.value)
     assert len(server.asked) == 1
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path, unused_tcp_port: int) -> None:
     with pytest.raises(ToolFailedError, match="could not be reached"):
-        await searched(SearxngBackend(url=f"http://127.0.0.1:{unused_tcp_port}"), tmp_path)
+        await searched(searxng(f"http://127.0.0.1:{unused_tcp_port}"), tmp_path)
 
 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"results": {"a": 1}}', '{"results": [1, null]}'])
 async def test_answers_of_another_shape_are_no_hits(server: Server, tmp_path: Path, body: str) -> None:
     server.answers["/search"] = answer(body, kind="application/json")
-    assert await searched(SearxngBackend(url=f"http://127.0.0.1:{server.port}"), tmp_path) == "[no results]"
+    assert await searched(searxng(f"http://127.0.0.1:{server.port}"), tmp_path) == "[no results]"
 
 
 async def test_the_query_is_bounded_and_the_host_is_a_fact(tmp_path: Path) -> None:
-    tool = search_web_tools(BraveBackend(key=SECRET))[0]
+    tool = search_web_tools(brave(SECRET))[0]
     assert tool.spec.asks_after_reading
     facts = await inspected(tool, context_for(tmp_path), {"query": "x"})
     assert facts.hosts == ("api.search.brave.com",)
@@ -105,11 +105,11 @@ async def test_the_query_is_bounded_and_the_host_is_a_fact(tmp_path: Path) -> No
 
 def test_the_configuration_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"CHATOPS_SEARXNG_URL": "http://127.0.0.1:8080", "BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t"}
-    assert choose_backend(keys) == SearxngBackend(url="http://127.0.0.1:8080")
+    assert choose_backend(keys) == searxng("http://127.0.0.1:8080")
     del keys["CHATOPS_SEARXNG_URL"]
-    assert choose_backend(keys) == BraveBackend(key="b")
+    assert choose_backend(keys) == brave("b")
     del keys["BRAVE_API_KEY"]
-    assert choose_backend(keys) == TavilyBackend(key="t")
+    assert choose_backend(keys) == tavily("t")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert choose_backend({}) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
