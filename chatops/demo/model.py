@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from chatops.demo.plan import OURS, DemoReply, plan, play
+from chatops.demo.plan import OURS, DemoReply, Made, offered, plan, play, rounds_of
 from chatops.domain.wording import cut, one_line
 from chatops.engine.feedback import EMPTY_RESULT
 from chatops.models.chat import OpenAIChat
@@ -50,24 +50,15 @@ _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNOREC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A call that was made, and its result."""
-
-    tool: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """The user's last message and everything since."""
 
     message: str
-    rounds: tuple[tuple[Result, ...], ...]
-    """The rounds in which every call has been answered."""
+    rounds: tuple[tuple[Made, ...], ...]
     tools: frozenset[str]
     may_not_call: bool
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[Made]:
         """Return all results of this turn, in order."""
         return [result for round_ in self.rounds for result in round_]
 
@@ -79,25 +70,10 @@ def read_turn(body: Mapping[str, object]) -> Turn:
     for index, message in enumerate(messages):
         if message.get("role") == "user" and _typed(as_text(message.get("content"))):
             place = index
-    rounds: list[tuple[Result, ...]] = []
-    answers = {as_text(m.get("tool_call_id")): as_text(m.get("content")) for m in messages if m.get("role") == "tool"}
-    for message in messages[place + 1 :]:
-        calls = [as_object(call) for call in as_list(message.get("tool_calls"))]
-        if calls:
-            rounds.append(
-                tuple(
-                    Result(
-                        tool=as_text(as_object(call.get("function")).get("name")),
-                        content=answers.get(as_text(call.get("id")), ""),
-                    )
-                    for call in calls
-                )
-            )
-    tools = as_list(body.get("tools"))
     return Turn(
         message=_typed(as_text(messages[place].get("content"))) if place >= 0 else "",
-        rounds=tuple(rounds),
-        tools=frozenset(as_text(as_object(as_object(tool).get("function")).get("name")) for tool in tools),
+        rounds=rounds_of(messages[place + 1 :]),
+        tools=offered(body),
         may_not_call=body.get("tool_choice") == "none",
     )
 
@@ -118,7 +94,7 @@ def missing_tool(names: list[str]) -> str:
     )
 
 
-def denied(result: Result) -> str:
+def denied(result: Made) -> str:
     """Return an acknowledgement with the reason if the call was denied; else an empty string."""
     content, _ = _without_edit_note(result.content)
     if not _DENIED.match(content):
@@ -132,7 +108,7 @@ def denied(result: Result) -> str:
     return f"{result.tool} was denied{why}. I continue without it."
 
 
-def quoted(result: Result) -> str:
+def quoted(result: Made) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
     content, edited = _without_edit_note(result.content)
     found = _lines(content)

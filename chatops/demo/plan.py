@@ -206,7 +206,7 @@ _SAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A call of this attempt, and its result."""
+    """A call that was made, and its result."""
 
     tool: str
     arguments: Mapping[str, object]
@@ -271,31 +271,39 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
     }
     start, opening = max(requests.items(), default=(-1, ""))
     request = _REQUEST.match(opening)
-    tools = as_list(body.get("tools"))
     return Scene(
         workflow=place["workflow"],
         step=place["step"],
         request=request["request"] if request else opening,
         opening=opening,
         outputs={one["step"]: one["text"] for text in requests.values() for one in _OUTPUT.finditer(text)},
-        calls=_calls(messages[start + 1 :]),
+        calls=tuple(call for calls in rounds_of(messages[start + 1 :]) for call in calls),
         refused=any(one.get("role") == "user" for one in messages[start + 1 :]),
-        tools=frozenset(as_text(as_object(as_object(tool).get("function")).get("name")) for tool in tools),
+        tools=offered(body),
         may_not_call=body.get("tool_choice") == "none",
     )
 
 
-def _calls(messages: Sequence[Mapping[str, object]]) -> tuple[Made, ...]:
+def rounds_of(messages: Sequence[Mapping[str, object]]) -> tuple[tuple[Made, ...], ...]:
+    """Return the rounds of calls in messages of a request, each call with its result."""
     results = {as_text(m.get("tool_call_id")): as_text(m.get("content")) for m in messages if m.get("role") == "tool"}
-    found: list[Made] = []
-    for message in messages:
-        for item in as_list(message.get("tool_calls")):
-            call = as_object(item)
-            function, key = as_object(call.get("function")), as_text(call.get("id"))
-            if key in results:
-                arguments = object_in(as_text(function.get("arguments")))
-                found.append(Made(tool=as_text(function.get("name")), arguments=arguments, content=results[key]))
-    return tuple(found)
+    rounds = ([as_object(call) for call in as_list(message.get("tool_calls"))] for message in messages)
+    return tuple(tuple(_made(call, results) for call in calls) for calls in rounds if calls)
+
+
+def _made(call: Mapping[str, object], results: Mapping[str, str]) -> Made:
+    function = as_object(call.get("function"))
+    return Made(
+        tool=as_text(function.get("name")),
+        arguments=object_in(as_text(function.get("arguments"))),
+        content=results.get(as_text(call.get("id")), ""),
+    )
+
+
+def offered(body: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the tools of a request."""
+    tools = (as_object(as_object(tool).get("function")) for tool in as_list(body.get("tools")))
+    return frozenset(as_text(function.get("name")) for function in tools)
 
 
 def object_in(text: str) -> Mapping[str, object]:

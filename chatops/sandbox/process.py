@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,7 +143,7 @@ async def run_command(
                 await running.exited.wait()
         except TimeoutError:
             running.kill()
-            await running.wait_gone(_EXIT_S)
+            await running.wait_gone()
             return Ended(code=None, output=running.collector, started=running.started)
         await running.wait_output(_DRAIN_S)
         return running.ended()
@@ -150,7 +151,7 @@ async def run_command(
         # Also runs on cancellation; the signals are sent before the first await.
         running.kill()
         try:
-            await running.wait_gone(_EXIT_S)
+            await running.wait_gone()
         finally:
             running.close()
 
@@ -279,7 +280,8 @@ class _Running:
         self.report += data
         if not self.started and self.report.startswith(READY):
             self.report = self.report.removeprefix(READY)
-            self.started = not self.killed and _sent(self.status, GO)
+            with suppress(OSError):
+                self.started = not self.killed and os.write(self.status, GO) == len(GO)
 
     def _resume(self) -> None:
         if not self.closed:
@@ -303,23 +305,23 @@ class _Running:
             return
         self.killed = True
         if self.process.poll() is None:
-            if self.contained:
-                _send_group(self.process.pid, signal.SIGKILL)
-            else:
-                _send(self.process.pid, signal.SIGTERM)
-                _send(self.process.pid, signal.SIGCONT)
+            with suppress(OSError):
+                if self.contained:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                else:
+                    os.kill(self.process.pid, signal.SIGTERM)
+                    os.kill(self.process.pid, signal.SIGCONT)
 
-    async def wait_gone(self, seconds: float) -> None:
+    async def wait_gone(self) -> None:
         """Wait for the end; find processes that the supervisor missed by their mark and kill them."""
-        try:
-            async with asyncio.timeout(seconds):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_S):
                 await self.exited.wait()
                 await self.output_ended.wait()
-        except TimeoutError:
-            pass
         if self.process.poll() is None:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
-            _send_group(self.process.pid, signal.SIGKILL)
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             await asyncio.sleep(0)
         if not self.contained and (self.process.poll() != 0 or not self.output_ended.is_set()):
             stop_marked(self.mark, seconds=_EXIT_S)
@@ -375,29 +377,6 @@ def memory_file(data: bytes) -> int:
         file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _sent(descriptor: int, word: bytes) -> bool:
-    try:
-        return os.write(descriptor, word) == len(word)
-    except OSError:
-        return False
-
-
-def _send(pid: int, number: int) -> None:
-    """Send a signal to a process if it still exists."""
-    try:
-        os.kill(pid, number)
-    except OSError:
-        pass
-
-
-def _send_group(pid: int, number: int) -> None:
-    """Send a signal to a process group if it still exists."""
-    try:
-        os.killpg(pid, number)
-    except OSError:
-        pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
