@@ -40,7 +40,6 @@ from chatops.domain.tools import (
     CONTAINED_APPLY,
     CallFacts,
     Outcome,
-    Problem,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -50,7 +49,7 @@ from chatops.domain.wording import plural
 from chatops.git.repository import config_for_reading
 from chatops.sandbox.confinement import WorkspaceAccess, confinement
 from chatops.toolkit.base import Reconciled, Tool, ToolContext
-from chatops.toolkit.confine import Find, home_folders, survey
+from chatops.toolkit.confine import Find, home_folders, survey, with_problem
 from chatops.toolkit.threads import in_thread
 
 _MOST_NAMED = 20
@@ -161,7 +160,7 @@ def _bound(changes: ChangeList) -> str:
 
 
 def _faulty(facts: CallFacts, text: str) -> CallFacts:
-    return replace(facts, problems=(Problem(path="", message=text),))
+    return with_problem(facts, "", text)
 
 
 def _result_of(done: Applied, *, undo: int) -> ToolResult:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
-from chatops.domain.tools import CallFacts, Exposure, Outcome, Problem, ResultFacts, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, Outcome, ResultFacts, ToolResult
 from chatops.policy.sandbox import covers_host, host_problem, limited_by, widened
 from chatops.sandbox.confinement import (
     Confinement,
@@ -45,7 +45,15 @@ from chatops.sandbox.programs import program_at
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.shell.effects import Need, NeedKind, effects
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import home_folders, home_secrets, locate, opened_file, with_place, world_problem
+from chatops.toolkit.confine import (
+    home_folders,
+    home_secrets,
+    locate,
+    opened_file,
+    with_place,
+    with_problem,
+    world_problem,
+)
 from chatops.toolkit.output import EMPTY, visible
 from chatops.toolkit.threads import in_thread
 
@@ -131,7 +139,7 @@ def inspect_program(
     The confinement is None if the call cannot run. May run the sandbox's probe: call it in a thread.
     """
     if problem := unfit(text):
-        return replace(facts, problems=(Problem(path=field, message=problem),)), None
+        return with_problem(facts, field, problem), None
     place = locate(cwd, context=context, field="cwd")
     facts = replace(with_place(facts, place), paths=(), caution="")
     if not place.usable:

@@ -72,7 +72,7 @@ _LONGEST_REFERENCE = 4_096
 _MOST_NAMED = 5
 _MOST = 512_000_000
 """Bytes of a file that is copied."""
-_LONGEST_POINTER = 4_096
+_UNREADABLE = b"\xff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +136,8 @@ def _worktree(store: Path) -> Repository | None:
 
 
 def _pointer(file: Path) -> str:
-    try:
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            return opened.read(_LONGEST_POINTER).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+    data = _begin(file)
+    return "" if data == _UNREADABLE else data.decode("utf-8", "replace").strip()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -345,11 +342,11 @@ def _entries(folder: int, *, references: bool, remove: bool) -> tuple[list[str],
 def _leads_elsewhere(name: str, folder: int) -> bool:
     """Return True if a loose reference is symbolic and not valid, or cannot be read."""
     data = _begin(name, folder)
-    return data == b"\xff" or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
+    return data == _UNREADABLE or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
 
 
 def _begin(path: Path | str, folder: int | None = None) -> bytes:
-    """Return the content of a reference, cut if it is longer than one; b"\xff" if it cannot be read."""
+    """Return the content of a reference, cut if it is longer than one; `_UNREADABLE` if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with open(descriptor, "rb") as file:
@@ -357,7 +354,7 @@ def _begin(path: Path | str, folder: int | None = None) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError:
-        return b"\xff"
+        return _UNREADABLE
 
 
 def _listed(names: list[str]) -> str:

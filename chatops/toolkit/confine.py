@@ -117,10 +117,14 @@ def with_place(facts: CallFacts, place: ResolvedPath) -> CallFacts:
     return replace(facts, paths=(str(place.path),), caution=facts.caution or place.caution)
 
 
+def with_problem(facts: CallFacts, field: str, message: str, *, given: str = "") -> CallFacts:
+    """Add a problem of the argument `field`, whose value is `given`."""
+    return replace(facts, problems=(*facts.problems, Problem(path=field, message=message, given=visible(given))))
+
+
 def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
     """Add a problem that the arguments do not cause, so an earlier call may fix it."""
-    problem = Problem(path=field, message=message, given=visible(given))
-    return replace(facts, problems=(*facts.problems, problem), may_resolve=True)
+    return replace(with_problem(facts, field, message, given=given), may_resolve=True)
 
 
 def refused(path: Path, *, context: ToolContext, write: bool) -> str:

@@ -31,7 +31,6 @@ from chatops.domain.tools import (
     AccessLevel,
     CallFacts,
     Outcome,
-    Problem,
     ResultFacts,
     ToolResult,
     Verdict,
@@ -40,7 +39,7 @@ from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.base import Reconciled, ToolContext
-from chatops.toolkit.confine import locate, opened_file, opened_folder, refused, with_place, world_problem
+from chatops.toolkit.confine import locate, opened_file, opened_folder, refused, with_place, with_problem, world_problem
 from chatops.toolkit.output import is_binary, unified, visible
 from chatops.tools.function import file_result, tool
 
@@ -286,7 +285,7 @@ def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolConte
     after = content.encode("utf-8")
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
-        return replace(facts, problems=(Problem(path="content", message=message),))
+        return with_problem(facts, "content", message)
     facts, path = _target(raw, facts, context)
     if path is None:
         return facts
@@ -315,9 +314,9 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     old, new, raw = arguments["old"], arguments["new"], arguments["path"]
     if not old:
         message = "is empty; give the text to replace, or use file_write to create a file"
-        return replace(facts, problems=(Problem(path="old", message=message),))
+        return with_problem(facts, "old", message)
     if old == new:
-        return replace(facts, problems=(Problem(path="new", message="is identical to old"),))
+        return with_problem(facts, "new", "is identical to old")
     facts, path = _target(raw, facts, context)
     if path is None:
         return facts

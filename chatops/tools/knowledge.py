@@ -17,12 +17,12 @@ from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Problem, Verdict
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.domain.wording import plural
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import home_folders, protected_paths
+from chatops.toolkit.confine import home_folders, protected_paths, with_problem
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
@@ -67,7 +67,7 @@ def _search_tool(source: KnowledgeSource, *, index: Path) -> FunctionTool:
         query = str(arguments["query"])
         if len(query) > MAX_QUERY or not _WORD.search(query):
             message = f"must have a word, and at most {MAX_QUERY} characters"
-            return replace(facts, problems=(Problem(path="query", message=message, given=visible(query)),))
+            return with_problem(facts, "query", message, given=query)
         return facts
 
     @tool(

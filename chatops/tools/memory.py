@@ -26,9 +26,10 @@ from pydantic import Field
 from chatops.config.memory import Memories, MemoryScope
 from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ConfigError, ToolFailedError
-from chatops.domain.tools import AccessLevel, CallFacts, Outcome, Problem, ResultFacts, ToolResult, Verdict
+from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.confine import with_problem, world_problem
 from chatops.toolkit.output import cap, is_binary, unified, visible
 from chatops.tools.function import FunctionTool, tool
 
@@ -43,9 +44,8 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         scope, text = MemoryScope(arguments["scope"]), arguments["text"]
-        if len(text) > MAX_WRITTEN:
-            message = f"is {len(text):,} characters long; the limit is {MAX_WRITTEN:,}"
-            return replace(facts, problems=(Problem(path="text", message=message),))
+        if (found := _too_long(facts, text, most=MAX_WRITTEN)).problems:
+            return found
         try:
             before = memories.read(scope)
         except ConfigError as error:
@@ -169,11 +169,13 @@ def _file(folder: Path, context: ToolContext) -> Path:
 
 
 def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    size = len(arguments["text"])
-    if size <= MAX_NOTE:
+    return _too_long(facts, arguments["text"], most=MAX_NOTE)
+
+
+def _too_long(facts: CallFacts, text: str, *, most: int) -> CallFacts:
+    if len(text) <= most:
         return facts
-    message = f"is {size:,} characters long; the limit is {MAX_NOTE:,}"
-    return replace(facts, problems=(Problem(path="text", message=message),))
+    return with_problem(facts, "text", f"is {len(text):,} characters long; the limit is {most:,}")
 
 
 NO_SKILLS = "there are no skills. Put one into the folder skills of your config folder, as NAME/SKILL.md"
@@ -189,11 +191,9 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         skill, path = known.get(arguments["name"]), arguments["path"]
         if skill is None:
             names = ", ".join(one.name for one in known.found) or "none"
-            problem = Problem(path="name", message=f"is not a skill; known: {names}", given=visible(arguments["name"]))
-            return replace(facts, problems=(problem,), may_resolve=True)
+            return world_problem(facts, f"is not a skill; known: {names}", field="name", given=arguments["name"])
         if path and path != MAIN and skill.file(path) is None:
-            problem = Problem(path="path", message=f"is not a file of the skill {skill.name}", given=visible(path))
-            return replace(facts, problems=(problem,))
+            return with_problem(facts, "path", f"is not a file of the skill {skill.name}", given=path)
         return facts
 
     @tool(

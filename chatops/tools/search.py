@@ -15,7 +15,6 @@ import stat
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,14 +27,13 @@ from chatops.domain.tools import (
     AccessLevel,
     CallFacts,
     Outcome,
-    Problem,
     ResultFacts,
     ToolResult,
     Verdict,
 )
 from chatops.sandbox.process import Command, Ended, attempt_name, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import protected_paths, world_problem
+from chatops.toolkit.confine import protected_paths, with_problem, world_problem
 from chatops.toolkit.output import visible
 from chatops.tools import search_worker
 from chatops.tools.files import existing
@@ -55,7 +53,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     pattern: str = arguments["pattern"]
     if not pattern or len(pattern) > MAX_PATTERN or "\0" in pattern:
         message = f"must have 1 to {MAX_PATTERN:,} characters and no NUL"
-        return replace(facts, problems=(Problem(path="pattern", message=message, given=visible(pattern)),))
+        return with_problem(facts, "pattern", message, given=pattern)
     raw: str = arguments["path"]
     facts, mode = existing(raw, facts=facts, context=context, missing="no such file or folder")
     if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):

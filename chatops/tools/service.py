@@ -22,8 +22,9 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import AccessLevel, CallFacts, Problem, Verdict
+from chatops.domain.tools import AccessLevel, CallFacts, Verdict
 from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import with_problem
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, Inspector, tool
@@ -99,7 +100,7 @@ def _inspector(host: str) -> Inspector:
         query = str(arguments["query"])
         if not query.strip() or len(query) > MAX_QUERY:
             message = f"must have 1 to {MAX_QUERY} characters"
-            return replace(facts, problems=(Problem(path="query", message=message, given=visible(query)),))
+            return with_problem(facts, "query", message, given=query)
         return replace(facts, hosts=(host,), network=True)
 
     return inspect

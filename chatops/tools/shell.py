@@ -33,7 +33,7 @@ from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities, Exposure, Problem, ToolResult, written_path
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities, Exposure, ToolResult, written_path
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
 from chatops.sandbox.confinement import Confinement, program_is_visible
 from chatops.sandbox.execution import (
@@ -62,6 +62,7 @@ from chatops.toolkit.confine import (
     sensitive,
     survey,
     with_place,
+    with_problem,
 )
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
@@ -499,12 +500,12 @@ def declared_facts(
         try:
             facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)
         except BadUrlError as error:
-            return _with_problem(facts, known.url, str(error), given=visible(url))
+            return with_problem(facts, known.url, str(error), given=url)
     argument = known.command or known.code
     if argument:
         text = _text(arguments, argument)
         if fault := unfit(text):
-            return _with_problem(facts, argument, fault)
+            return with_problem(facts, argument, fault)
         facts = replace(facts, cwd=str(context.workspace), sandbox=UNSANDBOXED, network=True)
         if known.code:
             return replace(facts, command=text)
@@ -516,7 +517,3 @@ def declared_facts(
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name) if name else None
     return value if isinstance(value, str) else ""
-
-
-def _with_problem(facts: CallFacts, path: str, message: str, *, given: str = "") -> CallFacts:
-    return replace(facts, problems=(*facts.problems, Problem(path=path, message=message, given=given)))

@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, Problem, ToolResult, Verdict
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ToolResult, Verdict
 from chatops.sandbox.process import IsolatedCallError, run_isolated
 from chatops.toolkit.addresses import (
     MAX_URL,
@@ -30,6 +30,7 @@ from chatops.toolkit.addresses import (
     system_resolver,
 )
 from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import with_problem
 from chatops.toolkit.output import cap, is_binary, visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
@@ -117,7 +118,7 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
     try:
         target = read_url(url)
     except BadUrlError as error:
-        return replace(facts, problems=(Problem(path="url", message=str(error), given=visible(url)),))
+        return with_problem(facts, "url", str(error), given=url)
     refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
     return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
 
