@@ -4,6 +4,7 @@ Afterwards only the change list and the kept content count. What happens in the 
 that was overlooked is not applied. The copy has no say in how it is compared: ignore rules are those of the original.
 """
 
+import json
 import os
 import stat
 import unicodedata
@@ -167,6 +168,16 @@ def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = 
     folder.write("frozen", {**as_json(changes), "number": number or 1})
     reach("contained")
     return changes
+
+
+def recorded(folder: TurnFolder) -> dict[str, Ran]:
+    """Return the calls that ran in the copy by their ids, each with its outcome."""
+    found: dict[str, Ran] = {}
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
+            number, ran = json.loads(line)
+            found[number] = ran_from(ran)
+    return found
 
 
 def frozen(folder: TurnFolder) -> ChangeList:

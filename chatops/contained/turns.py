@@ -29,7 +29,7 @@ from chatops.contained.folder import (
     sweep_kept,
     turn_folder,
 )
-from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, ran_from, selected, shown
+from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, recorded, selected, shown
 from chatops.contained.text import Change, ContainedReview, describe, review
 from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
 from chatops.domain.canonical import canonical, parsed
@@ -79,8 +79,8 @@ class ApplyTool:
 
     def _inspected(self, arguments: str, context: ToolContext) -> CallFacts:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
-        folder, undo, only, number = self._given(arguments)
         try:
+            folder, undo, only, number = _asked(self.data, arguments)
             listed = frozen(folder) if undo else freeze(folder, ran=tuple(recorded(folder).values()), number=number)
             changes = directed(folder, listed, undo=undo)
             conflicts = applying.conflicts(changes)
@@ -109,7 +109,7 @@ class ApplyTool:
         return await in_thread(self._applied, facts, context)
 
     def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        folder, undo, only, _ = self._given(facts.arguments)
+        folder, undo, only, _ = _asked(self.data, facts.arguments)
         try:
             with locked(self.data, context.workspace):
                 changes = self._approved(facts, folder, undo=undo)
@@ -140,18 +140,26 @@ class ApplyTool:
         return await in_thread(self._reconciled, facts, context)
 
     def _reconciled(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        folder, undo, _, _ = self._given(facts.arguments)
         try:
+            folder, undo, _, _ = _asked(self.data, facts.arguments)
             with locked(self.data, context.workspace):
                 done = applying.resume(folder, frozen(folder), undo=undo)
         except (ToolFailedError, OSError) as error:
             return Reconciled(result=None, found=str(error))
         return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_result_of(done, undo=undo))
 
-    def _given(self, arguments: str) -> tuple[TurnFolder, int, list[str] | None, int]:
-        given: Any = parsed(arguments)
-        folder, number = turn_folder(self.data, str(given["turn"])), int(given.get("list", 1))
-        return folder, number if given.get("undo") else 0, given.get("only"), number
+
+def _asked(data: Path, arguments: str) -> tuple[TurnFolder, int, list[str] | None, int]:
+    """Return what a call of `CONTAINED_APPLY` asks about: the turn, the undo (0: none), the paths, the list's number.
+
+    Raises ToolFailedError.
+    """
+    given: Any = parsed(arguments)
+    number = given.get("list", 1) if isinstance(given, Mapping) else None
+    if not isinstance(number, int):
+        raise ToolFailedError("There is no such contained turn.")
+    folder = turn_folder(data, str(given.get("turn", "")))
+    return folder, number if given.get("undo") else 0, given.get("only"), number
 
 
 def _bound(changes: ChangeList) -> str:
@@ -223,8 +231,7 @@ class ContainedTurns:
 
     def review(self, arguments: str) -> ContainedReview:
         """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
-        folder, undo = self._asked(arguments)
-        changes = directed(folder, frozen(folder), undo=undo)
+        folder, changes = self._pending(arguments)
         return review(changes, applying.conflicts(changes), folder.blob)
 
     def changed_files(
@@ -234,9 +241,7 @@ class ContainedTurns:
 
         `wrote` are the files that their calls wrote, as the arguments name them.
         """
-        listed = {*contained_calls(self._data, turns), *kept_calls(self._data / "kept")}
-        gone = [path for call_id, path in wrote.items() if call_id not in listed]
-        return changed_files(self._data, workspace, turns=turns, gone=gone)
+        return changed_files(self._data, workspace, turns=turns, gone=self._unlisted(turns, wrote))
 
     def shown(self, facts: CallFacts) -> CallFacts:
         """Return the facts of a pending call of `CONTAINED_APPLY` with its changes as text, which are not stored."""
@@ -248,19 +253,12 @@ class ContainedTurns:
 
     def paths(self, arguments: str) -> tuple[str, ...]:
         """Return the paths that a pending call of `CONTAINED_APPLY` would apply, without those in conflict."""
-        folder, undo = self._asked(arguments)
-        changes = directed(folder, frozen(folder), undo=undo)
-        conflicts = applying.conflicts(changes)
-        return tuple(item.path for item in changes.entries if item.path not in conflicts)
+        _, changes = self._pending(arguments)
+        return tuple(item.path for item in selected(changes, None, applying.conflicts(changes)))
 
-    def _asked(self, arguments: str) -> tuple[TurnFolder, int]:
-        given = parsed(arguments)
-        if not isinstance(given, Mapping):
-            raise ToolFailedError("There is no such contained turn.")
-        number = given.get("list", 1)
-        if not isinstance(number, int):
-            raise ToolFailedError("There is no such contained turn.")
-        return self.folder(str(given.get("turn", ""))), number if given.get("undo") else 0
+    def _pending(self, arguments: str) -> tuple[TurnFolder, ChangeList]:
+        folder, undo, _, _ = _asked(self._data, arguments)
+        return folder, directed(folder, frozen(folder), undo=undo)
 
     def last_applied(self, workspace: Path) -> tuple[str, int]:
         """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none.
@@ -287,9 +285,13 @@ class ContainedTurns:
 
         `calls` are their other calls that may have had an effect, with a text for the user.
         """
-        listed = {*contained_calls(self._data, turns), *kept_calls(self._data / "kept")}
-        cannot = [text for call_id, text in calls.items() if call_id not in listed]
+        cannot = self._unlisted(turns, calls)
         return undo_list(self._data, workspace, session_id=session_id, turns=turns, cannot=cannot)
+
+    def _unlisted(self, turns: Sequence[str], calls: Mapping[CallId, str]) -> list[str]:
+        """Return the texts of those `calls` of `turns` whose changes are not known."""
+        listed = {*contained_calls(self._data, turns), *kept_calls(self._data / "kept")}
+        return [text for call_id, text in calls.items() if call_id not in listed]
 
     def finish_interrupted(self, workspace: Path) -> None:
         """Finish applications to `workspace` that a killed process left, before anything else touches it.
@@ -545,13 +547,3 @@ def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
         file.write(f"{line}\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def recorded(folder: TurnFolder) -> dict[str, Ran]:
-    """Return the calls that ran in the copy by their ids, each with its outcome."""
-    found: dict[str, Ran] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            number, ran = json.loads(line)
-            found[number] = ran_from(ran)
-    return found

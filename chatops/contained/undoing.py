@@ -24,7 +24,7 @@ from chatops.config.paths import folder_identity
 from chatops.contained.applying import undoable
 from chatops.contained.copying import hidden_by_name
 from chatops.contained.folder import Below, Kind, State, TurnFolder, kept, turn_folder, write_durably
-from chatops.contained.freezing import ChangeList, Entry, as_json, frozen, shown
+from chatops.contained.freezing import ChangeList, Entry, as_json, frozen, recorded, shown
 from chatops.contained.text import MOST_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
 
@@ -94,8 +94,6 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
 
 def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
     """Return the calls of `turns` that ran in a copy of the workspace, whose changes are in its list."""
-    from chatops.contained.turns import recorded
-
     return frozenset(call for folder in _contained(data, turns) for call in recorded(folder))
 
 

@@ -20,7 +20,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -122,17 +122,6 @@ def _opened(path: Path) -> sqlite3.Connection:
     raise AssertionError
 
 
-@contextmanager
-def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
-    rows.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        rows.execute("ROLLBACK")
-        raise
-    rows.execute("COMMIT")
-
-
 def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *, until: float, found: _Found) -> bool:
     """Index what has changed in a folder. Return False if it cannot be read."""
     rows.execute("INSERT OR REPLACE INTO folder VALUES (?, ?)", (folder, int(time.time())))
@@ -165,7 +154,8 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
     finally:
         os.close(top)
     for path in known.keys() - seen if complete else ():
-        with _transaction(rows):
+        with rows:
+            rows.execute("BEGIN IMMEDIATE")
             _drop(rows, folder, path)
     return True
 
@@ -224,7 +214,8 @@ def _read(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, nam
             return
         key = (folder, path, status.st_size, status.st_mtime_ns)
         if ending not in TEXT_ENDINGS:
-            with _transaction(rows):
+            with rows:
+                rows.execute("BEGIN IMMEDIATE")
                 _store(rows, key, _INTERRUPTED, [])
         try:
             signal.alarm(_FILE_S)
@@ -239,7 +230,8 @@ def _read(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, nam
             passages, problem = [], _INTERRUPTED
         finally:
             signal.alarm(0)
-    with _transaction(rows):
+    with rows:
+        rows.execute("BEGIN IMMEDIATE")
         _store(rows, key, problem, [(passage.place, passage.text) for passage in passages])
 
 
@@ -268,7 +260,8 @@ def _drop(rows: sqlite3.Connection, folder: str, path: str) -> None:
 def _drop_unused(rows: sqlite3.Connection) -> None:
     old = [path for (path,) in rows.execute("SELECT path FROM folder WHERE used < ?", (time.time() - _UNUSED_S,))]
     for folder in old:
-        with _transaction(rows):
+        with rows:
+            rows.execute("BEGIN IMMEDIATE")
             for (path,) in rows.execute("SELECT path FROM file WHERE folder = ?", (folder,)).fetchall():
                 _drop(rows, folder, path)
             rows.execute("DELETE FROM folder WHERE path = ?", (folder,))

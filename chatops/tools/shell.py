@@ -24,6 +24,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -183,14 +184,12 @@ class _Files:
             return
         if not stat.S_ISREG(place.info.st_mode):
             return
-        if place.info.st_size > _LARGEST:
-            self._add_identity(path, runs=runs)
-            return
-        try:
+        data = None
+        # If it has been replaced meanwhile, what is there now may not be readable for the model.
+        with suppress(OSError, ToolFailedError):
             with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
                 data = file.read(_LARGEST + 1)
-        except (OSError, ToolFailedError):
-            # It has been replaced meanwhile, and what is there now may not be readable for the model.
+        if data is None or len(data) > _LARGEST:
             self._add_identity(path, runs=runs)
             return
         script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS
@@ -222,10 +221,7 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
     """Return the tools of this module. `best` is the highest sandbox level to use."""
     failures = SandboxFailures(best)
 
-    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments, facts, context, failures)
-
-    @tool(inspect=inspect, timeout_s=60.0, capabilities=BUILT_IN_TOOLS["shell_exec"])
+    @tool(inspect=partial(_inspect, failures=failures), timeout_s=60.0, capabilities=BUILT_IN_TOOLS["shell_exec"])
     async def shell_exec(
         command: Annotated[str, Field(description="Bash command. Runs non-interactively: stdin is empty.")],
         context: ToolContext,
@@ -425,10 +421,7 @@ def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, 
     """Return the tools of this module. `best` is the highest sandbox level to use."""
     failures = SandboxFailures(best)
 
-    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect_code(arguments, facts, context, failures)
-
-    @tool(inspect=inspect, timeout_s=60.0, capabilities=BUILT_IN_TOOLS["python_exec"])
+    @tool(inspect=partial(_inspect_code, failures=failures), timeout_s=60.0, capabilities=BUILT_IN_TOOLS["python_exec"])
     async def python_exec(
         code: Annotated[str, Field(description="Python code. Runs non-interactively: stdin is empty.")],
         context: ToolContext,

@@ -9,7 +9,7 @@ cookie is kept.
 import asyncio
 import functools
 import zlib
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urljoin
@@ -237,27 +237,21 @@ async def _page(response: "httpx2.Response", *, target: Target, limit: int) -> _
     )
 
 
-class _Unpack:
-    """Bounded decompression: returns at most as much as requested."""
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+    """Return a function that decompresses the next bytes, and returns at most as many as requested."""
+    if encoding in ("", "identity"):
+        return lambda data, room: data[: max(room, 1)]
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ToolFailedError(f"The page uses an unsupported compression: {visible(encoding, limit=30)}.")
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
-    def __init__(self) -> None:
-        self._reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def __call__(self, data: bytes, room: int) -> bytes:
+    def unpack(data: bytes, room: int) -> bytes:
         try:
-            return self._reader.decompress(data, max(room, 1))
+            return reader.decompress(data, max(room, 1))
         except zlib.error as error:
             raise ToolFailedError("The page could not be decompressed.") from error
 
-
-def _unpacker(encoding: str) -> Any:
-    match encoding:
-        case "" | "identity":
-            return lambda data, room: data[: max(room, 1)]
-        case "gzip" | "x-gzip" | "deflate":
-            return _Unpack()
-        case _:
-            raise ToolFailedError(f"The page uses an unsupported compression: {visible(encoding, limit=30)}.")
+    return unpack
 
 
 async def _result(page: _Page, *, limit: int) -> ToolResult:
