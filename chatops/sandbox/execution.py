@@ -69,16 +69,14 @@ _MOST_OFFERED = 8
 """Maximum number of hosts that one key gives to a call."""
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
-_Command = tuple[str, str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class SandboxFailures:
     """Sandbox failures by session, command and folder, kept while the app runs. `best`: the highest level to use."""
 
     best: SandboxLevel = SandboxLevel.HARD
-    _failures: dict[_Command, str] = field(default_factory=dict)
-    _lacks: dict[_Command, SandboxSpec] = field(default_factory=dict)
+    _failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    _lacks: dict[tuple[str, str, str], SandboxSpec] = field(default_factory=dict)
     """Limits that commands probably failed at, by command."""
 
     def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
@@ -122,7 +120,7 @@ class SandboxFailures:
         needs = self._lacks.get(self._key(facts, context))
         return (Lack(by="it", needs=needs, seen=True),) if needs is not None else ()
 
-    def _key(self, facts: CallFacts, context: ToolContext) -> _Command:
+    def _key(self, facts: CallFacts, context: ToolContext) -> tuple[str, str, str]:
         return (context.session_id, facts.command, facts.cwd)
 
 

@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
@@ -394,13 +394,13 @@ class Limits:
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
 """Further environment variables that the interpreter may need to start."""
 _PROGRAM = """
-import importlib, json, resource, sys
+import dataclasses, importlib, json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if int(sys.argv[4]):
     resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[4]), int(sys.argv[4])))
 function = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
-json.dump(function(**json.load(sys.stdin)), sys.stdout)
+json.dump(function(**json.load(sys.stdin)), sys.stdout, default=dataclasses.asdict)
 """
 
 
@@ -408,8 +408,10 @@ class IsolatedCallError(Exception):
     """The function was stopped or failed; the text says which, as a clause."""
 
 
-def run_isolated(function: Callable[..., JsonValue], *, limits: Limits = Limits(), **arguments: JsonValue) -> JsonValue:
+def run_isolated(function: Callable[..., object], *, limits: Limits = Limits(), **arguments: object) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
+
+    Arguments and result pass as JSON, dataclasses in them as objects.
 
     Raises IsolatedCallError.
     """
@@ -423,7 +425,7 @@ def run_isolated(function: Callable[..., JsonValue], *, limits: Limits = Limits(
     try:
         done = subprocess.run(
             argv,
-            input=json.dumps(arguments).encode(),
+            input=json.dumps(arguments, default=asdict).encode(),
             capture_output=True,
             env=environment,
             timeout=limits.wait_s,

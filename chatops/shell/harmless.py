@@ -189,12 +189,7 @@ _PYTEST = Harmless(
 _SUMS = Harmless(flags=_letters("btzw") | _words("--quiet --status --text --binary --tag"))
 
 PROGRAMS: dict[str, Harmless] = {
-    "echo": Harmless(text=True),
-    "true": Harmless(text=True),
-    "false": Harmless(text=True),
-    "basename": Harmless(text=True),
-    "dirname": Harmless(text=True),
-    "seq": Harmless(text=True),
+    **dict.fromkeys("echo true false basename dirname seq".split(), Harmless(text=True)),
     "pwd": Harmless(flags=_letters("LP"), max_operands=_NO_OPERANDS),
     "whoami": Harmless(max_operands=_NO_OPERANDS),
     "uname": Harmless(flags=_letters("asnrvmpio"), max_operands=_NO_OPERANDS),
@@ -203,11 +198,11 @@ PROGRAMS: dict[str, Harmless] = {
     ),
     "tac": Harmless(flags=_letters("br"), valued=_words("-s")),
     "nl": Harmless(flags=_letters("p"), valued=_letters("bdfhilnsvw")),
-    "head": Harmless(
-        flags=_letters("qvz") | _words("--quiet --verbose"), valued=_words("-n -c --lines --bytes"), numbers=True
-    ),
-    "tail": Harmless(
-        flags=_letters("qvz") | _words("--quiet --verbose"), valued=_words("-n -c --lines --bytes"), numbers=True
+    **dict.fromkeys(
+        ("head", "tail"),
+        Harmless(
+            flags=_letters("qvz") | _words("--quiet --verbose"), valued=_words("-n -c --lines --bytes"), numbers=True
+        ),
     ),
     "wc": Harmless(flags=_letters("clmLw") | _words("--bytes --chars --lines --words --max-line-length")),
     "ls": Harmless(
@@ -250,13 +245,8 @@ PROGRAMS: dict[str, Harmless] = {
     ),
     "cmp": Harmless(flags=_letters("bls"), valued=_letters("in")),
     "comm": Harmless(flags=_letters("123z")),
-    "md5sum": _SUMS,
-    "sha1sum": _SUMS,
-    "sha256sum": _SUMS,
-    "sha512sum": _SUMS,
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fgrep": _GREP,
+    **dict.fromkeys(("md5sum", "sha1sum", "sha256sum", "sha512sum"), _SUMS),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
     "rg": _RG,
     "find": _FIND,
     "pytest": _PYTEST,
@@ -389,11 +379,9 @@ def _git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
 
     Options before the sub-command configure git itself, so the sub-command has to come first.
     """
-    if words:
-        program = GIT.get(words[0])
-        return program is not None and _Arguments(program=program, cwd=cwd).accept(tail)
-    program = GIT.get(tail[0])
-    return program is not None and _Arguments(program=program, cwd=cwd).accept(tail[1:])
+    command, tail = (words[0], tail) if words else (tail[0], tail[1:])
+    program = GIT.get(command)
+    return program is not None and _Arguments(program=program, cwd=cwd).accept(tail)
 
 
 def _plain(word: str, *, cwd: str) -> bool:

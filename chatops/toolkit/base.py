@@ -12,7 +12,7 @@ from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
-from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.toolkit.threads import in_thread
 
 Ask = Callable[[ServerQuestion], Awaitable[Answer]]
@@ -87,6 +87,17 @@ class Reconciled:
     result: ToolResult | None
     repeat: bool = False
     found: str = ""
+
+
+def reconciled_by_hash(facts: CallFacts, now: str, *, done: str, otherwise: str) -> Reconciled:
+    """Compare the hash of what is there `now` with the two in the facts of a started call: before it and after it.
+
+    `done` is the result if the call has taken effect, `otherwise` what is known if neither fits.
+    """
+    before, after = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
+    if now == after:
+        return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=done))
+    return Reconciled(result=None, repeat=now == before, found="" if now == before else otherwise)
 
 
 class Tool(Protocol):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -58,22 +59,16 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
         return _none(str(error))
     if not patterns and not may_take_long(schema):
         return _checked(value, schema, patterns)
-    gates: JsonValue = _gates().dump_python(tuple(patterns), mode="json")
     try:
-        return _facts().validate_python(run_isolated(_checked_isolated, value=value, schema=schema, gates=gates))
+        found = run_isolated(_checked_isolated, value=value, schema=schema, gates=tuple(patterns))
+        return _facts().validate_python(found)
     except IsolatedCallError as error:
         unchecked = (f"the answer could not be checked: {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=unchecked, result_unmatched=unchecked)
 
 
-def _checked_isolated(value: str, schema: str, gates: JsonValue) -> JsonValue:
-    found: JsonValue = _facts().dump_python(_checked(value, schema, _gates().validate_python(gates)), mode="json")
-    return found
-
-
-@cache
-def _gates() -> TypeAdapter[tuple[PatternGate, ...]]:
-    return TypeAdapter(tuple[PatternGate, ...])
+def _checked_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]]) -> AnswerFacts:
+    return _checked(value, schema, [PatternGate(**gate) for gate in gates])
 
 
 @cache

@@ -38,7 +38,7 @@ from chatops.domain.tools import (
 from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point
-from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import locate, opened_file, opened_folder, refused, with_place, with_problem, world_problem
 from chatops.toolkit.output import is_binary, unified, visible
 from chatops.tools.function import file_result, tool
@@ -347,19 +347,15 @@ def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
     The call's temporary file, whose name no one else uses, is removed.
     """
     path = Path(facts.paths[0])
-    before, after = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     try:
         with suppress(FileNotFoundError), opened_folder(path.parent, context=context) as folder:
             _discard(_temporary(path, context=context), folder=folder)
         now = _hash(content_of(path, context=context, limit=MAX_EDITED))
     except ToolFailedError as error:
         return Reconciled(result=None, found=str(error))
-    if now == after:
-        return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=_done(path, context=context)))
-    if now == before:
-        return Reconciled(result=None, repeat=True)
     there = "no longer exists" if now == ABSENT else "has neither the content before the call nor the content after it"
-    return Reconciled(result=None, found=f"{visible(str(path), limit=300)} {there}; something else has changed it")
+    otherwise = f"{visible(str(path), limit=300)} {there}; something else has changed it"
+    return reconciled_by_hash(facts, now, done=_done(path, context=context), otherwise=otherwise)
 
 
 @tool(inspect=_inspect_write, reconcile=reconcile_replace, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_write"])

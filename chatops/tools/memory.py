@@ -28,7 +28,7 @@ from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL
-from chatops.toolkit.base import Reconciled, ToolContext
+from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import with_problem, world_problem
 from chatops.toolkit.output import cap, is_binary, unified, visible
 from chatops.tools.function import FunctionTool, tool
@@ -60,15 +60,12 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
 
     def reconcile(facts: CallFacts, context: ToolContext) -> Reconciled:
         """Find out by the hashes whether a started call has written its text."""
-        before, after = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
         scope = MemoryScope(facts.hashes[0].partition(" ")[0])
         try:
             now = _hash(memories.read(scope))
         except ConfigError as error:
             return Reconciled(result=None, found=str(error))
-        if now == after:
-            return Reconciled(result=ToolResult(outcome=Outcome.SUCCESS, content=_done(scope)))
-        return Reconciled(result=None, repeat=now == before, found="" if now == before else _changed(scope))
+        return reconciled_by_hash(facts, now, done=_done(scope), otherwise=_changed(scope))
 
     @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0)
     def memory_read(context: ToolContext) -> str:

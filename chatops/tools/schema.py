@@ -145,14 +145,9 @@ def schema_problems(value: JsonValue, *, schema: str, noun: str = ARGUMENT) -> t
     if not may_take_long(schema):
         return problems_in_process(value, schema=schema, noun=noun)
     try:
-        return _problems().validate_python(run_isolated(_problems_isolated, value=value, schema=schema, noun=noun))
+        return _problems().validate_python(run_isolated(problems_in_process, value=value, schema=schema, noun=noun))
     except IsolatedCallError as error:
         return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
-
-
-def _problems_isolated(value: JsonValue, schema: str, noun: str) -> JsonValue:
-    found: JsonValue = _problems().dump_python(problems_in_process(value, schema=schema, noun=noun), mode="json")
-    return found
 
 
 @cache
