@@ -32,8 +32,7 @@ from enum import StrEnum
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
-from chatops.runtime.services import Services
-from chatops.runtime.worker import WorkerThread
+from chatops.runtime.services import Services, WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.store import Store
 

@@ -60,8 +60,7 @@ from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight
 from chatops.runtime.performer import Performer
-from chatops.runtime.services import EventBus
-from chatops.runtime.worker import Shield, WorkerThread
+from chatops.runtime.services import EventBus, Shield, WorkerThread
 from chatops.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,17 @@
 """Services that all sessions share. They are made in `wiring` and outlive each session.
 
-`EventBus` delivers a session's events to UIs.
+`EventBus` delivers a session's events to UIs. `WorkerThread` makes blocking store calls: in order, and never abandoned
+half-way.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from chatops.domain.decisions import Principal
 from chatops.domain.events import Event, Notice, Published
@@ -17,7 +20,6 @@ from chatops.domain.messages import AttachedFile
 from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
 from chatops.runtime.settings import Rights, SessionSettings
-from chatops.runtime.worker import WorkerThread
 from chatops.store.base import Holder
 from chatops.store.files import Outputs
 from chatops.store.store import Store
@@ -26,6 +28,64 @@ from chatops.toolkit.base import Tool, ToolContext
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
     from chatops.contained.undoing import UndoList
+
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Shield:
+    """Runs work to its end even if the caller is cancelled.
+
+    Once a commit has started, the change that it makes in memory must follow, or store and memory would differ.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[object]] = set()
+
+    async def __call__(self, work: Coroutine[None, None, T]) -> T:
+        """Run `work` and return its result or raise its exception."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def ended(self) -> None:
+        """Wait for the work in progress."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+class WorkerThread:
+    """Runs calls one after the other in its own thread.
+
+    Cancelling the awaiting task does not cancel a call that has started. Later calls queue up behind it, so they never
+    see a commit whose outcome is still unknown.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in the thread and return its result or raise its exception."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._pool, lambda: function(*args, **kwargs)))
+
+    def later(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Queue `function` without waiting for it; an exception is logged."""
+
+        def work() -> None:
+            try:
+                function(*args, **kwargs)
+            except Exception:
+                log.exception("a queued call failed")
+
+        self._pool.submit(work)
+
+    def close(self) -> None:
+        """Wait for the calls that have started, and end the thread."""
+        self._pool.shutdown(wait=True)
 
 
 class ToolLookup(Protocol):
@@ -140,8 +200,6 @@ def is_workspace_gone(workspace: Path) -> bool:
     except OSError:
         return True
 
-
-log = logging.getLogger(__name__)
 
 Listener = Callable[[Published], None]
 

@@ -33,15 +33,14 @@ from chatops.policy.grant import Grant
 from chatops.runtime.ownership import Lease
 from chatops.runtime.performer import Performer
 from chatops.runtime.runner import Runner
-from chatops.runtime.services import EventBus, Services, ToolServers
+from chatops.runtime.services import EventBus, Services, ToolServers, WorkerThread
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History
-from chatops.runtime.worker import WorkerThread
 from chatops.sandbox.process import can_find_orphans, count_orphans, stop_orphans
 from chatops.store.base import Holder, JournalRow, SessionInfo
 from chatops.store.files import Outputs
-from chatops.store.identity import copied_key
 from chatops.store.leases import is_alive
+from chatops.store.opening import copied_key
 from chatops.store.sessions import turn_after
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread

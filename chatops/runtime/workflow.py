@@ -29,13 +29,12 @@ from chatops.engine.workflow.progress import asked_for
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
-from chatops.runtime.services import Services
+from chatops.runtime.services import Services, Shield
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.turns import WATCH_S
-from chatops.runtime.worker import Shield
+from chatops.store.sessions import TITLE_LENGTH
 from chatops.store.store import Store
-from chatops.store.titles import TITLE_LENGTH
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ A store in memory moves into its file as soon as that can be written.
 Theory of operation
 
 The store starts as a copy of the file's sessions, or empty if the file cannot be read. No turn of the file can be
-resumed in it, see `reading.sessions_of`. The numbers of the last copied rows tell what was added here since.
+resumed in it, see `recovery.sessions_of`. The numbers of the last copied rows tell what was added here since.
 
 `save` opens the file like any process that starts, and adds these rows in one transaction of the file. The lock of the
 connection is held from the first row that is read to the exchange of the two databases, so that nothing is written here
@@ -47,9 +47,19 @@ from chatops.store.connection import (
     text,
     translated,
 )
-from chatops.store.identity import OPEN_HERE, disown, inode_of, stands_for
-from chatops.store.opening import OpenedFile, locked, must_have_room, open_file, sound, uri
-from chatops.store.quarantine import free_name, new_file, repair
+from chatops.store.opening import (
+    OPEN_HERE,
+    OpenedFile,
+    disown,
+    inode_of,
+    locked,
+    must_have_room,
+    open_file,
+    sound,
+    stands_for,
+    uri,
+)
+from chatops.store.recovery import free_name, new_file, repair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

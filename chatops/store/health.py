@@ -25,8 +25,7 @@ from chatops.store.connection import Connection, SqlRow, integer, is_busy, is_da
 from chatops.store.leases import is_alive
 from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
-from chatops.store.quarantine import LARGEST
-from chatops.store.reading import open_to_read
+from chatops.store.recovery import LARGEST, open_to_read
 from chatops.store.schema import SCHEMA_VERSION, schema_faults
 from chatops.store.turns import stored_grant
 

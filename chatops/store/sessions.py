@@ -1,5 +1,7 @@
 """Sessions: each is a head in the message tree, with its settings and its queued messages.
 
+A session gets its title from its first exchange, without a model.
+
 A search reads the text of all sessions: SQLite compares the stored messages, and what it finds is compared again.
 
 There is no index: a megabyte of messages takes some 6 ms. An index of trigrams in a file beside the store was tried. It
@@ -9,19 +11,20 @@ found a text in stores of gigabytes at once, and had to be kept up, private, and
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import countable
+from chatops.domain.messages import AssistantMessage, UserMessage, countable
 from chatops.store import messages
 from chatops.store.base import ALL, RunMark, SearchHit, SessionInfo
 from chatops.store.connection import Connection, SqlRow, Value, integer, number_or_zero, text, text_or
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chatops.domain.messages import Message
 
@@ -152,8 +155,6 @@ def fork(
     new_id: Callable[[], SessionId],
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
-    from chatops.store.titles import copy_title
-
     source = info(rows, session_id)
     path = messages.chain_ids(rows, source.head)
     if before is not None and before not in path:
@@ -191,8 +192,6 @@ def fork(
 
 def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Message], *, now: float) -> None:
     """Add messages outside of any turn and move the head."""
-    from chatops.store.titles import title_from
-
     before = info(rows, session_id)
     head = messages.append(rows, added, session_id=session_id, turn_id=None, parent=before.head, now=now)
     rows.run(
@@ -331,3 +330,110 @@ class _Places:
         if info.id not in self._chains:
             self._chains[info.id] = frozenset(messages.chain_ids(self._rows, info.head))
         return self._chains[info.id]
+
+
+TITLE_LENGTH = 60
+_READ = 2_000
+"""Characters of a message that are looked at."""
+_GREETING = re.compile(
+    r"(?:hi|hiya|hello|hey|hallo|moin|servus|good (?:morning|afternoon|evening|day)|greetings|thanks|thank you|ok|okay)"
+    r"(?: (?:there|all|everyone|again|team|claude|chatops))?(?=[\s,.!?:;-]|$)[\s,.!?:;-]*",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(
+    r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to| with)?"
+    r"|i(?:'d| would) like (?:you )?to(?: know)?|i (?:want|need) (?:you )?to(?: know)?)\s+",
+    re.IGNORECASE,
+)
+_SIGNS = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
+_SENTENCE = re.compile(r"(?<=[^\s./][.!?])\s")
+_FULL_STOP = re.compile(r"(?<![\s./])\.$")
+"""The end of a sentence, and not the last part of a path such as ``.`` or ``src/.``."""
+_REQUEST = re.compile(r"\byou\b", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
+_PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
+_LEAST = 12
+"""Characters of a sentence that can be a title. A shorter one is kept together with the next."""
+_SOURCE = 28
+"""Characters of the title of a session in those of its copies."""
+_JOIN, _BEFORE = " · ", "before: "
+
+
+def title_from(messages: Iterable[Message]) -> str:
+    """Return a title of at most 60 characters from the first message that says something; empty if none does.
+
+    That is a message of the user, or an answer to a greeting, unless the answer is a question.
+    """
+    for message in messages:
+        if isinstance(message, UserMessage):
+            title = _title(message.text)
+        elif isinstance(message, AssistantMessage):
+            title = _title(message.text)
+            title = "" if title.endswith("?") else title
+        else:
+            continue
+        if title:
+            return title
+    return ""
+
+
+def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said: Iterable[Message]) -> str:
+    """Return the title of a copy that ends before the first of the messages `left_out`.
+
+    It begins with the title of its source, in which `said` was said, without what a copy adds to it. One that was made
+    from a message is shortened, so that a list shows something of both.
+    """
+    if is_copy:
+        source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
+    if len(source) > _SOURCE and source == title_from(said):
+        source = _cut(source, _SOURCE)
+    left = title_from(left_out)
+    return _JOIN.join(filter(None, (source, f"{_BEFORE}{left}" if left else "")))
+
+
+def _title(text: str) -> str:
+    """Return the first sentence without greeting, list signs and long paths, cut between words."""
+    lines = [" ".join(line.split()) for line in _prose_first(text[:_READ].splitlines())]
+    line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
+    # "Could you fix it?" asks for something to be done: "Fix it".
+    is_request = _REQUEST.search(line[: -len(said)] if said else "") is not None
+    said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
+    said = _first_sentence(said)
+    said = said.removesuffix("?") if is_request else said
+    return said if len(said) <= TITLE_LENGTH else _cut(said, TITLE_LENGTH)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the beginning of a longer text, cut between words."""
+    head, _, _ = text[:most].rpartition(" ")
+    return f"{(head or text)[: most - 1].rstrip(' ,;:-')}…"
+
+
+def _prose_first(lines: Sequence[str]) -> list[str]:
+    """Return the lines outside of fenced code, then those of the code."""
+    prose: list[str] = []
+    code: list[str] = []
+    fenced = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        else:
+            (code if fenced else prose).append(line)
+    return prose + code
+
+
+def _without_greeting(line: str) -> str:
+    """Return a line without what stands before its subject."""
+    rest = line
+    for before in (_SIGNS, _GREETING, _GREETING, _POLITE, _POLITE):
+        found = before.match(rest)
+        rest = rest[found.end() :] if found is not None else rest
+    cut = rest != line and rest[:1].islower() and rest.partition(" ")[0].isalpha()
+    return rest[:1].upper() + rest[1:] if cut else rest
+
+
+def _first_sentence(text: str) -> str:
+    for end in _SENTENCE.finditer(text):
+        if end.start() >= _LEAST:
+            return _FULL_STOP.sub("", text[: end.start()])
+    return _FULL_STOP.sub("", text)

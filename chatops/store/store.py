@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
-    from chatops.store import files, health, quarantine, sessions
+    from chatops.store import files, health, recovery, sessions
     from chatops.store.base import Holder, LeaseRow, SearchHit, SessionInfo
 else:
-    files, health, quarantine = (Late(f"chatops.store.{name}") for name in ("files", "health", "quarantine"))
+    files, health, recovery = (Late(f"chatops.store.{name}") for name in ("files", "health", "recovery"))
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
@@ -143,7 +143,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
             self._may_take(leases.stored(self._rows, full), full)
             sessions.delete(self._rows, full)
         if not self.unsaved:
-            quarantine.delete_from_backup(self.path, full)
+            recovery.delete_from_backup(self.path, full)
             files.SessionFiles(self.path).forget(full)
 
     def fork_session(

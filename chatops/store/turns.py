@@ -62,11 +62,10 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.effects import WorkflowStep
     from chatops.engine.workflow.inputs import CancelRun, ReviewStep
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.store import codec, titles
+    from chatops.store import codec
     from chatops.store.base import SessionInfo
 else:
     codec, machine = (Late("chatops.store.codec"), Late("chatops.engine.workflow.machine"))
-    codec, titles = (Late("chatops.store.codec"), Late("chatops.store.titles"))
 
 _RELOAD = "Load the session again: another chatops has continued it."
 
@@ -190,7 +189,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         None if state.phase.kind == "finished" else state.turn_id,
         state.turn_id,
         turn_number(state.turn_id),
-        title or titles.title_from(step.messages),
+        title or sessions.title_from(step.messages),
         countable(step.messages),
         now,
         state.session_id,

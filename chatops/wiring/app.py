@@ -29,10 +29,9 @@ from chatops.policy.registry_checks import registry_warnings, warnings_in_use
 from chatops.policy.resolve import sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.services import Services, is_workspace_gone, workspace_back, workspace_gone
+from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights
-from chatops.runtime.worker import WorkerThread
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.files import Outputs, SessionFiles

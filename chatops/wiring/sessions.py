@@ -17,8 +17,8 @@ from chatops.runtime.descriptions import named_call, resume_summary
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, SessionInfo
+from chatops.store.sessions import copy_title
 from chatops.store.store import Store
-from chatops.store.titles import copy_title
 from chatops.wiring.app import App
 from chatops.wiring.rows import HitRow, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.user_state import UserState

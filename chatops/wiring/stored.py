@@ -21,7 +21,7 @@ from chatops.domain.tools import AccessLevel
 from chatops.policy.resolve import User
 
 if TYPE_CHECKING:
-    from chatops.runtime.worker import WorkerThread
+    from chatops.runtime.services import WorkerThread
     from chatops.store.store import Store
 
 
@@ -81,7 +81,7 @@ def _writable(path: Path) -> "Store":
 
 
 def _looked_at(path: Path) -> "Store":
-    from chatops.store.reading import look_at
+    from chatops.store.recovery import look_at
     from chatops.store.store import Store
 
     rows, salvage = look_at(path, unsaved="the store is only read")
@@ -97,7 +97,7 @@ def _in_memory(path: Path, why: NotSavedError) -> "Store":
     """
     from chatops.store.connection import Connection
     from chatops.store.file import LateFile
-    from chatops.store.reading import empty_in_memory, sessions_of
+    from chatops.store.recovery import empty_in_memory, sessions_of
     from chatops.store.store import Store
 
     try:

@@ -460,7 +460,7 @@ class Background:
             ended.set()
 
     def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
-        from chatops.store.quarantine import is_due, make_backup
+        from chatops.store.recovery import is_due, make_backup
 
         if idle() and is_due(self._app.paths.store, now=time.time()):
             make_backup(self._app.paths.store, idle=idle)

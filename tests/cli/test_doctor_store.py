@@ -13,7 +13,7 @@ from chatops.store import health
 from chatops.store.base import Holder
 from chatops.store.leases import this_process
 from chatops.store.opening import backup_of
-from chatops.store.quarantine import make_backup
+from chatops.store.recovery import make_backup
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import storekit as kit

@@ -8,7 +8,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime import ownership as module
 from chatops.runtime.ownership import Lease
-from chatops.runtime.worker import WorkerThread
+from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.leases import this_process
 from tests.store.storekit import memory_store

@@ -37,7 +37,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
-from chatops.store.reading import empty_in_memory
+from chatops.store.recovery import empty_in_memory
 from chatops.store.store import Store
 
 ANA = Principal(uid=1000, login="ana", host="box", tty="/dev/pts/3", via="approvals")

@@ -12,10 +12,9 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.inputs import DecideCall
-from chatops.store import opening, quarantine
-from chatops.store.identity import copied_key
-from chatops.store.opening import backup_of
-from chatops.store.quarantine import EVERY_S, is_due, make_backup
+from chatops.store import opening, recovery
+from chatops.store.opening import backup_of, copied_key
+from chatops.store.recovery import EVERY_S, is_due, make_backup
 from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
@@ -58,7 +57,7 @@ def test_a_backup_is_due_once_a_day(path: Path) -> None:
 
 def test_a_large_store_is_not_backed_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
-    monkeypatch.setattr(quarantine, "LARGEST", 10_000)
+    monkeypatch.setattr(recovery, "LARGEST", 10_000)
     assert not is_due(path, now=time.time())
 
 
@@ -69,7 +68,7 @@ def test_a_backup_ends_as_soon_as_a_turn_runs_and_the_one_before_stays(
     assert make_backup(path, idle=idle)
     before = backup_of(path).read_bytes()
     filled(path)
-    monkeypatch.setattr(quarantine, "_STEPS", 100)
+    monkeypatch.setattr(recovery, "_STEPS", 100)
     looks = count()
     assert not make_backup(path, idle=lambda: next(looks) < 5)
     assert next(looks) == 6
@@ -81,7 +80,7 @@ def test_a_backup_of_a_store_that_keeps_changing_has_one_moment_of_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(path)
-    monkeypatch.setattr(quarantine, "_STEPS", 1000)
+    monkeypatch.setattr(recovery, "_STEPS", 1000)
     with closing(Store(path)) as store:
 
         def writes() -> bool:
@@ -127,7 +126,7 @@ def test_a_session_deleted_while_the_copy_is_made_does_not_come_back(
             sql(path, "DELETE FROM sessions")
             return lock(folder, alone=alone)
 
-        monkeypatch.setattr(quarantine, "locked", deletes)
+        monkeypatch.setattr(recovery, "locked", deletes)
         assert not make_backup(path, idle=idle)
     assert not backup_of(path).exists()
 

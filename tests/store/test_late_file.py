@@ -20,7 +20,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
 from chatops.store.file import LateFile
-from chatops.store.reading import sessions_of
+from chatops.store.recovery import sessions_of
 from chatops.store.store import Store
 from chatops.wiring.stored import Storage, make_store
 from tests.store import runkit

@@ -20,9 +20,9 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
 from chatops.store.file import REPLACED
 from chatops.store.health import Severity, findings
-from chatops.store.identity import copied_key
 from chatops.store.leases import this_process
-from chatops.store.reading import sessions_of
+from chatops.store.opening import copied_key
+from chatops.store.recovery import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import storekit as kit

@@ -16,7 +16,7 @@ from chatops.domain.messages import UserMessage
 from chatops.engine.state import CallState
 from chatops.store import health, opening, schema
 from chatops.store.file import StoreFile
-from chatops.store.reading import look_at
+from chatops.store.recovery import look_at
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, UNRELEASED_ID
 from chatops.store.store import Store
 from tests.store import storekit as kit

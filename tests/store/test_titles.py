@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.store.titles import copy_title, title_from
+from chatops.store.sessions import copy_title, title_from
 
 
 def user(text: str) -> Message:

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from chatops.domain.messages import AssistantMessage, UserMessage
-from chatops.store.reading import look_at
+from chatops.store.recovery import look_at
 from chatops.store.store import Store
 from tests.e2e.installation import ChatTerminal, Installation
 from tests.faults.entry_points import FaultyChat, Provider

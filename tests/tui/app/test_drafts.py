@@ -6,8 +6,8 @@ from typing import cast
 
 from chatops.domain.ids import SessionId
 from chatops.engine.effects import ComposerDraft
+from chatops.runtime.services import WorkerThread
 from chatops.runtime.view import SessionView
-from chatops.runtime.worker import WorkerThread
 from chatops.tui.composer.composer import Composer
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.stored import Settings
