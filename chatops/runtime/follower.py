@@ -1,6 +1,8 @@
 """Read-only view of a session whose lease another process holds.
 
-It never changes the session. It can post decisions, which the owner takes, and request the lease.
+It never changes the session. It can post decisions, which the owner takes, and request the lease. The owner grants a
+request, or a later request of a third process voids it. If the owner has not handed over after ANSWER_S seconds, as a
+tool runs there or it hangs, the user may seize the lease. Calls that were running there then have an unknown outcome.
 """
 
 import asyncio
@@ -8,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from chatops.domain.decisions import Decision
 from chatops.domain.errors import ConfigError, StoreError
@@ -18,7 +21,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.ownership import LOOK_S, LeaseRequest, LeaseRequestState
+from chatops.runtime.ownership import LEASE_S, LOOK_S
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
@@ -27,6 +30,24 @@ from chatops.store.leases import since
 from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
+
+ANSWER_S = 3.0
+"""Seconds that the owner has to hand over, until the lease may be seized."""
+
+
+class LeaseRequestState(StrEnum):
+    """Progress of a request for a session."""
+
+    HELD = "held"
+    """Another process owns the session."""
+    REQUESTED = "requested"
+    """The owner was asked to hand over."""
+    OVERDUE = "overdue"
+    """The owner was asked, and has not handed over in time."""
+    FREE = "free"
+    """No process owns the session."""
+    GRANTED = "granted"
+    """This process holds the lease and can open the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +76,10 @@ class SessionFollower(SessionView):
         super().__init__(services)
         self._found = found
         self._changed: Callable[[], None] = lambda: None
-        self._request = LeaseRequest(services, found.info.id, notify=self.notify)
+        self._asked_at: float | None = None
+        """When this process requested the lease, in seconds of the monotonic clock; None: it does not."""
+        self._asking = False
+        """True while the request may not be in the store yet."""
         self._following = asyncio.create_task(self._follow(), name="session follower")
 
     # State
@@ -78,7 +102,16 @@ class SessionFollower(SessionView):
     @property
     def request_state(self) -> LeaseRequestState:
         """Progress of the request for the lease."""
-        return self._request.request_state(self._found.lease)
+        lease, me = self._found.lease, self._services.holder
+        if lease is None:
+            return LeaseRequestState.FREE
+        if lease.holder == me:
+            return LeaseRequestState.GRANTED
+        if self._asked_at is None or lease.requested_by != me:
+            # The request is void once another process has asked as well, or has got the lease.
+            return LeaseRequestState.HELD
+        overdue = time.monotonic() - self._asked_at >= ANSWER_S
+        return LeaseRequestState.OVERDUE if overdue else LeaseRequestState.REQUESTED
 
     @property
     def settings(self) -> SessionSettings:
@@ -159,10 +192,29 @@ class SessionFollower(SessionView):
     async def take_over(self) -> None:
         """Request the lease; take it if it is free; seize it if it was requested before. See `request_state`.
 
-        A second call has no effect until the owner has answered or counts as silent. If the lease is seized, calls that
-        were running in the old owner have an unknown outcome, and it starts nothing more.
+        A second call has no effect until the request is overdue. If the lease is seized, calls that were running in the
+        old owner have an unknown outcome, and it starts nothing more. Raises SessionHeldError, StoreError.
         """
-        await self._request.proceed(self._found.lease)
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
+        lease = self._found.lease
+        match self.request_state:
+            case LeaseRequestState.HELD:
+                self._asked_at, self._asking = time.monotonic(), True
+                try:
+                    await worker(store.request_lease, self.session_id, me)
+                except StoreError:
+                    self._asked_at = None
+                    raise
+                finally:
+                    self._asking = False
+            case LeaseRequestState.OVERDUE if lease is not None:
+                await worker(store.seize_lease, self.session_id, me, of=lease.holder, ttl_s=LEASE_S)
+            case LeaseRequestState.FREE:
+                await worker(store.acquire_lease, self.session_id, me, ttl_s=LEASE_S)
+                # Counts as requested, so that `aclose` releases the lease if the session is not opened.
+                self._asked_at = time.monotonic()
+            case _:
+                pass
         await self._look()
 
     def stop(self) -> None:
@@ -176,7 +228,14 @@ class SessionFollower(SessionView):
         if self._following.done():
             return
         self.stop()
-        await self._request.withdraw()
+        if self._asked_at is None:
+            return
+        store, worker, me = self._services.store, self._services.worker, self._services.holder
+        try:
+            await worker(store.release_lease, self.session_id, me)
+            await worker(store.withdraw_request, self.session_id, me)
+        except StoreError:
+            log.exception("a request for a session was not withdrawn")
 
     # Internals
 
@@ -205,13 +264,25 @@ class SessionFollower(SessionView):
         found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
             self._found = found
-            self._request.check(self._found.lease)
+            self._check_request()
             self._changed()
 
     async def _look_at_holder(self) -> None:
         lease = await self._services.worker(self._services.store.lease, self.session_id)
         self._found = replace(self._found, lease=lease)
-        self._request.check(self._found.lease)
+        self._check_request()
+
+    def _check_request(self) -> None:
+        """Notify the user if the request is void because another process has asked since, or has got the lease."""
+        lease, me = self._found.lease, self._services.holder
+        if self._asked_at is None or self._asking or lease is None or me in (lease.holder, lease.requested_by):
+            return
+        self._asked_at = None
+        other = lease.requested_by or lease.holder
+        self.notify(
+            f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
+            advice="Press F2 to request it again.",
+        )
 
 
 async def follow_session(services: Services, session_id: SessionId) -> SessionFollower:

@@ -1,9 +1,9 @@
-"""Session leases: take, keep, hand over and release one, or request one that another process holds.
+"""The lease of a session that this process owns: take it, keep it, hand it over, release it.
 
 Theory of operation
 
 A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
-take it. `Lease` is the owner's side, `LeaseRequest` the side of a process that wants the session.
+take it, and `runtime.follower` is the side of a process that wants it.
 
 - Taken: `take` stores the lease and starts a task that keeps it. The task renews the lease every LEASE_S / 3 seconds
   and looks at the store every LOOK_S seconds.
@@ -15,10 +15,6 @@ take it. `Lease` is the owner's side, `LeaseRequest` the side of a process that 
   state in memory may be outdated. It is never taken again.
 - Released: `release` deletes the row if it still names this process.
 
-A request is granted by the owner, or voided by a later request of a third process. If the owner does not answer within
-ANSWER_S seconds, the user may seize the lease; so may they while the owner is still finishing a step. Calls that were
-running there then have an unknown outcome.
-
 The task only reports. What makes the rule hold is that the store checks the lease in the transaction of every commit,
 and that the performer calls `is_ours` right before a tool starts. A process that was suspended and lost its lease can
 therefore neither store a step nor start a tool. A look that fails proves nothing and is repeated.
@@ -26,13 +22,11 @@ therefore neither store a step nor start a tool. A look that fails proves nothin
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from enum import StrEnum
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
-from chatops.runtime.services import Services, WorkerThread
+from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.store import Store
 
@@ -91,18 +85,6 @@ class Lease:
             return False
         lease = await self._worker(self._store.lease, session)
         return lease is not None and lease.holder == self._holder
-
-    async def answer(self) -> None:
-        """Tell the requesting process that the session will be handed over.
-
-        The handover does not depend on this message.
-        """
-        if self._session is None:
-            return
-        try:
-            await self._worker(self._store.acknowledge_request, self._session, self._holder)
-        except StoreError as error:
-            log.warning("the process that requests the session was not answered: %s", error)
 
     async def hand_over(self) -> Holder | None:
         """Pass the lease to the process that requests it by now, else release it. Returns the new holder, if any.
@@ -165,98 +147,3 @@ class Lease:
             if lease.requested_by != asker:
                 asker = lease.requested_by
                 self._asked(asker)
-
-
-ANSWER_S = 3.0
-"""Seconds without an answer after which the owner counts as silent."""
-
-
-class LeaseRequestState(StrEnum):
-    """Progress of a request for a session."""
-
-    HELD = "held"
-    """Another process owns the session."""
-    REQUESTED = "requested"
-    """The owner was asked to hand over."""
-    ACCEPTED = "accepted"
-    """The owner has answered, and hands over when its current step is done."""
-    UNANSWERED = "unanswered"
-    """The owner was asked and does not answer."""
-    FREE = "free"
-    """No process owns the session."""
-    GRANTED = "granted"
-    """This process holds the lease and can open the session."""
-
-
-class LeaseRequest:
-    """Request for one session. The caller follows the session and passes in the current lease."""
-
-    def __init__(self, services: Services, session_id: SessionId, *, notify: Callable[..., None]) -> None:
-        self._services = services
-        self._session_id = session_id
-        self._notify = notify
-        self._asked_at: float | None = None
-        self._asking = False
-        """True while the request may not be in the store yet."""
-
-    def request_state(self, lease: LeaseRow | None) -> LeaseRequestState:
-        """Return the progress of the request, given the current lease."""
-        if lease is None:
-            return LeaseRequestState.FREE
-        if lease.holder == self._services.holder:
-            return LeaseRequestState.GRANTED
-        if self._asked_at is None or lease.requested_by != self._services.holder:
-            # The request is void once another process has asked as well, or has got the lease.
-            return LeaseRequestState.HELD
-        if lease.acknowledged:
-            return LeaseRequestState.ACCEPTED
-        overdue = time.monotonic() - self._asked_at >= ANSWER_S
-        return LeaseRequestState.UNANSWERED if overdue else LeaseRequestState.REQUESTED
-
-    async def proceed(self, lease: LeaseRow | None) -> None:
-        """Ask for the lease, or take it if it is free, or seize it once the owner has answered or counts as silent.
-
-        Raises SessionHeldError, StoreError.
-        """
-        store, worker, me = self._services.store, self._services.worker, self._services.holder
-        match self.request_state(lease):
-            case LeaseRequestState.HELD:
-                self._asked_at, self._asking = time.monotonic(), True
-                try:
-                    await worker(store.request_lease, self._session_id, me)
-                except StoreError:
-                    self._asked_at = None
-                    raise
-                finally:
-                    self._asking = False
-            case LeaseRequestState.ACCEPTED | LeaseRequestState.UNANSWERED if lease is not None:
-                await worker(store.seize_lease, self._session_id, me, of=lease.holder, ttl_s=LEASE_S)
-            case LeaseRequestState.FREE:
-                await worker(store.acquire_lease, self._session_id, me, ttl_s=LEASE_S)
-                # Counts as requested, so that `withdraw` releases the lease if the session is not opened.
-                self._asked_at = time.monotonic()
-            case _:
-                pass
-
-    def check(self, lease: LeaseRow | None) -> None:
-        """Notify the user if the request is void because another process has asked since, or has got the lease."""
-        me = self._services.holder
-        if self._asked_at is None or self._asking or lease is None or me in (lease.holder, lease.requested_by):
-            return
-        self._asked_at = None
-        other = lease.requested_by or lease.holder
-        self._notify(
-            f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
-            advice="Press F2 to request it again.",
-        )
-
-    async def withdraw(self) -> None:
-        """Withdraw the request, and release the lease if it has arrived."""
-        if self._asked_at is None:
-            return
-        store, worker, me = self._services.store, self._services.worker, self._services.holder
-        try:
-            await worker(store.release_lease, self._session_id, me)
-            await worker(store.withdraw_request, self._session_id, me)
-        except StoreError:
-            log.exception("a request for a session was not withdrawn")

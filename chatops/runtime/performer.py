@@ -303,11 +303,10 @@ class Performer:
         tool = self._tools.get(name)
         if not contained:
             return tool
-        return self._contained().tool(name, tool) if self._contained is not None else None
+        return self._contained().tool(name, tool)
 
     async def _discard(self, name: str) -> None:
-        if self._contained is not None:
-            await in_thread(self._contained().discard, name)
+        await in_thread(self._contained().discard, name)
 
     def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
         return self._contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)

@@ -7,7 +7,7 @@ half-way.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +26,7 @@ from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 
 if TYPE_CHECKING:
-    from chatops.contained.text import Change, ContainedReview
-    from chatops.contained.undoing import UndoList
-
+    from chatops.contained.turns import ContainedTurns
 
 log = logging.getLogger(__name__)
 
@@ -95,45 +93,6 @@ class ToolLookup(Protocol):
         """Return the tool with that name, or None."""
 
 
-class ContainedTurnsService(Protocol):
-    """The copies of contained turns, see `tools.contained`."""
-
-    def tool(self, name: str, tool: Tool | None) -> Tool | None:
-        """Return the tool for a call in a contained turn; None for an unknown one."""
-
-    def discard(self, name: str) -> None:
-        """Remove the copy of a turn that was decided."""
-
-    def last_applied(self, workspace: Path) -> tuple[str, int]:
-        """Return the contained turn whose changes were applied last and can be undone; empty if there is none.
-
-        The number is that of its next undo.
-        """
-
-    def undo_list(
-        self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
-    ) -> "UndoList":
-        """Store the list of what undoing `turns` puts back. Raises ToolFailedError and OSError.
-
-        `calls` are their other calls that may have had an effect, with a text for the user.
-        """
-
-    def review(self, arguments: str) -> "ContainedReview":
-        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Raises ToolFailedError."""
-
-    def changed_files(
-        self, workspace: Path, *, turns: Sequence[str], wrote: Mapping[CallId, str]
-    ) -> "tuple[Change, ...]":
-        """Return what `turns` have changed in the workspace, from before to now. Raises OSError and ToolFailedError.
-
-        `wrote` are the files that their calls wrote, as the arguments name them.
-        """
-        ...
-
-    def why_not(self, workspace: Path) -> str:
-        """Return why turns cannot be contained here, as a sentence; empty if they can."""
-
-
 class ToolServers(Protocol):
     """The MCP servers, which are started for the grants that hold their tools."""
 
@@ -173,13 +132,12 @@ class Services:
     holder: Holder
     outputs: Outputs
     workspace: Path
-    attach: Callable[[SessionId, str], tuple[AttachedFile, ...]] = lambda session_id, text: ()
+    attach: Callable[[SessionId, str], tuple[AttachedFile, ...]]
     """Reads the files that a message names. Blocks: call it in a thread."""
-    contained: Callable[[], ContainedTurnsService] | None = None
-    """Returns the copies of contained turns, loaded when they are needed; None: turns cannot be contained here."""
-    servers: ToolServers | None = None
-    """None: there are no MCP servers."""
-    attended: bool = True
+    contained: "Callable[[], ContainedTurns]"
+    """Returns the copies of contained turns, loaded when they are needed."""
+    servers: ToolServers
+    attended: bool
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 
 

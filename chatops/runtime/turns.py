@@ -255,10 +255,7 @@ class Turns:
         """Return why turns cannot be contained here, as a sentence; empty if they can."""
         if not self.settings.grant(self._services.rights).may_contain:
             return "The registry forbids contained turns."
-        contained = self._services.contained
-        if contained is None:
-            return "Turns cannot be contained here."
-        return await in_thread(contained().why_not, self._services.workspace)
+        return await in_thread(self._services.contained().why_not, self._services.workspace)
 
     async def begin(
         self, turn_id: TurnId, settings: SessionSettings, make: MakeStep, *, grant: Grant | None = None
@@ -319,7 +316,6 @@ class Turns:
         self.spawn(self._let_go(by))
 
     async def _hand_over(self, by: Holder) -> None:
-        await self.lease.answer()
         if not self.runner.idle:
             who = f"host {by.host}, pid {by.pid}"
             self._notify(f"Another chatops ({who}) takes this session over when the current step is done.")
@@ -386,7 +382,7 @@ class ServerWait:
     Turns wait in the order in which they were asked for.
     """
 
-    def __init__(self, servers: ToolServers | None, notify: Callable[[str], None]) -> None:
+    def __init__(self, servers: ToolServers, notify: Callable[[str], None]) -> None:
         self._servers = servers
         self._notify = notify
         self._in_order = asyncio.Lock()
@@ -397,14 +393,12 @@ class ServerWait:
 
     def start_needed(self, settings: SessionSettings) -> tuple[str, ...]:
         """Start the servers that these settings need. Return those to wait for."""
-        found = () if self._servers is None else self._servers.start_for(settings)
-        return tuple(name for name in found if name not in self._skipped)
+        return tuple(name for name in self._servers.start_for(settings) if name not in self._skipped)
 
     async def wait(self, settings: Callable[[], SessionSettings]) -> None:
         """Wait until the servers that the settings need, which may change meanwhile, are connected or cannot be."""
         async with self._in_order:
             while names := self.start_needed(settings()):
-                assert self._servers is not None
                 skip = self._skip = asyncio.Event()
                 ends = {asyncio.ensure_future(self._servers.settled(names)), asyncio.ensure_future(skip.wait())}
                 try:

@@ -202,15 +202,13 @@ class UserActions:
 
     async def undo_contained(self) -> None:
         """Ask to take back the changes of the contained turn that was applied last. Raises ChatopsError."""
-        turns, contained = self._turns, self._services.contained
+        turns = self._turns
         turns.check_owned()
         async with turns.submitting:
             if turns.unfinished or turns.workflow:
                 raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
             info = await turns.stored()
-            name, number = "", 1
-            if contained is not None:
-                name, number = await in_thread(contained().last_applied, self._services.workspace)
+            name, number = await in_thread(self._services.contained().last_applied, self._services.workspace)
             if not name:
                 raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
             _check_may_take_back(turns.settings.grant(self._services.rights))
@@ -257,11 +255,7 @@ class UserActions:
             )
 
     async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
-        from chatops.contained.undoing import UndoList
-
         calls = calls_with_effects(messages)
-        if self._services.contained is None:
-            return UndoList(name="", cannot=tuple(calls.values()))
         taken = dict.fromkeys(turn_of(message.id) for message in messages)
         listing = partial(self._services.contained().undo_list, session_id=session_id, turns=tuple(taken), calls=calls)
         try:

@@ -303,8 +303,6 @@ class SessionView(ABC):
 
         Raises ChatopsError.
         """
-        if self._services.contained is None:
-            raise ChatopsError("The changes of contained turns cannot be read here.")
         return self._services.contained().review(arguments)
 
     def changed_files(self, messages: Sequence[Message]) -> "tuple[Change, ...]":
@@ -312,8 +310,6 @@ class SessionView(ABC):
 
         Reads files: call it in a thread. Raises ChatopsError.
         """
-        if self._services.contained is None:
-            raise ChatopsError("What was changed cannot be read here.")
         results = [message for message in messages if isinstance(message, ToolMessage)]
         # What calls in a copy of the workspace have written is in the list of changes of their turn.
         contained = {turn_of(result.id) for result in results if result.tool == CONTAINED_APPLY}

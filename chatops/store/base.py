@@ -150,8 +150,6 @@ class LeaseRow:
     """When the lease expires for other hosts, which cannot see if the holder is alive."""
     requested_by: Holder | None = None
     """The process that requests the session."""
-    acknowledged: bool = False
-    """True if the holder knows of the request and will hand over when it can."""
 
 
 class StorePart:

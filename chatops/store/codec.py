@@ -20,12 +20,12 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chatops.domain.decisions import ArgumentPattern, Decision, Principal, Recorded, RememberedRule
+from chatops.domain.decisions import ArgumentPattern, Decision, Principal, Recorded
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage, Usage
-from chatops.engine.effects import AttemptResult, DecisionRecord, RunTool, TurnStep
+from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
@@ -287,7 +287,9 @@ def fingerprint(step: TurnStep, *, state: str) -> str:
     would copy it.
     """
     digest = hashlib.sha256(_bytes(state))
-    digest.update(_bytes("\x00" + _RECORDS.encode(_carried(step)) + "\x00"))
+    runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
+    records = _dumps([runs, step.results, step.decisions, step.rules, step.takes_queued])
+    digest.update(_bytes(f"\x00{records}\x00"))
     for number, message in enumerate(step.messages):
         digest.update(b"\n" if number else b"")
         digest.update(_bytes(encode_message(message)))
@@ -296,26 +298,3 @@ def fingerprint(step: TurnStep, *, state: str) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Carried:
-    runs: tuple[RunTool, ...]
-    results: tuple[AttemptResult, ...]
-    decisions: tuple[DecisionRecord, ...]
-    rules: tuple[RememberedRule, ...]
-    takes_queued: bool
-
-
-_RECORDS = _Form[_Carried](_Carried, what="step")
-
-
-def _carried(step: TurnStep) -> _Carried:
-    runs = tuple(effect for effect in step.effects if isinstance(effect, RunTool))
-    return _Carried(
-        runs=runs,
-        results=step.results,
-        decisions=step.decisions,
-        rules=step.rules,
-        takes_queued=step.takes_queued,
-    )

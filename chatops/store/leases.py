@@ -12,9 +12,8 @@ Transitions
   expired.
 - Owned: `renew_lease` moves the expiry. It never takes a lost lease again, because another process may have owned the
   session in between, and the caller's state may be outdated.
-- Requested: `request_lease` writes the requester into the row and clears the owner's answer (`acknowledged`). The last
-  requester replaces the one before, which can see that. `withdraw_request` withdraws the caller's own request only.
-- Answered: the owner has seen the request and will hand over (`acknowledged`).
+- Requested: `request_lease` writes the requester into the row. The last requester replaces the one before, which can
+  see that. `withdraw_request` withdraws the caller's own request only.
 - Handed over or seized: `seize_lease` replaces the owner, by itself (it makes the requester the holder) or by the
   requester. The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is
   raised.
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
 
 _A_DAY = 86_400.0
-_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, acknowledged"
+_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by"
 
 
 def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
@@ -106,7 +105,6 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
         expires_at=real(row[4]),
         since=real(row[5]),
         requested_by=_holder(text(row[6])),
-        acknowledged=bool(row[7]),
     )
 
 
@@ -145,7 +143,8 @@ class Leases(StorePart):
         A lost lease is never taken again by this: another process may have owned the session, changed it and left.
         """
         with self._rows.write():
-            if self._is_held(session_id, holder):
+            lease = stored(self._rows, session_id)
+            if lease is not None and lease.holder == holder:
                 self._extend(session_id, self._clock() + ttl_s)
 
     def lease(self, session_id: SessionId) -> LeaseRow | None:
@@ -157,21 +156,15 @@ class Leases(StorePart):
 
     def request_lease(self, session_id: SessionId, asker: Holder) -> None:
         """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
-        sql = "UPDATE leases SET requested_by = ?, acknowledged = 0 WHERE session_id = ?"
+        sql = "UPDATE leases SET requested_by = ? WHERE session_id = ?"
         with self._rows.write():
             self._rows.run(sql, _text(asker), session_id)
 
     def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
         """Withdraw the request of `asker`. A later request of another process stays."""
-        sql = "UPDATE leases SET requested_by = '', acknowledged = 0 WHERE session_id = ? AND requested_by = ?"
+        sql = "UPDATE leases SET requested_by = '' WHERE session_id = ? AND requested_by = ?"
         with self._rows.write():
             self._rows.run(sql, session_id, _text(asker))
-
-    def acknowledge_request(self, session_id: SessionId, holder: Holder) -> None:
-        """Confirm that the holder knows of the request. Has no effect if it holds nothing."""
-        with self._rows.write():
-            if self._is_held(session_id, holder):
-                self._rows.run("UPDATE leases SET acknowledged = 1 WHERE session_id = ?", session_id)
 
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
         """Seize the lease from `of` even if it is alive.
@@ -197,10 +190,6 @@ class Leases(StorePart):
         with self._rows.write():
             self._rows.run(sql, session_id, holder.host, holder.pid, holder.boot_id, holder.pid_started)
 
-    def _is_held(self, session_id: SessionId, holder: Holder) -> bool:
-        lease = stored(self._rows, session_id)
-        return lease is not None and lease.holder == holder
-
     def _extend(self, session_id: SessionId, expires_at: float) -> None:
         self._rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", expires_at, session_id)
 
@@ -217,7 +206,6 @@ def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at:
         expires_at=expires_at,
         since=now,
         requested_by="",
-        acknowledged=0,
     )
 
 

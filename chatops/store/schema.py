@@ -150,8 +150,7 @@ _FIRST = (
         pid_started TEXT NOT NULL,
         since REAL NOT NULL,
         expires_at REAL NOT NULL,
-        requested_by TEXT NOT NULL DEFAULT '',
-        acknowledged INTEGER NOT NULL DEFAULT 0
+        requested_by TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID""",
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE runs (

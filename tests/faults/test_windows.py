@@ -128,10 +128,10 @@ def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> 
     with chat.installation.open("-c") as second:
         second.wait_for("Open elsewhere")
         second.press("f2")
-        seen(second, f"pid {chat.terminal.pid} on .* hands over when its running tool has finished")
+        seen(second, f"pid {chat.terminal.pid} on .* has not handed over yet: a tool runs there")
         (chat.installation.workspace / "go").touch()
         second.wait_for("Understood.")
-        second.wait_gone("hands over")
+        second.wait_gone("handed over")
         chat.terminal.wait_for("Open elsewhere")
         assert chat.installation.count == 1
         assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.SUCCESS)]
@@ -150,7 +150,7 @@ def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: Fau
         os.kill(first.pid, signal.SIGSTOP)
         try:
             second.press("f2")
-            seen(second, f"pid {first.pid} on .* does not answer. F2 takes over anyway")
+            seen(second, f"pid {first.pid} on .* has not handed over yet: .* F2 takes over now")
             second.press("f2")
             second.wait_for("u tell the model it is unknown")
         finally:

@@ -17,8 +17,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.follower import SessionFollower, follow_session
-from chatops.runtime.ownership import LeaseRequestState
+from chatops.runtime.follower import LeaseRequestState, SessionFollower, follow_session
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session, open_session, owned
 from chatops.runtime.view import SessionView
@@ -219,7 +218,8 @@ async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: 
         session, call_id = await at_work(first)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
+        await until(lambda: session.wanted_by == SECOND)
+        assert reader.request_state is LeaseRequestState.REQUESTED
         assert session.taken_over is None
         (tmp_path / "go").touch()
         await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
@@ -234,7 +234,10 @@ async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: 
         assert [row.attempt for row in second.app.store.journal(turn_of(call_id))] == [1]
 
 
-async def test_an_owner_whose_lease_was_seized_can_store_nothing(tmp_path: Path) -> None:
+async def test_an_owner_whose_lease_was_seized_can_store_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.runtime.follower.ANSWER_S", 0.1)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one; sleep 60`")
@@ -244,7 +247,7 @@ async def test_an_owner_whose_lease_was_seized_can_store_nothing(tmp_path: Path)
         await until((tmp_path / "one").exists)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
+        await until(lambda: reader.request_state is LeaseRequestState.OVERDUE)
         await reader.take_over()
         assert reader.request_state is LeaseRequestState.GRANTED
         reader.stop()
@@ -292,8 +295,7 @@ async def test_closing_a_follower_withdraws_its_request(tmp_path: Path) -> None:
         session, _ = await at_work(first)
         reader = await second.read(session)
         await reader.take_over()
-        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
-        assert session.wanted_by == SECOND
+        await until(lambda: session.wanted_by == SECOND)
         await reader.aclose()
         await until(lambda: session.wanted_by is None)
         (tmp_path / "go").touch()
@@ -387,17 +389,15 @@ async def test_a_later_request_of_another_process_voids_this_one(
         notices: list[str] = []
         reader.subscribe(lambda published: notices.extend(_notices(published.event)))
         await reader.take_over()
-        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
+        await until(lambda: session.wanted_by == SECOND)
         assert notices == []
         second.app.store.request_lease(session.session_id, third)
-        first.app.store.acknowledge_request(session.session_id, this_process())
         await until(lambda: reader.lease is not None and reader.lease.requested_by == third)
-        monkeypatch.setattr("chatops.runtime.ownership.ANSWER_S", 0.0)
+        monkeypatch.setattr("chatops.runtime.follower.ANSWER_S", 0.0)
         assert reader.request_state is LeaseRequestState.HELD
         assert len(notices) == 1 and f"pid {third.pid}) has requested this session since" in notices[0]
         await reader.take_over()
         await until(lambda: session.wanted_by == SECOND)
-        await until(lambda: reader.request_state is LeaseRequestState.ACCEPTED)
         (tmp_path / "go").touch()
         await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
         assert (tmp_path / "one").read_text() == "x"

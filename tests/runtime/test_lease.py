@@ -67,23 +67,6 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     worker.close()
 
 
-async def test_the_lease_is_handed_over_although_the_answer_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise StoreError("not now")
-
-    store, worker = memory_store(alive=lambda one: True), WorkerThread()
-    info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
-    await lease.take(info.id)
-    store.request_lease(info.id, OTHER)
-    monkeypatch.setattr(store, "acknowledge_request", fails)
-    await lease.answer()
-    assert await lease.hand_over() == OTHER
-    row = store.lease(info.id)
-    assert row is not None and row.holder == OTHER
-    worker.close()
-
-
 async def test_the_newest_requester_gets_the_lease() -> None:
     third = replace(OTHER, pid=OTHER.pid + 1)
     store, worker = memory_store(alive=lambda one: True), WorkerThread()

@@ -139,19 +139,15 @@ class LeaseConformance:
         store.acquire_lease(session.id, holder(pid=41))
         other.request_lease(session.id, holder(pid=42))
         store.acquire_lease(session.id, holder(pid=41))
-        assert _asked(store, session) == (holder(pid=42), False)
-        store.acknowledge_request(session.id, holder(pid=40))
-        assert _asked(other, session) == (holder(pid=42), False)
-        store.acknowledge_request(session.id, holder(pid=41))
-        assert _asked(other, session) == (holder(pid=42), True)
+        assert _asked_by(store, session) == holder(pid=42)
         store.withdraw_request(session.id, holder(pid=43))
-        assert _asked(other, session) == (holder(pid=42), True)
+        assert _asked_by(other, session) == holder(pid=42)
         other.withdraw_request(session.id, holder(pid=42))
-        assert _asked(store, session) == (None, False)
+        assert _asked_by(store, session) is None
         other.request_lease(session.id, holder(pid=42))
         store.release_lease(session.id, holder(pid=41))
         other.acquire_lease(session.id, holder(pid=42))
-        assert _asked(store, session) == (None, False)
+        assert _asked_by(store, session) is None
 
     def test_a_lease_is_seized_only_from_the_owner_that_was_named(self, store: Store, session: SessionInfo) -> None:
         store.acquire_lease(session.id, holder(pid=41))
@@ -184,10 +180,10 @@ class LeaseConformance:
         assert [row.attempt for row in store.journal(turn)] == [1]
 
 
-def _asked(store: Store, session: SessionInfo) -> tuple[Holder | None, bool]:
+def _asked_by(store: Store, session: SessionInfo) -> Holder | None:
     lease = store.lease(session.id)
     assert lease is not None
-    return lease.requested_by, lease.acknowledged
+    return lease.requested_by
 
 
 def _held_by(store: Store, session: SessionInfo) -> Holder | None:

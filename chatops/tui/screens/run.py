@@ -13,7 +13,6 @@ from textual.screen import Screen
 from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
-from chatops.runtime.ownership import LeaseRequestState
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.screens.messages import Changed, FollowedChanged
@@ -269,6 +268,8 @@ class FollowerPresenter:
 
     def claim(self) -> bool:
         """Return True once after this process has obtained the lease: the caller opens the session here."""
+        from chatops.runtime.follower import LeaseRequestState
+
         if self._claimed or self.reader.request_state is not LeaseRequestState.GRANTED:
             return False
         self._claimed = True

@@ -192,7 +192,7 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
 
 
 def _owner(reader: "SessionFollower") -> BannerText:
-    from chatops.runtime.ownership import LeaseRequestState
+    from chatops.runtime.follower import LeaseRequestState
 
     lease = reader.lease
     if lease is None:
@@ -203,15 +203,10 @@ def _owner(reader: "SessionFollower") -> BannerText:
             return f"Open elsewhere ({who}, since {reader.since()}): read-only here. F2 takes over.", "quiet"
         case LeaseRequestState.REQUESTED:
             return f"Asked {who} to hand over …", "quiet"
-        case LeaseRequestState.ACCEPTED:
+        case LeaseRequestState.OVERDUE:
             return (
-                f"{who} hands over when its running tool has finished. F2 stops the tool now; its outcome is then "
-                "unknown.",
-                "waiting",
-            )
-        case LeaseRequestState.UNANSWERED:
-            return (
-                f"{who} does not answer. F2 takes over anyway; the outcome of a tool that runs there is then unknown.",
+                f"{who} has not handed over yet: a tool runs there, or it hangs. F2 takes over now; the outcome of a "
+                "tool that runs there is then unknown.",
                 "waiting",
             )
         case _:

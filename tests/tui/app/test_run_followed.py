@@ -10,8 +10,7 @@ from chatops.domain.ids import SessionId
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
-from chatops.runtime.follower import SessionFollower
-from chatops.runtime.ownership import LeaseRequestState
+from chatops.runtime.follower import LeaseRequestState, SessionFollower
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow
 from chatops.tui.dialogs.picker import Picker
