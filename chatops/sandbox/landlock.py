@@ -287,7 +287,12 @@ _CALLS_X86_64 = {
     280: ("nanoseconds", 0, 1, 2, 3),  # utimensat
 }
 _CALLS_AARCH64 = {
-    number: _CALLS_X86_64[same] for number, same in ((52, 91), (53, 268), (55, 93), (54, 260), (88, 280), (452, 452))
+    52: _CALLS_X86_64[91],
+    53: _CALLS_X86_64[268],
+    55: _CALLS_X86_64[93],
+    54: _CALLS_X86_64[260],
+    88: _CALLS_X86_64[280],
+    452: _CALLS_X86_64[452],
 }
 _CALLS = {"x86_64": _CALLS_X86_64, "aarch64": _CALLS_AARCH64}.get(_MACHINE, {})
 _LCHOWN = 94 if _MACHINE == "x86_64" else -1

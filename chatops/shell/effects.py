@@ -11,41 +11,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
+from chatops.shell import program_effects as programs
 from chatops.shell.grammar import Program, Span, Word, parse
 from chatops.shell.harmless import credential_word, interpreter
-from chatops.shell.program_effects import (
-    DELETES,
-    FETCHES,
-    FIRST_IS_NO_FILE,
-    GIT_COMMITS,
-    GIT_CONFIGURES,
-    GIT_DISCARDS,
-    GIT_NETWORK,
-    GIT_VALUED,
-    HOST_FIRST,
-    HOST_VALUED,
-    OUTPUT_FLAGS,
-    PACKAGE_MANAGERS,
-    PACKAGE_RUNNERS,
-    PACKAGE_VERBS,
-    PRIVILEGED,
-    REACHES_OUT,
-    VALUE_WORDS,
-    WRITES_LAST,
-    WRITES_OPERANDS,
-    after_options,
-    commits,
-    configures,
-    creates_archive,
-    flag_values,
-    in_place,
-    loads_nothing,
-    operands_of,
-    program_text,
-    runs_a_file,
-    runs_shell_text,
-    started_words,
-)
 
 _T = TypeVar("_T")
 
@@ -207,10 +175,10 @@ class _Found:
             self._word(word, at=at)
         self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
         verb = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
-        self._network(name, argv, span=verb if name in PACKAGE_MANAGERS else first)
+        self._network(name, argv, span=verb if name in programs.PACKAGE_MANAGERS else first)
         if name == "git":
             self._git(argv, span=verb)
-        if name in PRIVILEGED:
+        if name in programs.PRIVILEGED:
             self._warn(Danger.PRIVILEGED, name, first)
         if name in ("alias", "function", "enable", "hash"):
             self._warn(Danger.REDEFINES, name, first)
@@ -218,27 +186,27 @@ class _Found:
             steering = [word.partition("=")[0] for word in argv[1:] if _STEERS.fullmatch(word.partition("=")[0])]
             for variable in steering:
                 self._warn(Danger.STEERS, variable, first)
-        text = program_text(name, words)
-        if not loads_nothing(name, argv) and not (text is not None and runs_shell_text(name)):
+        text = programs.program_text(name, words)
+        if not programs.loads_nothing(name, argv) and not (text is not None and programs.runs_shell_text(name)):
             self.loaders.append(name)
         self._inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
 
     def _inner(self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
         """Collect from the programs that this one starts because its arguments say so."""
         argv, first = _known(words), at or words[0].span
-        text = program_text(name, words)
+        text = programs.program_text(name, words)
         if text is not None:
             self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
             if text.text is None:
                 self.unclear = self.unclear or f"what {name} runs is known only then"
             elif depth >= _DEPTH:
                 self.unclear = self.unclear or "programs are nested too deeply to follow"
-            elif runs_shell_text(name):
+            elif programs.runs_shell_text(name):
                 self.read(text.text, depth=depth + 1, at=at or text.span)
             return
-        if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not runs_a_file(argv):
+        if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not programs.runs_a_file(argv):
             self._warn(Danger.RUNS_INPUT, name, first)
-        inner = started_words(name, words)
+        inner = programs.started_words(name, words)
         if not inner:
             return
         if depth >= _DEPTH:
@@ -269,57 +237,59 @@ class _Found:
             self._warn(Danger.HOME, source or name, span)
 
     def _files(self, name: str, argv: Sequence[str], *, span: Span) -> None:
-        operands = [word for word in operands_of(argv, VALUE_WORDS.get(name, frozenset())) if word != "{}"]
-        if name in FIRST_IS_NO_FILE:
+        operands = [
+            word for word in programs.operands_of(argv, programs.VALUE_WORDS.get(name, frozenset())) if word != "{}"
+        ]
+        if name in programs.FIRST_IS_NO_FILE:
             operands = operands[1:]
-        if name in WRITES_OPERANDS:
+        if name in programs.WRITES_OPERANDS:
             self.writes += operands
-        elif name in WRITES_LAST:
+        elif name in programs.WRITES_LAST:
             self.writes += [word for word in operands[-1:] if not _REMOTE.fullmatch(word)]
-        elif name in ("sed", "perl", "gsed") and any(in_place(word) for word in argv[1:]):
+        elif name in ("sed", "perl", "gsed") and any(programs.in_place(word) for word in argv[1:]):
             self.writes += operands[1:]
         elif name == "dd":
             self.writes += [word[3:] for word in argv if word.startswith("of=")]
-        elif name == "tar" and len(argv) > 1 and creates_archive(argv[1]):
+        elif name == "tar" and len(argv) > 1 and programs.creates_archive(argv[1]):
             self.writes += operands[1:2] if not argv[1].startswith("-") else operands[:1]
-        flags = OUTPUT_FLAGS.get(name, frozenset())
-        self.writes += flag_values(argv, flags)
-        if name in DELETES or (name == "find" and "-delete" in argv):
+        flags = programs.OUTPUT_FLAGS.get(name, frozenset())
+        self.writes += programs.flag_values(argv, flags)
+        if name in programs.DELETES or (name == "find" and "-delete" in argv):
             self._warn(Danger.DELETES, name, span)
 
     def _network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
-        if name in FETCHES or name in REACHES_OUT:
+        if name in programs.FETCHES or name in programs.REACHES_OUT:
             web = _web_hosts(argv)
             targets = list(web)
-            operands = operands_of(argv, HOST_VALUED | OUTPUT_FLAGS.get(name, frozenset()))
-            if name in HOST_FIRST:
+            operands = programs.operands_of(argv, programs.HOST_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset()))
+            if name in programs.HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
             elif name in ("scp", "rsync", "sftp"):
                 targets += [found[1] for word in operands if (found := _REMOTE.fullmatch(word))]
                 if name == "rsync" and not targets:
                     return
-            elif name in FETCHES and not targets:
+            elif name in programs.FETCHES and not targets:
                 targets = web = [word.partition("/")[0] for word in operands[:1] if "." in word]
-            self._need(NeedKind.NETWORK, name, hosts=web if name in FETCHES else ())
+            self._need(NeedKind.NETWORK, name, hosts=web if name in programs.FETCHES else ())
             for target in targets:
                 self._contact(target, span=span)
             if not targets:
                 self._warn(Danger.USES_NETWORK, name, span)
-        elif name in PACKAGE_MANAGERS:
+        elif name in programs.PACKAGE_MANAGERS:
             verb = next((word for word in argv[1:] if not word.startswith("-")), "")
-            if verb in PACKAGE_VERBS or name in PACKAGE_RUNNERS or (name == "yarn" and not verb):
-                words = name if name in PACKAGE_RUNNERS or not verb else f"{name} {verb}"
+            if verb in programs.PACKAGE_VERBS or name in programs.PACKAGE_RUNNERS or (name == "yarn" and not verb):
+                words = name if name in programs.PACKAGE_RUNNERS or not verb else f"{name} {verb}"
                 self._need(NeedKind.NETWORK, words)
                 self._warn(Danger.USES_NETWORK, words, span)
-        elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in PACKAGE_VERBS:
+        elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in programs.PACKAGE_VERBS:
             self._need(NeedKind.NETWORK, f"pip {argv[3]}")
             self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)
 
     def _git(self, argv: Sequence[str], *, span: Span) -> None:
-        words = after_options(argv[1:], GIT_VALUED)
+        words = programs.after_git_options(argv[1:])
         verb = words[0] if words else ""
         name = f"git {verb}"
-        if verb in GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
+        if verb in programs.GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
             hosts = [found[1] for word in words[1:] if (found := _REMOTE.fullmatch(word)) and "@" in word]
             web = _web_hosts(words)
             self._need(NeedKind.NETWORK, name, hosts=() if hosts else web)
@@ -327,11 +297,11 @@ class _Found:
                 self._contact(host, span=span)
             if not hosts and not web:
                 self._warn(Danger.USES_NETWORK, name, span)
-        if verb in GIT_CONFIGURES and configures(verb, words):
+        if verb in programs.GIT_CONFIGURES and programs.configures(verb, words):
             self._need(NeedKind.CONFIGURE, name)
-        elif verb in GIT_COMMITS and commits(verb, words):
+        elif verb in programs.GIT_COMMITS and programs.commits(verb, words):
             self._need(NeedKind.COMMIT, name)
-        if GIT_DISCARDS.get(verb, frozenset()) & set(words[1:]):
+        if programs.GIT_DISCARDS.get(verb, frozenset()) & set(words[1:]):
             self._warn(Danger.DISCARDS, name, span)
         if "-c" in argv[1 : len(argv) - len(words)]:
             self._warn(Danger.STEERS, "git -c", span)

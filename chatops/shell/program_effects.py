@@ -245,11 +245,11 @@ def operands_of(argv: Sequence[str], valued: frozenset[str]) -> list[str]:
     return found
 
 
-def after_options(words: Sequence[str], valued: frozenset[str]) -> tuple[str, ...]:
-    """Return `words` without the leading flags, of which `valued` take the next word."""
+def after_git_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words after ``git`` without the flags before the sub-command."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in valued else 1
+        at += 2 if words[at] in GIT_VALUED else 1
     return tuple(words[at:])
 
 
@@ -429,7 +429,7 @@ def may_run_code(argv: Sequence[str], *, cwd: str) -> bool:
 def loads_nothing(name: str, argv: Sequence[str]) -> bool:
     """Return True if a program is known to load no file of the working folder unless its arguments name one."""
     if name == "git":
-        words = after_options(argv[1:], GIT_VALUED)
+        words = after_git_options(argv[1:])
         return bool(words) and words[0] in GIT
     known = name in PROGRAMS or name in LOADS_NOTHING
     return known and name not in LOADS
