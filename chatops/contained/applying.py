@@ -34,7 +34,7 @@ second time. What undoing needs is removed once all is taken back.
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,8 +141,8 @@ def not_undone(folder: TurnFolder) -> frozenset[str]:
     first, *undos = (folder.read(journal_name(number)) for number in range(next_undo(folder)))
     if first is None or not _is_done(first):
         return frozenset()
-    taken = {path for one in undos for path in _applied(_results(one or {})).done}
-    return frozenset(_applied(_results(first)).done) - taken
+    taken = {path for one in undos for path in _applied(one or {}).done}
+    return frozenset(_applied(first).done) - taken
 
 
 def _is_done(journal: Mapping[str, Any] | None) -> bool:
@@ -158,7 +158,7 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
     if journal is None:
         return None
     if journal["state"] == "done":
-        return _applied(_results(journal))
+        return _applied(journal)
     paths: Any = journal["paths"]
     with Below(Path(changes.workspace), changes.identity) as below:
         entries = _directed([one for one in changes.entries if one.path in set(paths)], undo=undo)
@@ -174,11 +174,9 @@ def journal_name(undo: int) -> str:
     return ("apply", "undo")[undo] if undo < 2 else f"undo{undo}"
 
 
-def _results(journal: Mapping[str, Any]) -> dict[str, str]:
-    return dict(journal.get("results", {}))
-
-
-def _applied(results: Mapping[str, str]) -> Applied:
+def _applied(journal: Mapping[str, Any]) -> Applied:
+    """Return the results that a journal holds."""
+    results: Mapping[str, str] = journal.get("results", {})
     return Applied(
         done=tuple(path for path, why in results.items() if not why),
         left={path: why for path, why in results.items() if why},
@@ -253,11 +251,12 @@ class _Work:
         journal = self.folder.read(journal_name(self.undo)) or {}
         if self.undo:
             self._remove_folders((self.folder.read(journal_name(0)) or {}).get("made"))
+        done = {**journal, "state": "done", "results": results}
         # If this cannot be stored, the next look finds the same results.
         with suppress(OSError):
-            self.folder.write(journal_name(self.undo), {**journal, "state": "done", "results": results})
+            self.folder.write(journal_name(self.undo), done)
         reach("contained")
-        return _applied(results)
+        return _applied(done)
 
     def _guarded(self, entry: Entry) -> str:
         """Apply one entry. Returns why it was left, or nothing."""
@@ -376,15 +375,13 @@ def _order(entry: Entry) -> tuple[int, int, str]:
 
 def _swap(parent: int, name: str, temporary: str, *, base: State, new: State) -> None:
     """Put `new`, which has the temporary name, in place of `base`; either may be absent."""
-    step: Callable[[], None]
-    if base == ABSENT:
-        step = lambda: move(parent, temporary, name)  # noqa: E731
-    elif new == ABSENT:
-        step = lambda: move(parent, name, temporary)  # noqa: E731
-    else:
-        step = lambda: exchange(parent, name, temporary)  # noqa: E731
     with suppress(FileExistsError, FileNotFoundError):
-        step()
+        if base == ABSENT:
+            move(parent, temporary, name)
+        elif new == ABSENT:
+            move(parent, name, temporary)
+        else:
+            exchange(parent, name, temporary)
 
 
 def _unlink(parent: int, name: str, state: State) -> None:

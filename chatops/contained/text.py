@@ -179,7 +179,7 @@ def _facts(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> Iterator[s
             if state.kind is Kind.FILE:
                 yield f"  {sign} {state.size:,} bytes, sha256 {state.sha}"
         return
-    if _spaces_only(before, after):
+    if before != after and before.split() == after.split():
         yield "  (only white space differs)"
 
 
@@ -191,10 +191,6 @@ def _diff(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> str:
 def _texts(entry: Entry, read: Blobs, moved_from: Entry | None) -> tuple[str | None, str | None]:
     """Return the texts before and after a change; of a moved file, before it was moved."""
     return _text((moved_from or entry).base, read), _text(entry.new, read)
-
-
-def _spaces_only(before: str, after: str) -> bool:
-    return before != after and before.split() == after.split()
 
 
 def _text(state: State, read: Blobs) -> str | None:

@@ -425,7 +425,9 @@ class OnCopy:
 
     def _inside(self, folder: TurnFolder, context: ToolContext) -> ToolContext:
         copy = folder.copy
-        inside = [path.relative_to(context.workspace) for path in context.protected if _is_below(path, context)]
+        inside = [
+            path.relative_to(context.workspace) for path in context.protected if path.is_relative_to(context.workspace)
+        ]
         protected = (*context.protected, *(copy / path for path in inside))
         return replace(_commands(context), workspace=copy, source=copy, original=context.workspace, protected=protected)
 
@@ -453,10 +455,6 @@ async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> To
     return task.result()
 
 
-def _is_below(path: Path, context: ToolContext) -> bool:
-    return path.is_relative_to(context.workspace)
-
-
 def _commands(context: ToolContext) -> ToolContext:
     """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
     return replace(context, kept=None, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
@@ -480,7 +478,8 @@ def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
     with contextlib.suppress(OSError):
         if store.is_dir() and not store.is_symlink() and not survey(store, workspace=workspace).special:
             mounts.append(_mount(store, store))
-            covers = dict.fromkeys(GIT_EMPTY, _empty(folder))
+            (folder.path / "empty").mkdir(exist_ok=True)
+            covers = dict.fromkeys(GIT_EMPTY, folder.path / "empty")
             for name in GIT_CONFIGS:
                 covers[name] = folder.path / f"git-{name}"
                 covers[name].write_text(config_for_reading(store / name), encoding="utf-8")
@@ -488,12 +487,6 @@ def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
                 if (store / name).exists() and not (store / name).is_symlink():
                     mounts.append(_mount(source, store / name))
     return tuple(mounts)
-
-
-def _empty(folder: TurnFolder) -> Path:
-    place = folder.path / "empty"
-    place.mkdir(exist_ok=True)
-    return place
 
 
 def _mount(source: Path, target: Path) -> Mount:

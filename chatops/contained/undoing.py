@@ -203,7 +203,8 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
                 found[path] = _row(path, f"  {ELSEWHERE}")
                 continue
             now, content = below.read(path, most=MOST_TEXT)
-            if _differs(now, changes):
+            states = known_states(changes)
+            if states is None or now not in states:
                 elsewhere.add(path)
             base = changes[0].base
             if now == base:
@@ -228,12 +229,6 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
         one = found.get(path)
         found[path] = _row(path, _GONE) if one is None else replace(one, lines=(*one.lines, _EARLIER))
     return tuple(replace(found[path], elsewhere=path in elsewhere) for path in sorted(found))
-
-
-def _differs(now: State, changes: Sequence[PathChange]) -> bool:
-    """Return True if something else has changed a path, between its changes or since."""
-    known = known_states(changes)
-    return known is None or now not in known
 
 
 def _row(path: str, why: str) -> Change:

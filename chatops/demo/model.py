@@ -123,15 +123,11 @@ def quoted(result: Made) -> str:
 
 def summary(body: Mapping[str, object]) -> str:
     """Return a summary if the request ends with chatops' question for one; else an empty string."""
-    said = [_typed(text) for text in _texts_of_user(body)]
+    messages = map(as_object, as_list(body.get("messages")))
+    said = [_typed(as_text(message.get("content"))) for message in messages if message.get("role") == "user"]
     if not said or not said[-1].startswith(INSTRUCTION):
         return ""
     return "\n".join(["(demo) You asked me:\n", *(f"- {one_line(text, most=_ASKED)}" for text in said[:-1] if text)])
-
-
-def _texts_of_user(body: Mapping[str, object]) -> list[str]:
-    messages = [as_object(message) for message in as_list(body.get("messages"))]
-    return [as_text(message.get("content")) for message in messages if message.get("role") == "user"]
 
 
 def _without_edit_note(content: str) -> tuple[str, bool]:

@@ -430,7 +430,8 @@ def likely_cause(
         return "the sandbox allows writing only in the workspace", NARROWEST
     if hidden := _masked(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
-    missing = _unseen(argv, command=command, confined=confined, context=context)
+    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
+    missing = unseen(words[0], cwd=command.cwd, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         shown = [visible(folder, limit=200) for folder in missing]
         text = _key(f"the sandbox does not show {' and '.join(shown)}", f'"read": {json.dumps(shown)}', context=context)
@@ -455,12 +456,6 @@ def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
     errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
     found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
-
-
-def _unseen(argv: tuple[str, ...], *, command: Command, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
-    """Return the environments that the program needs and the sandbox does not show."""
-    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
-    return unseen(words[0], cwd=command.cwd, confined=confined, context=context)
 
 
 def with_lacks(

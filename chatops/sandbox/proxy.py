@@ -172,7 +172,8 @@ class Proxy:
             await _answer(writer, 400, f"chatops refuses the request: {error}")
             return
         try:
-            there = await self._dial(head.target)
+            async with asyncio.timeout(_CONNECT_S):
+                there = await asyncio.open_connection(await self.address(head.target), head.target.port)
         except RefusedError as error:
             self._record(head.target)
             await _answer(writer, 403, f"chatops refuses {_name(head.target)}: {error}")
@@ -212,10 +213,6 @@ class Proxy:
             return await public_address(target, resolver=self.resolver)
         except BadUrlError as error:
             raise RefusedError(str(error)) from error
-
-    async def _dial(self, target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        async with asyncio.timeout(_CONNECT_S):
-            return await asyncio.open_connection(await self.address(target), target.port)
 
     def _record(self, target: Target) -> None:
         name = visible(_name(target), limit=200)

@@ -229,18 +229,18 @@ def _described(folder: int, name: str) -> str:
     return f"{shown} {plural(info.st_size, 'byte')}" if stat.S_ISREG(info.st_mode) else f"{shown} (not a regular file)"
 
 
-def content_of(path: Path, *, context: ToolContext, limit: int) -> bytes | None:
+def content_of(path: Path, *, context: ToolContext) -> bytes | None:
     """Return the present content; None if there is no file.
 
-    Raises ToolFailedError if it is larger than `limit` bytes or cannot be read.
+    Raises ToolFailedError if it is larger than `MAX_EDITED` bytes or cannot be read.
     """
     try:
         with opened_file(path, context=context) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as handle:
-            data = handle.read(limit + 1)
+            data = handle.read(MAX_EDITED + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if len(data) > limit:
-        raise ToolFailedError(f"{visible(str(path), limit=300)} is larger than {limit:,} bytes.")
+    if len(data) > MAX_EDITED:
+        raise ToolFailedError(f"{visible(str(path), limit=300)} is larger than {MAX_EDITED:,} bytes.")
     return data
 
 
@@ -277,11 +277,7 @@ def _target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[CallFacts
 
 
 def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    return inspect_content(arguments["path"], arguments["content"], facts, context)
-
-
-def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolContext) -> CallFacts:
-    """Return the facts of a call that replaces the file at `raw` with `content`; see `replace_file`."""
+    raw, content = arguments["path"], arguments["content"]
     after = content.encode("utf-8")
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
@@ -293,7 +289,7 @@ def inspect_content(raw: str, content: str, facts: CallFacts, context: ToolConte
     if not parent.is_dir():
         return world_problem(facts, f"{visible(str(parent), limit=300)} is not a folder", given=raw)
     try:
-        before = content_of(path, context=context, limit=MAX_EDITED)
+        before = content_of(path, context=context)
     except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     name = str(path.relative_to(context.workspace))
@@ -321,7 +317,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     if path is None:
         return facts
     try:
-        before = content_of(path, context=context, limit=MAX_EDITED)
+        before = content_of(path, context=context)
     except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     if before is None:
@@ -350,7 +346,7 @@ def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
     try:
         with suppress(FileNotFoundError), opened_folder(path.parent, context=context) as folder:
             _discard(_temporary(path, context=context), folder=folder)
-        now = _hash(content_of(path, context=context, limit=MAX_EDITED))
+        now = _hash(content_of(path, context=context))
     except ToolFailedError as error:
         return Reconciled(result=None, found=str(error))
     there = "no longer exists" if now == ABSENT else "has neither the content before the call nor the content after it"
@@ -379,7 +375,7 @@ def file_edit(
 ) -> str:
     """Replace one passage of a text file in the workspace."""
     target = Path(facts.paths[0])
-    text = _text(content_of(target, context=context, limit=MAX_EDITED))
+    text = _text(content_of(target, context=context))
     if text is None or text.count(old) != 1:
         raise ToolFailedError(_changed(target))
     return replace_file(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
@@ -393,7 +389,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
     expected = (entry.rsplit(" ", 1)[1] for entry in facts.hashes)
     made = _missing_folders(path, context=context)
     with opened_folder(path.parent, context=context, create=True) as folder:
-        before = content_of(path, context=context, limit=MAX_EDITED)
+        before = content_of(path, context=context)
         if tuple(expected) != (_hash(before), _hash(after)):
             raise ToolFailedError(_changed(path))
         temporary = _temporary(path, context=context)

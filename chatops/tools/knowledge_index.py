@@ -137,20 +137,19 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
         return False
     complete = True
     try:
-        for path, descriptor, name in _files(top, folder, protected, found):
+        for path, descriptor, name, status in _files(top, folder, protected, found):
             seen.add(path)
             if time.monotonic() > until + _WALK_S:
                 found.problems.append(f"{folder} is too large to be looked through in time")
                 complete = False
                 break
+            if known.get(path) == (status.st_size, status.st_mtime_ns):
+                continue
+            if time.monotonic() > until:
+                found.left += 1
+                continue
             with suppress(OSError):
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if known.get(path) == (status.st_size, status.st_mtime_ns):
-                    continue
-                if time.monotonic() > until:
-                    found.left += 1
-                else:
-                    _read(rows, folder, path, descriptor, name)
+                _read(rows, folder, path, descriptor, name)
     finally:
         os.close(top)
     for path in known.keys() - seen if complete else ():
@@ -160,8 +159,10 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
     return True
 
 
-def _files(top: int, folder: str, protected: frozenset[str], found: _Found) -> Iterator[tuple[str, int, str]]:
-    """Yield path relative to the folder, descriptor of the folder it is in, and name of each file to index."""
+def _files(
+    top: int, folder: str, protected: frozenset[str], found: _Found
+) -> Iterator[tuple[str, int, str, os.stat_result]]:
+    """Yield of each file to index the path relative to the folder, the open folder it is in, its name and state."""
     count = 0
     for here, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
         below = os.path.normpath(here)
@@ -174,21 +175,17 @@ def _files(top: int, folder: str, protected: frozenset[str], found: _Found) -> I
                 continue
             if not _is_open(below, name, folder, protected, is_file=True):
                 continue
-            status = _status(name, descriptor)
-            if status is None or not stat.S_ISREG(status.st_mode):
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                continue
+            if not stat.S_ISREG(status.st_mode):
                 continue
             count += 1
             if count > MAX_FILES:
                 found.problems.append(f"{folder} has more than {MAX_FILES:,} documents; the others are left out")
                 return
-            yield os.path.normpath(os.path.join(below, name)), descriptor, name
-
-
-def _status(name: str, descriptor: int) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except OSError:
-        return None
+            yield os.path.normpath(os.path.join(below, name)), descriptor, name, status
 
 
 def _is_open(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:

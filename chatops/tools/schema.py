@@ -5,35 +5,30 @@ A problem says where, what, the given value and the nearest valid one. Formats a
 refuse what tools take.
 """
 
+import difflib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.tools import Problem
 from chatops.sandbox.process import IsolatedCallError, run_isolated
+from chatops.toolkit.output import visible
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError as SchemaError
-import difflib
-from collections.abc import Callable, Iterable
-from datetime import date, datetime
-from urllib.parse import urlsplit
-
-from chatops.domain.canonical import json_or_text
-from chatops.toolkit.output import visible
 
 log = logging.getLogger(__name__)
 
 ARGUMENT = "argument of this tool"
 MEMBER = "key of this object"
-
-
 _UNBOUNDED = (
     *("pattern", "patternProperties", "uniqueItems"),
     *("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"),
@@ -342,10 +337,6 @@ def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     )
 
 
-def _is_email(text: str) -> bool:
-    return _EMAIL.fullmatch(text) is not None
-
-
 def _is_uri(text: str) -> bool:
     try:
         parts = urlsplit(text)
@@ -369,7 +360,7 @@ def _is_date_time(text: str) -> bool:
 
 
 FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    "email": (_is_email, "must be an e-mail address, such as NAME@HOST"),
+    "email": (lambda text: _EMAIL.fullmatch(text) is not None, "must be an e-mail address, such as NAME@HOST"),
     "uri": (_is_uri, "must be an address, such as https://example.org"),
     "date": (_is_date, "must be a date, such as 2026-01-31"),
     "date-time": (_is_date_time, "must be a date and time, such as 2026-01-31T09:30:00Z"),

@@ -21,19 +21,23 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Importing it at run time would delay each search.
+    from typing import Any
+
 SEPARATOR = "\x1e"
 _LINE = 65_536
 _SHOWN = 300
 _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".hypothesis"})
 
 
-def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
+def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
     # From the import path of the job.
     from chatops.domain.secrets import is_secret, may_hold_secrets
     from chatops.git.ignore import GitIgnore
 
-    root, below = str(job["root"]), os.path.normpath(str(job["below"]))
-    protected = set(map(str, _list(job["protected"])))
+    root, below = job["root"], os.path.normpath(job["below"])
+    protected = set(job["protected"])
     ignored = GitIgnore(root, start=below)
     for folder, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
         here = os.path.normpath(os.path.join(below, folder))
@@ -58,10 +62,6 @@ def _files(top: int, job: dict[str, object], left: dict[str, int]) -> Iterator[t
                 yield path, descriptor, name
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _opened(folder: int, name: str, left: dict[str, int]) -> int:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -78,10 +78,10 @@ def _opened(folder: int, name: str, left: dict[str, int]) -> int:
     return descriptor
 
 
-def _start(job: dict[str, object]) -> int:
+def _start(job: "dict[str, Any]") -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(str(job["root"]), flags)
-    for part in str(job["below"]).split("/"):
+    descriptor = os.open(job["root"], flags)
+    for part in job["below"].split("/"):
         if part not in ("", "."):
             descriptor = os.open(part, flags, dir_fd=descriptor)
     return descriptor
@@ -110,11 +110,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     job = json.loads(sys.argv[1])
-    sys.path += map(str, job["path"])
+    sys.path += job["path"]
     pattern = re.compile(re.escape(job["pattern"]) if job["literal"] else job["pattern"])
-    budget = [int(job["matches"]), int(job["bytes"])]
+    budget = [job["matches"], job["bytes"]]
     left = {"protected": 0, "linked": 0, "ignored": 0}
-    single = str(job.get("file") or "")
+    single = job["file"]
     top = _start(job)
     if single:
         descriptor = _opened(top, single, {"linked": 0})
