@@ -20,7 +20,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -383,23 +383,24 @@ KEPT_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """One write by a file tool: the path in the workspace, its state before and after, and when the write began."""
+class PathChange:
+    """One change of a path, in order of `at_ns`."""
 
     path: str
     base: State
     new: State
-    made: tuple[str, ...]
-    """Folders that were missing, from the top down."""
-    workspace: str
-    folder: str
-    """The workspace's `folder_identity`."""
     at_ns: int
-    record: Path
+    made: tuple[str, ...]
+    read: Callable[[], bytes]
+    here: bool
+    """True if it was made in the folder that is the workspace now."""
 
-    def content(self) -> bytes:
-        """Return the earlier content; empty if there was no file. Raises OSError."""
-        return self.record.read_bytes().partition(b"\n")[2]
+    def content(self) -> bytes | None:
+        """Return the content of the file before the change; None if it is gone or damaged."""
+        with suppress(OSError, ToolFailedError):
+            data = self.read()
+            return data if hashlib.sha256(data).hexdigest() == self.base.sha else None
+        return None
 
 
 def keep(
@@ -452,31 +453,30 @@ def kept_calls(folder: Path) -> frozenset[str]:
     return frozenset()
 
 
-def kept(folder: Path, prefixes: Sequence[str]) -> list[Kept]:
+def kept(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[PathChange]:
     """Return the writes whose names start with one of `prefixes`, oldest first. What cannot be read is left out."""
-    found = []
+    found, here = list[PathChange](), (folder_identity(workspace), str(workspace))
     with suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(tuple(prefixes)):
                 with suppress(OSError, ValueError, KeyError, TypeError):
-                    found.append(_read(folder / name))
+                    found.append(_read_kept(folder / name, here))
     return sorted(found, key=lambda one: one.at_ns)
 
 
-def _read(path: Path) -> Kept:
-    with path.open("rb") as file:
+def _read_kept(record: Path, here: tuple[str, str]) -> PathChange:
+    with record.open("rb") as file:
         known = json.loads(file.readline())
     if not {"", ".", ".."}.isdisjoint(str(known["path"]).split("/")):
         raise ValueError("not a path in the workspace")
-    return Kept(
+    return PathChange(
         path=str(known["path"]),
         base=state_from(known["base"]),
         new=state_from(known["new"]),
         made=tuple(map(str, known["made"])),
-        workspace=str(known["workspace"]),
-        folder=str(known["folder"]),
         at_ns=int(known["at_ns"]),
-        record=path,
+        read=lambda: record.read_bytes().partition(b"\n")[2],
+        here=(known["folder"], known["workspace"]) == here,
     )
 
 

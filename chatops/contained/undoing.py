@@ -10,20 +10,18 @@ and it is a conflict if something else has changed it since.
 What commands changed in the workspace itself is not known.
 """
 
-import hashlib
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import folder_identity
 from chatops.contained.applying import undoable
 from chatops.contained.copying import hidden_by_name
-from chatops.contained.folder import Below, Kind, State, TurnFolder, kept, turn_folder, write_durably
+from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder, kept, turn_folder, write_durably
 from chatops.contained.freezing import ChangeList, Entry, as_json, frozen, recorded, shown
 from chatops.contained.text import MOST_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
@@ -41,27 +39,6 @@ class UndoList:
 
     name: str
     cannot: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathChange:
-    """One change of a path, in order of `at_ns`."""
-
-    path: str
-    base: State
-    new: State
-    at_ns: int
-    made: tuple[str, ...]
-    read: Callable[[], bytes]
-    here: bool
-    """True if it was made in the folder that is the workspace now."""
-
-    def content(self) -> bytes | None:
-        """Return the content of the file before the change; None if it is gone or damaged."""
-        with suppress(OSError, ToolFailedError):
-            data = self.read()
-            return data if hashlib.sha256(data).hexdigest() == self.base.sha else None
-        return None
 
 
 def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[str], cannot: Sequence[str]) -> UndoList:
@@ -106,19 +83,7 @@ def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str
 
 
 def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
-    identity = folder_identity(workspace)
-    found = [
-        PathChange(
-            path=one.path,
-            base=one.base,
-            new=one.new,
-            at_ns=one.at_ns,
-            made=one.made,
-            read=one.content,
-            here=(one.folder, one.workspace) == (identity, str(workspace)),
-        )
-        for one in kept(data / "kept", [f"{turn}." for turn in turns])
-    ]
+    found = kept(data / "kept", [f"{turn}." for turn in turns], workspace=workspace)
     for folder in _contained(data, turns):
         with suppress(OSError, ToolFailedError):
             changes = frozen(folder)

@@ -18,7 +18,7 @@ recognised by its mode (01555 or 01444), and holds a shared lock (flock) on it w
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +169,7 @@ def readable(folder: Path) -> list[str]:
     return found
 
 
-def _together(secret: tuple[Path, ...], *, listed: tuple[Path, ...]) -> tuple[Path, ...]:
+def _together(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequence[Path]:
     """Replace the files of each folder that holds nothing else by the folder, unless it is one of `listed`.
 
     A mount takes the longer, the more there are: 500 take two seconds. A listed folder may lie below another one, and
@@ -182,10 +182,10 @@ def _together(secret: tuple[Path, ...], *, listed: tuple[Path, ...]) -> tuple[Pa
     for folder, paths in by_folder.items():
         whole = folder not in listed and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
         found += [folder] if whole else paths
-    return tuple(found)
+    return found
 
 
-def _read_only_repositories(view: View, found: tuple[Path, ...]) -> list[str]:
+def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
     """Keep each ``.git`` below the top of the workspace as it is.
 
     Git at the top follows that of a submodule, and runs programs that its settings name. The folders on the way are

@@ -316,32 +316,22 @@ class Find(Flag):
     """Symlinks: those that lead out of the workspace, or all of them together with `SECRETS`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundPaths:
-    """Paths that were found."""
-
-    special: tuple[Path, ...] = ()
-    """Sockets, pipes and devices."""
-    closed: tuple[Path, ...] = ()
-    """Folders that cannot be listed."""
-    secret: tuple[Path, ...] = ()
-    """Files and folders that `file_read` refuses or asks about."""
-    repositories: tuple[Path, ...] = ()
-    """Each ``.git``, file or folder, but no link."""
-
-
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """State of one walk: what it looks for, and what it has found."""
+class FoundPaths:
+    """The paths that `survey` found, and what it looks for."""
 
     find: Find
     hard_links: bool
     workspace: Path
     skipped: frozenset[Path]
     special: list[Path] = field(default_factory=list)
+    """Sockets, pipes and devices."""
     closed: list[Path] = field(default_factory=list)
+    """Folders that cannot be listed."""
     secret: list[Path] = field(default_factory=list)
+    """Files and folders that `file_read` refuses or asks about."""
     repositories: list[Path] = field(default_factory=list)
+    """Each ``.git``, file or folder, but no link."""
     entries: int = 0
     names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """By device and inode: the number of links, and the paths that were found."""
@@ -401,22 +391,19 @@ def survey(
     `MAX_REPOSITORIES` if it is in the workspace.
     """
     inside = root.is_relative_to(workspace)
-    walk = _Walk(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
-    parts = tuple(fold(part) for part in root.relative_to(walk.workspace).parts)
+    found = FoundPaths(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
+    parts = tuple(fold(part) for part in root.relative_to(found.workspace).parts)
     waiting: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
     while waiting:
-        waiting.extend(walk.folder(*waiting.pop()))
-        if walk.entries > MAX_ENTRIES:
+        waiting.extend(found.folder(*waiting.pop()))
+        if found.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
-        if inside and len(walk.repositories) > MAX_REPOSITORIES:
+        if inside and len(found.repositories) > MAX_REPOSITORIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_REPOSITORIES:,} repositories; use a smaller folder")
-    outside = [path for number, names in walk.names.values() if len(names) < number for path in names]
-    return FoundPaths(
-        special=tuple(walk.special),
-        closed=tuple(walk.closed),
-        secret=tuple(sorted((*walk.secret, *outside))),
-        repositories=tuple(sorted(walk.repositories)),
-    )
+    found.secret += [path for number, names in found.names.values() if len(names) < number for path in names]
+    found.secret.sort()
+    found.repositories.sort()
+    return found
 
 
 def sensitive(path: Path, *, workspace: Path) -> bool:

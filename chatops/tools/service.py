@@ -50,14 +50,6 @@ _SNIPPET = 300
 _SEARCH_S = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAnswer:
-    """Status and body of an answer."""
-
-    status: int
-    data: bytes
-
-
 async def ask_service(
     method: str,
     url: str,
@@ -67,8 +59,8 @@ async def ask_service(
     body: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
     seconds: float = SERVICE_S,
-) -> ServiceAnswer:
-    """Return the answer of a service. `who` names it at the beginning of error messages.
+) -> tuple[int, bytes]:
+    """Return the status and body of the answer of a service. `who` names it at the beginning of error messages.
 
     Raises ToolFailedError if it cannot be reached, is too slow or sends too much.
     """
@@ -86,7 +78,7 @@ async def ask_service(
                 data += piece
                 if len(data) > _MAX_ANSWER:
                     raise ToolFailedError(f"{who} sent too much data.")
-            return ServiceAnswer(status=response.status_code, data=bytes(data))
+            return response.status_code, bytes(data)
     except TimeoutError as error:
         raise ToolFailedError(f"{who} did not answer within {seconds:g} s.") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -121,7 +113,7 @@ def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
         query: Annotated[str, Field(description="Short question in English: mathematics, units, dates, facts.")],
     ) -> str:
         """Compute or look up a fact with Wolfram|Alpha."""
-        answer = await ask_service(
+        status, data = await ask_service(
             "GET",
             f"{base}/api/v1/llm-api",
             who="Wolfram|Alpha",
@@ -129,17 +121,15 @@ def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
             headers={"Authorization": f"Bearer {key}"},
             seconds=_ANSWER_S,
         )
-        text = answer.data.decode("utf-8", "replace").replace(key, "[key]").strip()
-        match answer.status:
+        text = data.decode("utf-8", "replace").replace(key, "[key]").strip()
+        match status:
             case 200:
                 return text or "[no result]"
             case 501:
                 raise ToolFailedError(f"Wolfram|Alpha does not understand the question. Ask it more simply.\n{text}")
             case 401 | 403:
-                raise ToolFailedError(
-                    f"Wolfram|Alpha refuses the key (status {answer.status}). The user sets {WOLFRAM_KEY}."
-                )
-            case status:
+                raise ToolFailedError(f"Wolfram|Alpha refuses the key (status {status}). The user sets {WOLFRAM_KEY}.")
+            case _:
                 raise ToolFailedError(f"Wolfram|Alpha failed with status {status}.")
 
     return (wolfram_alpha,)
@@ -189,7 +179,7 @@ class HttpBackend:
         """Send the query, and read the results."""
         params = {self.words: query, **self.params}
         post = self.method == "POST"
-        answer = await ask_service(
+        status, data = await ask_service(
             self.method,
             self.url,
             who=f"The search at {self.host}",
@@ -198,11 +188,11 @@ class HttpBackend:
             headers=self.headers,
             seconds=_SEARCH_S,
         )
-        if answer.status != 200:
-            advice = _advice(answer.status)
-            raise ToolFailedError(f"The search at {self.host} failed with status {answer.status}.{advice}")
+        if status != 200:
+            advice = _advice(status)
+            raise ToolFailedError(f"The search at {self.host} failed with status {status}.{advice}")
         try:
-            found = json.loads(answer.data)
+            found = json.loads(data)
         except ValueError as error:
             raise ToolFailedError(f"The search at {self.host} did not answer with JSON.{_advice(403)}") from error
         return _hits(found, *self.path, text=self.text)
