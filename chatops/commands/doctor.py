@@ -1,14 +1,20 @@
 """``chatops doctor``: checks of the installation, each with the next step."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from chatops.commands.context import screen, with_app
-from chatops.domain.errors import ChatopsError
+from chatops.commands.context import confirm, screen, with_app
+from chatops.domain.canonical import JsonValue
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.wording import money, plural
 from chatops.headless.doctor import Check, Grade, failed, lines
 from chatops.headless.json_values import plain
 from chatops.wiring.app import App
 from chatops.wiring.doctor import look
 from chatops.wiring.stored import Storage
+
+if TYPE_CHECKING:
+    from chatops.wiring.tasks import Plan, Played
 
 
 def run(arguments: Namespace) -> int:
@@ -17,6 +23,8 @@ def run(arguments: Namespace) -> int:
     The store is only read: a damaged one is not moved, an old one not migrated, a missing one not created. Only how the
     model of `--model` calls tools is stored in it.
     """
+    if arguments.tasks:
+        return _play(arguments)
     model = arguments.model
     arguments.model = None
     storage = Storage.READ if model is None else Storage.WANTED
@@ -29,6 +37,71 @@ def run(arguments: Namespace) -> int:
     except ChatopsError as error:
         check = Check(name="configuration", grade=Grade.FAIL, text=str(error), advice=error.advice)
         return _print([check], arguments.output_format)
+
+
+def _play(arguments: Namespace) -> int:
+    """Let a model do the tasks, after a yes. Exit code 0 if all were played, whatever the score."""
+    name, arguments.model = arguments.model, None
+    if not name:
+        raise ConfigError("Which model? --tasks needs --model NAME.", advice="chatops models list shows them.")
+
+    # The tools and the runner, which no other check needs.
+    from chatops.wiring.tasks import TASKS, plan, play
+
+    async def work(opened: App) -> int:
+        planned = await plan(opened, name)
+        view = screen()
+        if planned.left_out:
+            view.say(f"{planned.left_out} Only the tasks that read are played.")
+        view.say(_costs(planned))
+        if not arguments.yes and not confirm("Type yes to start."):
+            view.say("Nothing was sent. Where no one can be asked: --yes")
+            return 2
+        found: list[Played] = []
+
+        def tell(played: "Played") -> None:
+            found.append(played)
+            view.say(_line(played))
+
+        score = await play(opened, planned, played=tell)
+        if arguments.output_format == "json":
+            view.json({"model": name, "done": score.done, "of": score.of, "tasks": [_json(one) for one in found]})
+        else:
+            rest = f" The {len(TASKS) - score.of} others need what is missing here." if planned.left_out else ""
+            view.answer(f"{name}: {score.done} of {score.of} tasks done.{rest}")
+        return 0
+
+    return with_app(arguments, work, via="headless", storage=Storage.WANTED)
+
+
+def _costs(planned: "Plan") -> str:
+    """Return what the tasks will take, as sentences."""
+    from chatops.wiring.tasks import MOST_ROUNDS
+
+    count = len(planned.tasks)
+    usual = f"about {planned.requests} requests (at most {MOST_ROUNDS * count})"
+    sizes = f"{planned.input_tokens:,} tokens in and {planned.output_tokens:,} out"
+    cost = "its price is unknown" if planned.cost is None else f"about {money(planned.cost, cents_from=0.01)}"
+    return (
+        f"{planned.spec.name} does {count} tasks in a scratch folder: {usual}, about {sizes}; {cost}. "
+        "It takes a minute or two with a fast server, and up to an hour with a slow one."
+    )
+
+
+def _line(played: "Played") -> str:
+    sign = "done" if played.done else "not done"
+    errors = f", {plural(played.errors, 'error')} fed back" if played.errors else ""
+    return f"{sign:8}  {played.task.name:40} {plural(played.rounds, 'round')}{errors}, {played.seconds:.1f} s"
+
+
+def _json(played: "Played") -> JsonValue:
+    return {
+        "name": played.task.name,
+        "done": played.done,
+        "rounds": played.rounds,
+        "errors": played.errors,
+        "seconds": round(played.seconds, 1),
+    }
 
 
 def _print(checks: list[Check], output: str) -> int:

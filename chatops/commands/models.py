@@ -12,7 +12,7 @@ from chatops.headless.doctor import Reach, Reachability, reach
 from chatops.headless.screen import table
 from chatops.models import prices
 from chatops.models.hosts import host_and_port
-from chatops.models.memory import memory_of
+from chatops.models.memory import TaskScore, memory_of
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 
@@ -46,7 +46,7 @@ def run(arguments: Namespace) -> int:
         default = opened.rights.default_model()
         view = screen()
         if arguments.output_format == "json":
-            view.json([_json(one, default) for one in found])
+            view.json([_json(one, default, _score(one.spec, opened)) for one in found])
             return 0
         rows = [
             (
@@ -54,11 +54,12 @@ def run(arguments: Namespace) -> int:
                 str(one.spec.type),
                 one.spec.model_name,
                 host_and_port(one.spec.api_url) if one.spec.api_url else "-",
+                f"{score.done} of {score.of}" if (score := _score(one.spec, opened)) is not None else "-",
                 _SHORT[one.reachability],
             )
             for one in found
         ]
-        view.answer(table(("  NAME", "TYPE", "MODEL", "SERVER", "STATUS"), rows))
+        view.answer(table(("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"), rows))
         for one in found:
             if not one.usable:
                 view.say(f"{one.spec.name}: {_status(one)}")
@@ -90,6 +91,12 @@ def _prices(arguments: Namespace) -> int:
         if not prices.available():
             view.say(f"Prices of public providers are not known: {not_installed('prices')}.")
     return 0
+
+
+def _score(spec: ModelSpec, opened: App) -> TaskScore | None:
+    """Return how the model did the tasks of ``doctor --tasks``; None if it was not asked."""
+    memory = memory_of(spec, opened.settings) if spec.has_server else None
+    return memory.score() if memory is not None else None
 
 
 def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, str]:
@@ -129,7 +136,7 @@ def _status(one: Reach) -> str:
     return f"{one.text} {one.advice}".strip()
 
 
-def _json(one: Reach, default: str) -> JsonValue:
+def _json(one: Reach, default: str, score: TaskScore | None) -> JsonValue:
     return {
         "name": one.spec.name,
         "label": one.spec.label,
@@ -141,4 +148,5 @@ def _json(one: Reach, default: str) -> JsonValue:
         "reachable": _reachable(one),
         "status": _status(one),
         "available": list(one.available),
+        "tasks": {"done": score.done, "of": score.of} if score is not None else None,
     }

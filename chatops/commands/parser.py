@@ -396,6 +396,10 @@ class _Group:
         answer.add_argument("--digest", metavar="HEX", help="do not ask: trust it if this is still its digest")
         doctor = self._plain("doctor", "check the installation; each problem with the next step")
         doctor.add_argument("--model", metavar="MODEL", help="check only this model, and ask it to call a tool")
+        doctor.add_argument(
+            "--tasks", action="store_true", help="with --model: let it do twenty small tasks, and keep its score"
+        )
+        doctor.add_argument("--yes", action="store_true", help="with --tasks: do not ask before it starts")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
         parse = self._commands.add_parser(
             "parse",

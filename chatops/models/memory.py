@@ -75,6 +75,21 @@ class TokenCount:
     size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskScore:
+    """How a model did the tasks of ``doctor --tasks``."""
+
+    done: int
+    of: int
+    at: float
+    """Seconds since the epoch."""
+
+    @property
+    def text(self) -> str:
+        """The score for lists of models."""
+        return f"tools {self.done} of {self.of}"
+
+
 class EndpointMemory:
     """Knowledge about one model at one endpoint, in notes that the caller may store."""
 
@@ -86,6 +101,7 @@ class EndpointMemory:
         self._count = f"endpoint:count:{url} {model}"
         self._reasoning = f"endpoint:reasoning:{url} {model}"
         self._price = f"endpoint:price:{url} {model}"
+        self._score = f"endpoint:tasks:{url} {model}"
         self._for_now: frozenset[str] = frozenset()
 
     def refused(self) -> frozenset[str]:
@@ -174,6 +190,21 @@ class EndpointMemory:
         """Store what a lookup found, in US dollars per million tokens; None if it found nothing."""
         known = None if price is None else [price.input, price.output, price.cached_input or 0.0]
         self._store.set(self._price, json.dumps(known))
+
+    def score(self) -> TaskScore | None:
+        """Return how the model did the tasks. Scores of another version are ignored: its tasks may differ."""
+        known = _parsed(self._store.get(self._score))
+        if not isinstance(known, dict) or known.get("version") != __version__:
+            return None
+        done, of, at = known.get("done"), known.get("of"), known.get("at")
+        if type(done) is not int or type(of) is not int or type(at) is not float:
+            return None
+        return TaskScore(done=done, of=of, at=at)
+
+    def learn_score(self, score: TaskScore) -> None:
+        """Remember how the model did the tasks."""
+        kept = {"done": score.done, "of": score.of, "at": score.at, "version": __version__}
+        self._store.set(self._score, json.dumps(kept))
 
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:

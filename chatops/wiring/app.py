@@ -68,16 +68,17 @@ class App:
         tools: Sequence[Tool] = (),
         roles: Sequence[RoleSpec] = (),
         store: Store | None = None,
+        paths: Paths | None = None,
     ) -> None:
         """Read the registry, and nothing else yet.
 
         `tools` are a program's own, beside the built-in ones. `roles` exist where the registry has none of their name.
-        `store` is one that is open already; its owner closes it.
+        `store` is one that is open already; its owner closes it. `paths` are other folders than the user's own.
         """
         self.options = options
         self._store = store
         self._tools = tuple(tools)
-        self.paths = find_paths(os.environ)
+        self.paths = paths or find_paths(os.environ)
         self.paths.prepare()
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)

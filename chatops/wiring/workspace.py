@@ -24,6 +24,7 @@ from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.wording import plural
+from chatops.models.memory import memory_of
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 from chatops.runtime.session import Session
@@ -143,18 +144,25 @@ class Workspace:
 
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
-        return [_model(spec) for spec in self._app.rights.models()]
+        return [self._model(spec) for spec in self._app.rights.models()]
 
     async def models_of_servers(self) -> Sequence[ModelRow]:
         """Ask the servers. Return the configured models, with what is missing now, and the servers' other models."""
         found = await asyncio.gather(*(self._reach(spec) for spec in self._app.rights.models()))
-        rows = [replace(_model(asked.spec), missing=asked.missing) for asked in found]
+        rows = [replace(self._model(asked.spec), missing=asked.missing) for asked in found]
         taken = {(asked.spec.api_url, asked.spec.model_name) for asked in found}
         for asked in found:
             others = [name for name in asked.available if (asked.spec.api_url, name) not in taken]
             taken |= {(asked.spec.api_url, name) for name in others}
-            rows += [_model(asked.spec.sibling(name)) for name in others]
+            rows += [self._model(asked.spec.sibling(name)) for name in others]
         return rows
+
+    def _model(self, spec: ModelSpec) -> ModelRow:
+        missing = f"It {why}." if (why := model_problem(spec)) else ""
+        served = spec.model_name if spec.model_name != spec.name else ""
+        score = memory.score() if spec.has_server and (memory := memory_of(spec, self._app.settings)) else None
+        note = (f"{score.text} · " if score is not None else "") + f"{spec.type} {served}".rstrip()
+        return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
 
     async def model_problem(self, name: str) -> str:
         """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
@@ -307,13 +315,6 @@ def _prepared(options: Options) -> Workspace:
         sandbox = beside.submit(app.limits.sandbox_note)
         app.prepare()
         return Workspace(app, sandbox=sandbox.result())
-
-
-def _model(spec: ModelSpec) -> ModelRow:
-    missing = f"It {why}." if (why := model_problem(spec)) else ""
-    served = spec.model_name if spec.model_name != spec.name else ""
-    note = f"{spec.type} {served}".rstrip()
-    return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
 
 
 WARM_UP_S = 0.5
