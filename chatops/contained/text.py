@@ -1,6 +1,6 @@
 """The change list of a contained turn as text for the user: everything that an approval covers, complete."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
@@ -65,19 +65,17 @@ class ContainedReview:
 
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
+    left_out = [f"{one.path}: {one.why}" for one in changes.left_out]
+    ran = [f"{one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran]
+    sections: tuple[tuple[str, Sequence[str]], ...] = (
+        ("Not taken back:", changes.cannot),
+        ("Left out, not applied:", left_out),
+        ("Hidden from the turn, because they may hold secrets:", changes.hidden),
+        ("Ran in the copy:", ran),
+    )
     notes: list[str] = []
-    if changes.cannot:
-        notes += ["Not taken back:"]
-        notes += [f"  {line}" for line in changes.cannot] + [""]
-    if changes.left_out:
-        notes += ["Left out, not applied:"]
-        notes += [f"  {one.path}: {one.why}" for one in changes.left_out] + [""]
-    if changes.hidden:
-        notes += ["Hidden from the turn, because they may hold secrets:"]
-        notes += [f"  {path}" for path in changes.hidden] + [""]
-    if changes.ran:
-        notes += ["Ran in the copy:"]
-        notes += [f"  {one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran] + [""]
+    for heading, lines in sections:
+        notes += [heading, *(f"  {line}" for line in lines), ""] if lines else []
     ordered = sorted(with_order(changes.entries), key=lambda entry: entry.path not in conflicts)
     return ContainedReview(
         head=head(changes, conflicts),
@@ -90,15 +88,45 @@ def described(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
     """Return changes for the user, in this order. `read` returns the contents before and after them."""
     moves = _moves(entries, read)
     gone = {old.path: new for new, old in moves.items()}
-    return tuple(
-        Change(
-            path=entry.path,
-            title=title(entry, moved_from=moves.get(entry.path), moved_to=gone.get(entry.path, "")),
-            lines=tuple(_facts(entry, read, moved_from=moves.get(entry.path))),
-            diff=_diff(entry, read, moved_from=moves.get(entry.path)),
-        )
-        for entry in entries
-    )
+    return tuple(_change(entry, read, moves.get(entry.path), gone.get(entry.path, "")) for entry in entries)
+
+
+def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) -> Change:
+    """Return one change: its title, its diff, and what the diff does not tell: modes, kinds, sizes and digests.
+
+    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got.
+    """
+    # The text of a moved file is compared with that before it was moved.
+    base, new = (moved_from or entry).base, entry.new
+    lines: list[str] = []
+    if moved_from is not None and base.sha == new.sha:
+        lines.append(f"  content unchanged: {new.size:,} bytes, sha256 {new.sha}")
+    if base.kind is not new.kind and Kind.ABSENT not in (base.kind, new.kind):
+        lines.append(f"  {base.kind} becomes {new.kind}")
+    if base.kind is new.kind is Kind.FILE and base.mode != new.mode:
+        lines.append(f"  mode {base.mode:o} becomes {new.mode:o}")
+    for state, sign in ((base, "-"), (new, "+")):
+        if state.kind is Kind.LINK:
+            lines.append(f"  {sign} link to {shown(state.target)}")
+        if state.kind is Kind.FOLDER:
+            lines.append(f"  {sign} folder")
+    before, after, diff = _text(base, read), _text(new, read), ""
+    if before is None or after is None:
+        lines.append(f"  no text to compare: binary, or more than {MOST_TEXT:,} bytes")
+        for state, sign in ((entry.base, "-"), (new, "+")):
+            if state.kind is Kind.FILE:
+                lines.append(f"  {sign} {state.size:,} bytes, sha256 {state.sha}")
+    else:
+        diff = unified(before, after, name=entry.path)
+        if before != after and before.split() == after.split():
+            lines.append("  (only white space differs)")
+    gone = (f"moved to {shown(moved_to)}",) if moved_to else ()
+    marks = "; ".join((*gone, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
+    title = f"{entry.verb} {shown(entry.path)}"
+    if moved_from is not None:
+        title = f"move {shown(moved_from.path)} to {shown(entry.path)}"
+    title += f"  [{marks}]" if marks else ""
+    return Change(path=entry.path, title=title, lines=tuple(lines), diff=diff)
 
 
 def describe(seen: ContainedReview) -> str:
@@ -108,19 +136,6 @@ def describe(seen: ContainedReview) -> str:
         conflict = f"  (in conflict, left: {one.conflict})" if one.conflict else ""
         lines += [f"{one.title}{conflict}", *one.lines, *one.diff.splitlines(), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def title(entry: Entry, *, moved_from: Entry | None = None, moved_to: str = "") -> str:
-    """Return one line about a change: what happens, to which path, and its marks.
-
-    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got.
-    """
-    gone = (f"moved to {shown(moved_to)}",) if moved_to else ()
-    marks = "; ".join((*gone, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
-    what = f"{entry.verb} {shown(entry.path)}"
-    if moved_from is not None:
-        what = f"move {shown(moved_from.path)} to {shown(entry.path)}"
-    return f"{what}{f'  [{marks}]' if marks else ''}"
 
 
 def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
@@ -155,42 +170,6 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
 
 def _ended(one: Ran) -> str:
     return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
-
-
-def _facts(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> Iterator[str]:
-    """Yield what the diff of a change does not tell: modes and kinds where they differ, sizes and digests."""
-    if moved_from is not None and moved_from.base.sha == entry.new.sha:
-        yield f"  content unchanged: {entry.new.size:,} bytes, sha256 {entry.new.sha}"
-    if moved_from is not None and moved_from.base.mode != entry.new.mode:
-        yield f"  mode {moved_from.base.mode:o} becomes {entry.new.mode:o}"
-    if entry.base.kind is not entry.new.kind and Kind.ABSENT not in (entry.base.kind, entry.new.kind):
-        yield f"  {entry.base.kind} becomes {entry.new.kind}"
-    if entry.base.kind is entry.new.kind is Kind.FILE and entry.base.mode != entry.new.mode:
-        yield f"  mode {entry.base.mode:o} becomes {entry.new.mode:o}"
-    for state, sign in ((entry.base, "-"), (entry.new, "+")):
-        if state.kind is Kind.LINK:
-            yield f"  {sign} link to {shown(state.target)}"
-        if state.kind is Kind.FOLDER:
-            yield f"  {sign} folder"
-    before, after = _texts(entry, read, moved_from)
-    if before is None or after is None:
-        yield f"  no text to compare: binary, or more than {MOST_TEXT:,} bytes"
-        for state, sign in ((entry.base, "-"), (entry.new, "+")):
-            if state.kind is Kind.FILE:
-                yield f"  {sign} {state.size:,} bytes, sha256 {state.sha}"
-        return
-    if before != after and before.split() == after.split():
-        yield "  (only white space differs)"
-
-
-def _diff(entry: Entry, read: Blobs, *, moved_from: Entry | None) -> str:
-    before, after = _texts(entry, read, moved_from)
-    return "" if before is None or after is None else unified(before, after, name=entry.path)
-
-
-def _texts(entry: Entry, read: Blobs, moved_from: Entry | None) -> tuple[str | None, str | None]:
-    """Return the texts before and after a change; of a moved file, before it was moved."""
-    return _text((moved_from or entry).base, read), _text(entry.new, read)
 
 
 def _text(state: State, read: Blobs) -> str | None:

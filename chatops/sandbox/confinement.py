@@ -239,6 +239,14 @@ def _failure(program: str, options: list[str]) -> str:
     file = memory_file(without_set_ids())
     argv = [program, *(["--seccomp", str(file)] if without_set_ids() else []), *options]
     try:
+        return _trial("bubblewrap", argv, pass_fds=(file,))
+    finally:
+        os.close(file)
+
+
+def _trial(name: str, argv: list[str], *, pass_fds: tuple[int, ...] = ()) -> str:
+    """Run a program that ends at once. Return why `name` fails with it, as a clause; empty if it does not."""
+    try:
         done = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
@@ -247,17 +255,15 @@ def _failure(program: str, options: list[str]) -> str:
             check=False,
             env={},
             cwd="/",
-            pass_fds=[file],
+            pass_fds=pass_fds,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap does not start: {type(error).__name__}"
-    finally:
-        os.close(file)
+        return f"{name} does not start: {type(error).__name__}"
     if not done.returncode:
         return ""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    log.warning("bwrap probe failed: %s", lines)
-    return f"bubblewrap does not work here: {lines[-1][:120] if lines else 'no reason given'}"
+    log.warning("trying %s failed: %s", name, lines)
+    return f"{name} does not work here: {lines[-1][:120] if lines else 'no reason given'}"
 
 
 @cache
@@ -275,13 +281,7 @@ def landlock_fault() -> str:
         "except PermissionError: sys.exit(0)\n"
         "sys.exit('it permits sockets')"
     )
-    argv = [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"Landlock could not be tried: {type(error).__name__}"
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"Landlock does not work here: {lines[-1][:120] if lines else 'no reason given'}" if done.returncode else ""
+    return _trial("Landlock", [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)])
 
 
 def landlock_limits(confined: Confinement, context: ToolContext, *, private: Path) -> str:
