@@ -158,10 +158,7 @@ def answer(turn: Turn) -> DemoReply:
 
 
 def _last_word(turn: Turn, *, unfinished: bool) -> str:
-    lines = []
-    for result in turn.results():
-        refusal = denied(result)
-        lines.append(refusal if refusal else quoted(result))
+    lines = [denied(result) or quoted(result) for result in turn.results()]
     if unfinished:
         lines.append(OVER)
     return "(demo) " + "\n\n".join(lines) if lines else HELP

@@ -185,7 +185,9 @@ class Proxy:
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await _both(_copy(reader, there[1]), _copy(there[0], writer))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_quiet(_copy(reader, there[1])))
+                    group.create_task(_quiet(_copy(there[0], writer)))
             else:
                 there[1].write(_written(head))
                 if (b"expect", b"100-continue") in head.headers:
@@ -310,13 +312,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
     with suppress(OSError, RuntimeError):
         writer.write_eof()
-
-
-async def _both(one: Awaitable[None], other: Awaitable[None]) -> None:
-    """Run both directions of a tunnel until both have ended, or one has failed."""
-    async with asyncio.TaskGroup() as group:
-        for direction in (one, other):
-            group.create_task(_quiet(direction))
 
 
 async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None:

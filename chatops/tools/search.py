@@ -155,15 +155,14 @@ def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
     if not separator:
         return [f"stopped after {seconds:g} s, so matches may be missing; try a smaller folder or a simpler pattern"]
     left = json.loads(summary)
-    notes = []
-    if left["matches"]:
-        notes.append(f"stopped at {MAX_MATCHES} matches")
-    if left["bytes"]:
-        notes.append(f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder")
-    if left["protected"]:
-        notes.append(f"{left['protected']} protected files or folders were not searched")
-    if left["ignored"]:
-        notes.append(f"{left['ignored']} files or folders ignored by .gitignore were not searched")
-    if left["linked"]:
-        notes.append(f"{left['linked']} files with several hard links were not searched")
-    return notes
+    return [text.format(left[what]) for what, text in _LEFT_OUT.items() if left[what]]
+
+
+_LEFT_OUT = {
+    "matches": f"stopped at {MAX_MATCHES} matches",
+    "bytes": f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder",
+    "protected": "{} protected files or folders were not searched",
+    "ignored": "{} files or folders ignored by .gitignore were not searched",
+    "linked": "{} files with several hard links were not searched",
+}
+"""What the search may have left out, by its name in the summary of `search_worker`."""
