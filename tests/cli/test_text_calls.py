@@ -48,6 +48,17 @@ def test_a_gated_call_in_the_text_waits_for_a_user(chatops: CommandLine) -> None
     assert not (chatops.workspace / "new.txt").exists()
 
 
+def test_a_stream_of_events_has_the_words_and_the_call_and_no_markup(chatops: CommandLine) -> None:
+    with FakeOpenAI([says(f"I write it down.\n{WRITES}", pieces=30)]) as server:
+        ran = chatops(*flags(chatops, server), "-p", "write it", "--output-format", "stream-json")
+    assert ran.code == 3, ran.err
+    events = [json.loads(line) for line in ran.out.splitlines()]
+    said = "".join(event["text"] for event in events if event["type"] == "text_delta")
+    assert said.strip() == "I write it down."
+    assert [event["tool"] for event in events if event["type"] == "call_proposed"] == ["file_write"]
+    assert [event["type"] for event in events].count("approval_requested") == 1
+
+
 def test_a_repaired_call_asks_although_its_tool_would_not(chatops: CommandLine) -> None:
     with FakeOpenAI([says(READS.replace('"note.txt"}}', '"note.txt",}}'))]) as server:
         ran = chatops(*flags(chatops, server), "-p", "read it", "--output-format", "json")
@@ -55,9 +66,8 @@ def test_a_repaired_call_asks_although_its_tool_would_not(chatops: CommandLine) 
     assert ran.json["pending"][0]["tool"] == "file_read"
 
 
-@pytest.mark.parametrize("name", ["analysis", "scratchpad", "reflection", "example"])
-def test_a_call_in_a_pair_of_tags_of_no_format_is_part_of_the_answer(chatops: CommandLine, name: str) -> None:
-    answer = f"<{name}>\nOne could {READS}, but no.\n</{name}>\nI leave it."
+def test_a_call_in_a_pair_of_tags_of_no_format_is_part_of_the_answer(chatops: CommandLine) -> None:
+    answer = f"<analysis>\nOne could {READS}, but no.\n</analysis>\nI leave it."
     with FakeOpenAI([says(answer, pieces=30)]) as server:
         ran = chatops(*flags(chatops, server), "-p", "read it", "--output-format", "json")
         assert len(server.requests) == 1

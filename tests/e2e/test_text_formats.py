@@ -9,21 +9,18 @@ import pytest
 from chatops.domain.tools import Outcome
 from tests.e2e.installation import EFFECT, TITLE, Installation, answers_each_call_once, registry
 from tests.e2e.text_model import SPELLINGS, Spelling, replies_so_far, streamed
-from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest
+from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, error, says
 
 READING, WRITING, DONE = "First the note.", "Now I write it down.", "All of it is done."
+HERMES = SPELLINGS["hermes"]
 MANNERS = ("field", "prompt")
 """Place of the tool descriptions in the request."""
 
 
-def registry_of(url: str, spelling: Spelling, *, format: str, manner: str) -> dict[str, Any]:
-    """A registry with that model. Where a model cannot be asked for its own format, it does not keep to another."""
+def registry_of(url: str, format: str, *, model: str = "fake-model") -> dict[str, Any]:
+    """A registry whose model has this `tool_format`."""
     value = registry(url)
-    asked_for = "hermes" if format == "harmony" else format
-    value["models"]["local"] |= {
-        "model_name": spelling.model,
-        "tool_format": asked_for if manner == "prompt" else "auto",
-    }
+    value["models"]["local"] |= {"model_name": model, "tool_format": format}
     return value
 
 
@@ -71,7 +68,10 @@ ALL = [
 def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, installation: Installation) -> None:
     spelling, hold = SPELLINGS[format], threading.Event()
     with FakeOpenAI(reads_and_writes(spelling, hold)) as server:
-        installation.use(registry_of(server.url, spelling, format=format, manner=manner))
+        # Where a model cannot be asked for its own format, it does not keep to another.
+        asked_for = "hermes" if format == "harmony" else format
+        tool_format = asked_for if manner == "prompt" else "auto"
+        installation.use(registry_of(server.url, tool_format, model=spelling.model))
         with installation.open("--role", "coder") as before:
             before.ready("coder")
             before.say("read the note, then write it down")
@@ -105,3 +105,64 @@ def test_calls_run_are_gated_and_survive_a_kill(format: str, manner: str, instal
     if manner == "prompt" and format != "harmony":
         # What the model reads as its own words is what it wrote.
         assert spelling.call("shell_exec", {"command": EFFECT}) in third.messages[-2]["content"]
+
+
+def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(installation: Installation) -> None:
+    asks, answer = streamed(HERMES.asks("shell_exec", command=EFFECT)), says("Understood.")
+    with FakeOpenAI(lambda request: answer if replies_so_far(request) else asks) as server:
+        installation.use(registry_of(server.url, "hermes"))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("write it down")
+            terminal.dialog()
+            terminal.press("D")
+            terminal.wait_for("Deny shell_exec")
+            terminal.send("not on a Friday")
+            terminal.press("enter")
+            terminal.wait_for("Understood.")
+        last = server.requests[-1]
+        assert server.violations == []
+    assert installation.count == 0 and installation.journal() == []
+    result = last.last_user
+    assert "of shell_exec: denied]" in result
+    assert result.index("[result ") < result.index("not on a Friday") < result.index("[end of result ")
+    assert HERMES.call("shell_exec", {"command": EFFECT}) in last.messages[-2]["content"]
+
+
+def test_under_native_what_looks_like_a_call_is_text_that_a_user_can_read(installation: Installation) -> None:
+    with FakeOpenAI([streamed(HERMES.asks("shell_exec", words="I write it down.", command=EFFECT))]) as server:
+        installation.use(registry_of(server.url, "native"))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("write it down")
+            screen = terminal.wait_until(lambda text: EFFECT in " ".join(text.split()), what=EFFECT)
+            assert TITLE not in screen
+            terminal.wait_for('"name": "shell_exec"')
+        assert len(server.requests) == 1
+    assert installation.count == 0 and installation.journal() == []
+
+
+def test_a_server_that_refuses_tools_is_told_and_remembered(installation: Installation) -> None:
+    def reply(request: SeenRequest) -> Reply:
+        if "tools" in request.body:
+            return error(400, "registry.ollama.ai/library/gemma3:4b does not support tools")
+        return says(f"You said {request.last_user}.", model="a-quantised-one")
+
+    with FakeOpenAI(reply) as server:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("good evening")
+            screen = terminal.wait_until(
+                lambda text: "does not accept tools" in text and "a-quantised-one" in text, what="both remarks"
+            )
+        words = " ".join(screen.split())
+        assert f"127.0.0.1:{server.port} does not accept tools for Local, so they are described in its prompt" in words
+        assert "chatops doctor --model local" in words
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("good morning")
+            assert "does not accept tools" not in terminal.wait_for("You said good morning.")
+        assert ["tools" in request.body for request in server.requests] == [True, False, False]
+        assert "shell_exec" in server.requests[-1].system
+        assert server.violations == []
