@@ -1,52 +1,49 @@
-"""Draws the README's picture from the running program: `python -m tests.readme.picture`."""
+"""Draws the README's film, and its still, from the running program: `python -m tests.readme.picture`."""
 
 import os
-import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from tests.support.terminal import Terminal
+from tests.readme.test_tour import FILM, play
+from tests.support.film import Screen, film, still
 
-PICTURE = Path(__file__).resolve().parents[2] / ".github" / "screen.svg"
-_HOME = "/home/ada/clerks"
+STILL = FILM.with_name("screen.svg")
+HOME = "/home/ada/clerks"
 """Shown in the place of the temporary folder, and as long as its name, for the text has been laid out."""
-_SECONDS = 15
-"""After that Textual saves what it shows and ends; the conversation below takes less."""
+TITLE = "chatops: a role that asks before a command, kill -9, and the same question again"
+SECONDS = 3.5
+"""For each screen of the film."""
 
 
 def draw() -> None:
-    """Hold a short session up to a pending call and keep what is on the screen then."""
+    """Take the tour of the README, and keep what is on the screen after each step."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="tmp") as place:
-        workspace = Path(place) / "invoices"
-        workspace.mkdir()
-        (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
-        environment = {
-            "CHATOPS_HOME": f"{place}/home",
-            # The dialog names folders of programs; those of this machine are nobody's business.
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": os.getcwd(),
-            "TEXTUAL_SCREENSHOT": str(_SECONDS),
-            "TEXTUAL_SCREENSHOT_LOCATION": place,
-            "TEXTUAL_SCREENSHOT_FILENAME": "screen.svg",
-        }
-        program = [sys.executable, "-m", "chatops", "--role", "coder"]
-        with Terminal(program, env=environment, cwd=workspace, cols=96, rows=34) as terminal:
-            terminal.wait_for("DEMO")
-            terminal.send("read note.txt")
-            terminal.press("enter")
-            terminal.wait_for("due on Friday")
-            terminal.send("run `sed s/Friday/Monday/ note.txt > moved.txt && cat moved.txt`")
-            terminal.press("enter")
-            terminal.wait_for("a approve once")
-            terminal.wait_exit()
-        svg = (Path(place) / "screen.svg").read_text(encoding="utf-8")
-        # The temporary folder would differ from run to run; fonts would be fetched from a host of others.
-        assert len(place) == len(_HOME) and place in svg
-        svg = svg.replace(place, _HOME)
-        svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(svg, encoding="utf-8")
+        folder, programs = Path(place) / "invoices", Path(place) / "bin"
+        folder.mkdir()
+        programs.mkdir()
+        (programs / "chatops").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m chatops "$@"\n')
+        (programs / "chatops").chmod(0o755)
+        # The dialog names folders of programs; those of this machine are nobody's business.
+        os.environ |= {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": os.getcwd(), "CHATOPS_HOME": f"{place}/home"}
+        shots = [_renamed(shot, place) for shot in play(folder)]
+    waiting = next(shot for shot in shots if "Approve Shell?" in _text(shot))
+    STILL.write_text(still(waiting, title=TITLE), encoding="utf-8")
+    FILM.write_text(film(shots, title=TITLE, seconds=SECONDS), encoding="utf-8")
+
+
+def _text(shot: Screen) -> str:
+    return "\n".join("".join(cell.text for cell in row) for row in shot)
+
+
+def _renamed(shot: Screen, place: str) -> Screen:
+    assert len(place) == len(HOME)
+    rows = []
+    for row in shot:
+        text = "".join(cell.text or " " for cell in row).replace(place, HOME)
+        rows.append([replace(cell, text=text[x]) if cell.text else cell for x, cell in enumerate(row)])
+    return rows
 
 
 if __name__ == "__main__":

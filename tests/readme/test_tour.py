@@ -1,18 +1,25 @@
 """The README's tour, line by line: first in a shell, then, in the same folder, on a real terminal."""
 
 import os
+import re
 import shlex
 import time
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
-from tests.e2e.installation import ChatTerminal
+from tests.e2e.installation import PAUSES, ChatTerminal
 from tests.readme.shell import follow
 from tests.support import document
 from tests.support.document import Action
+from tests.support.film import Screen, film
 from tests.support.waiting import PATIENCE
 
+FILM = document.README.parent / ".github" / "tour.svg"
+LARGEST_FILM = 500_000
+"""Bytes."""
+COLUMNS, ROWS = 96, 32
 READING = 0.7
 """Seconds that a user looks before doing anything."""
 
@@ -31,7 +38,9 @@ class User:
         match action.verb:
             case "start":
                 self.close()
-                self._terminal = ChatTerminal(shlex.split(action.object), env=_for_programs(), cwd=self._folder)
+                self._terminal = ChatTerminal(
+                    shlex.split(action.object), env=_for_programs(), cwd=self._folder, cols=COLUMNS, rows=ROWS
+                )
             case "send":
                 self._on_screen.send(action.object)
                 self._on_screen.press("enter")
@@ -50,6 +59,12 @@ class User:
         """Wait until it is on the screen."""
         self._on_screen.wait_for(text)
 
+    def look(self) -> Screen:
+        """Return the screen once it is at rest, and a dialog takes keys."""
+        self._on_screen.wait_gone(PAUSES)
+        self._on_screen.wait_quiet(0.5)
+        return self._on_screen.cells()
+
     def close(self) -> None:
         """Leave no program behind."""
         if self._terminal is not None:
@@ -62,23 +77,34 @@ class User:
 
 
 def test_the_tour_holds_line_by_line(folder: Path, path_with_chatops: str) -> None:
+    shots = play(folder)
+    drawn = film(shots, title="The tour", seconds=3)
+    assert len(drawn.encode()) < LARGEST_FILM
+    kept = FILM.read_text(encoding="utf-8")
+    assert kept.count('<g class="shot') == len(shots), "After a change of the tour: python -m tests.readme.picture"
+    words = re.sub(r"<[^>]*>", "", kept)
+    for row in document.rows("tour: screen"):
+        for text in row.shown:
+            assert all(word in words for word in escape(text).split()), text
+
+
+def play(folder: Path) -> list[Screen]:
+    """Take the whole tour. Return the screen after each row that shows one."""
     follow("tour: script", folder)
     assert (folder / "log.txt").read_text() == "once\n"
-    _on_the_screen(folder)
-    _wait_until_written(folder / "log.txt", "once\ntwice\n")
-
-
-def _on_the_screen(folder: Path) -> None:
-    user = User(folder)
+    user, shots = User(folder), []
     try:
         for row in document.rows("tour: screen"):
             for action in row.actions:
                 user.do(action)
             for text in row.shown:
                 user.sees(text)
+            if row.shown:
+                shots.append(user.look())
         _wait_until_written(folder / "log.txt", "once\ntwice\n")
     finally:
         user.close()
+    return shots
 
 
 def _wait_until_written(path: Path, text: str) -> None:
@@ -90,4 +116,4 @@ def _wait_until_written(path: Path, text: str) -> None:
 
 
 def _for_programs() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
+    return {name: os.environ[name] for name in ("PATH", "PYTHONPATH")} | {"COLORTERM": "truecolor"}
