@@ -42,6 +42,8 @@ _SHELL_SIGNS = MappingProxyType(
 RESERVED = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while".split()
 )
+_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+_ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -482,30 +484,11 @@ def _sizes(command: str) -> Iterator[int]:
     return (len(char.encode("utf-8", "replace")) for char in command)
 
 
-def _unescaped(source: str) -> str | None:
+def _unescaped(source: str) -> str:
     """Remove the backslashes of an unquoted word."""
-    if "\\" not in source:
-        return source
-    out: list[str] = []
-    chars = iter(source)
-    for char in chars:
-        if char != "\\":
-            out.append(char)
-        elif (escaped := next(chars, "")) != "\n":
-            out.append(escaped)
-    return "".join(out)
+    return _ESCAPED.sub(lambda found: found[1].strip("\n"), source)
 
 
 def _unquoted(inner: str) -> str:
     """Remove the backslashes that a shell removes between double quotes."""
-    out: list[str] = []
-    at = 0
-    while at < len(inner):
-        pair = inner[at : at + 2]
-        if pair[:1] == "\\" and pair[1:] in ("$", "`", '"', "\\", "\n"):
-            out.append(pair[1:].strip("\n"))
-            at += 2
-        else:
-            out.append(inner[at])
-            at += 1
-    return "".join(out)
+    return _ESCAPED_IN_QUOTES.sub(lambda found: found[1].strip("\n"), inner)

@@ -7,6 +7,7 @@ the file, and split at line feeds only.
 import difflib
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from chatops.domain.wording import cut
 
@@ -140,12 +141,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _common(old: list[str], new: list[str]) -> int:
-    count = 0
-    for one, other in zip(old, new, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
 def _replaced(old: list[str], new: list[str], *, lead: int, trail: int) -> list[str]:
