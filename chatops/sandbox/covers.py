@@ -261,7 +261,7 @@ def empty_or_read_only(place: Path, *, shown: Path) -> list[str]:
         return ["--ro-bind", str(place), str(shown)]
     if not is_mount_point(place) and (os.path.lexists(place) or not os.access(place.parent, os.W_OK)):
         return []
-    # `mount_point` makes the file before the command starts.
+    # `mount_point` makes it before the command starts, as a file or folder.
     return ["--ro-bind", str(place), str(shown)] if place.name == BARE_HEAD else _empty(shown)
 
 
@@ -269,7 +269,8 @@ BARE_HEAD = "HEAD"
 """Without a ``.git``, git takes a folder with a valid ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one).
 
 Its mount point is an empty file, which is not valid: shell patterns such as ``*`` match the name, and ``cat *`` fails
-at a folder."""
+at a folder. Below another repository it is a folder all the same: git shows files that it does not know, but no empty
+folders, and ``git add`` would take the file."""
 MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
 """Names that may be mount points."""
 _FOLDER_MODE, _FILE_MODE = stat.S_ISVTX | 0o555, stat.S_ISVTX | 0o444
@@ -306,7 +307,7 @@ def mount_point(place: Path) -> Iterator[None]:
 def _hold(place: Path) -> int | None:
     """Create and lock the mount point; return its descriptor, or None if what is there is not ours."""
     with suppress(OSError):
-        if place.name == BARE_HEAD:
+        if place.name == BARE_HEAD and not any(os.path.lexists(above / ".git") for above in place.parents[1:]):
             made = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             os.fchmod(made, _FILE_MODE)
             os.close(made)
@@ -331,7 +332,7 @@ def remove_mount_point(place: Path) -> None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (os.unlink if place.name == BARE_HEAD else os.rmdir)(place)
+        (os.rmdir if stat.S_ISDIR(os.fstat(descriptor).st_mode) else os.unlink)(place)
     except OSError:
         pass
     finally:
@@ -357,6 +358,5 @@ def is_mount_point(place: Path, *, dir_fd: int | None = None) -> bool:
         status = os.stat(place, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
         return False
-    if place.name == BARE_HEAD:
-        return status.st_mode == stat.S_IFREG | _FILE_MODE and not status.st_size
-    return status.st_mode == stat.S_IFDIR | _FOLDER_MODE
+    file = place.name == BARE_HEAD and status.st_mode == stat.S_IFREG | _FILE_MODE and not status.st_size
+    return file or status.st_mode == stat.S_IFDIR | _FOLDER_MODE

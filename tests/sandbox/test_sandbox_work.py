@@ -11,6 +11,7 @@ import pytest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.git.repository import filtered_config
+from chatops.sandbox.covers import mount_points
 from chatops.sandbox.git_access import find_repository, staged
 from chatops.sandbox.programs import find_toolchains, named
 from chatops.toolkit.confine import home_folders
@@ -286,6 +287,16 @@ async def test_shell_patterns_work_in_a_folder_without_a_repository(tmp_path: Pa
     assert (workspace / ".out").read_text() == "one\n"
     # What the sandbox mounted on is gone.
     assert sorted(os.listdir(workspace)) == [".out", "a.txt"]
+
+
+def test_git_of_a_repository_above_sees_no_mount_point(repository: Path) -> None:
+    below = repository / "below"
+    below.mkdir()
+    before = git(repository, "status", "--porcelain")
+    with mount_points(below):
+        assert sorted(os.listdir(below)) == [".chatops", ".git", "HEAD"]
+        assert git(repository, "status", "--porcelain") == before
+    assert os.listdir(below) == []
 
 
 async def test_settings_behind_a_link_give_no_sandbox(tmp_path: Path, home: Path) -> None:
