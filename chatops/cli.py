@@ -6,11 +6,9 @@ and only the chat loads a screen.
 
 import os
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from chatops.commands.parser import build_parser
+from chatops.commands.parser import build_parser, handler
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 
@@ -59,7 +57,7 @@ def _run(arguments: "Namespace") -> int:
         return 0
     if arguments.command is None:
         return _chat(arguments)
-    return _command(arguments)
+    return handler(arguments)(arguments)
 
 
 def _chat(arguments: "Namespace") -> int:
@@ -92,13 +90,6 @@ def _given_without_prompt(arguments: "Namespace") -> str:
         "--contain": arguments.contain,
     }
     return next((flag for flag, is_given in given.items() if is_given), "")
-
-
-def _command(arguments: "Namespace") -> int:
-    """Each command has a module of its name; only the one that is used gets imported."""
-    module = import_module(f"chatops.commands.{arguments.command}")
-    run: Callable[[Namespace], int] = module.run
-    return run(arguments)
 
 
 def _explain(error: ChatopsError, arguments: "Namespace") -> int:

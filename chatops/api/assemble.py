@@ -1,20 +1,55 @@
-"""Assembly of a workflow from steps in Python: the definition as in a file, the tools, and the result classes."""
+"""Steps in Python, and the workflow made of them: the definition as in a file, the tools, and the result classes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.step import Step, Validator
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import EXPECTED, key_of, nearest
 from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
 from chatops.domain.errors import ConfigError
-from chatops.policy.workflow import WorkflowSpec
+from chatops.policy.workflow import (
+    DEFAULT_ATTEMPTS,
+    DEFAULT_ITERATIONS,
+    DEFAULT_OUTPUT_TOKENS,
+    DEFAULT_TEMPERATURE,
+    WorkflowSpec,
+)
 from chatops.toolkit.base import Tool
 from chatops.tools.function import FunctionTool
+
+Validator = AnyTool | Mapping[str, Any]
+"""A validator tool; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. Every field means the same as in a file. It is checked when its `Workflow` is created."""
+
+    name: str
+    system_prompt: str
+    _: KW_ONLY
+    tools: Sequence[AnyTool] | None = ()
+    """Functions, or names of existing tools. None: all that the role permits."""
+    validation_tools: Sequence[Validator] = ()
+    gates: Sequence[Mapping[str, Any]] = ()
+    output_schema: Mapping[str, Any] | type[BaseModel] | None = None
+    """A JSON Schema, or a class that the result becomes an instance of."""
+    role: str = ""
+    model: str = ""
+    max_iterations: int | Literal["quick", "normal", "complex"] = DEFAULT_ITERATIONS
+    max_step_retries: int = DEFAULT_ATTEMPTS
+    """Total number of attempts, including the first."""
+    temperature: float = DEFAULT_TEMPERATURE
+    max_tokens: int = DEFAULT_OUTPUT_TOKENS
+    on_fail: Literal["stop", "ask", "go_on"] = "stop"
+    may_skip: bool = False
+    review: bool = False
+    order: Sequence[AnyTool] = ()
+    once: Sequence[AnyTool] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

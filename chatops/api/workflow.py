@@ -8,14 +8,13 @@ import json
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.assemble import Assembled, assemble
-from chatops.api.step import Step, StepReport, WorkflowResult
+from chatops.api.assemble import Assembled, Step, assemble
 from chatops.api.tools import ToolRegistry
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
@@ -41,7 +40,7 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
-from chatops.wiring.stored import Options, open_store
+from chatops.wiring.stored import Options, Storage, at_home, open_store
 
 ROLE = RoleSpec(name="python")
 """The role of a run that names none. It lists no tools, so that each step's own list is what narrows. Its models are
@@ -52,6 +51,43 @@ REFUSED = "the program that runs this workflow does not permit it"
 
 ApprovalPolicy = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
 """Answer to a call that no rule answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """State of a step."""
+
+    name: str
+    status: str
+    """``accepted``, ``failed``, ``skipped``, ``open`` (started and not over), or ``not begun``."""
+    result: Any = None
+    """The step's result: the value of its answer, or an instance of the class that is its output_schema."""
+    reasoning: str = ""
+    """The reason that the model gives for its answer."""
+    attempts: int = 0
+    """Attempts so far, including the current one."""
+    detail: str = ""
+    """Reason that it failed, or that its last attempt was not accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowResult:
+    """Result of a run, or its state if it needs the user."""
+
+    success: bool
+    """True if the run ended and every step gave a result."""
+    result: Any
+    """Result of the last step that gave one; None unless the run ended with an answer."""
+    steps: tuple[StepReport, ...]
+    failed_steps: tuple[str, ...] = ()
+    """Names of the steps that the run passed over: failed with ``on_fail: go_on``, or skipped by the user."""
+    pending: tuple[PendingCall, ...] = ()
+    """Calls that wait for a decision: ``chatops approvals``, then `Workflow.resume`."""
+    review: str = ""
+    """Name of the step that the user has to review before the run continues."""
+    session_id: str = ""
+    detail: str = ""
+    """Reason that it did not succeed; empty if it did."""
 
 
 async def start(assembled: Assembled, query: str, *, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
@@ -70,7 +106,9 @@ async def resume(
     assembled: Assembled, session_id: str, *, options: Options, on_approval: ApprovalPolicy
 ) -> WorkflowResult:
     """Resume a stored run of this workflow in its own workspace."""
-    async with _app(assembled, _at_home(options, session_id)) as app:
+    with open_store(Storage.READ) as store:
+        options = at_home(options, store.session(SessionId(session_id)))
+    async with _app(assembled, options) as app:
         run = await app.open_run(SessionId(session_id), attended=False)
         if run.state.spec.name != assembled.spec.name:
             raise ConfigError(
@@ -78,17 +116,6 @@ async def resume(
                 advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
             )
         return await _driven(run, assembled, on_approval)
-
-
-def _at_home(options: Options, session_id: str) -> Options:
-    """Return `options` with the run's own workspace: what was approved there must not run in another one."""
-    with open_store() as store:
-        home = Path(store.session(SessionId(session_id)).workspace)
-    if options.workspace is not None and options.workspace.resolve() != home:
-        raise ConfigError(
-            f"The run {session_id} belongs to {home}, not to {options.workspace}.", advice="Leave workspace out."
-        )
-    return replace(options, workspace=home)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Commands other than the chat: one module per group, each with ``run(arguments) -> exit code``.
+"""Commands other than the chat: one function each, which takes the arguments and returns the exit code.
 
-`chatops.cli` imports a module when its command is used, so that ``chatops --help`` loads none of them.
+The parser names it; its module is imported when the command is used, so that ``chatops --help`` loads none of them.
 """

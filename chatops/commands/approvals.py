@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, find_call, screen, stored
+from chatops.commands.context import Stored, find_call, screen, show_list, stored
 from chatops.config.paths import find_paths
-from chatops.domain.errors import NoSuchSessionError, UnreadableError
+from chatops.domain.errors import UnreadableError
 from chatops.domain.tools import CONTAINED_APPLY
-from chatops.headless.screen import table, when
+from chatops.headless.screen import when
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
@@ -46,14 +46,10 @@ def run(arguments: Namespace) -> int:
 
 
 def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
-    """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
+    """Return the call with the verdict of the current rights."""
     from chatops.runtime.descriptions import judge_now
 
-    try:
-        return replace(queued, pending=judge_now(opened.store, queued, opened.rights))
-    except (NoSuchSessionError, UnreadableError) as error:
-        log.info("%s is shown as stored: %s", queued.pending.call.id, error)
-        return queued
+    return replace(queued, pending=judge_now(opened.store, queued, opened.rights))
 
 
 def _list(arguments: Namespace) -> int:
@@ -62,15 +58,10 @@ def _list(arguments: Namespace) -> int:
         folders = {one.session_id: opened.store.session(one.session_id).workspace for one in queue}
         interrupted = list(_interrupted(opened.store))
     view = screen()
-    if arguments.output_format == "json":
-        view.json([{**_queued_json(one), "workspace": folders[one.session_id]} for one in queue])
     for session, state in interrupted:
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
-    if arguments.output_format == "json":
-        return 0
     if not queue:
-        view.say("No approvals pending.")
-        return 0
+        return show_list(arguments, [], (), [], empty="No approvals pending.")
     from chatops.headless.pending import beginning
 
     rows = [
@@ -85,8 +76,8 @@ def _list(arguments: Namespace) -> int:
         )
         for one in queue
     ]
-    view.answer(table(("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows))
-    return 0
+    values = [{**_queued_json(one), "workspace": folders[one.session_id]} for one in queue]
+    return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
 
 
 def _short(folder: str) -> str:

@@ -9,7 +9,6 @@ from argparse import Namespace
 from typing import TextIO
 
 from chatops.commands.context import (
-    check_role,
     find_session,
     last_session,
     screen,
@@ -45,8 +44,6 @@ def run(arguments: Namespace) -> int:
     prompt = read_prompt(arguments.prompt, sys.stdin, view)
 
     async def work(app: App) -> int:
-        if arguments.role is not None:
-            check_role(app, arguments.role)
         session = await app.open_session(_session_id(app, arguments), attended=False, attaches=arguments.prompt)
         if arguments.contain:
             await session.actions.contain()
@@ -66,7 +63,7 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    return with_app(arguments, work, via="headless", session=arguments.session or "", storage=Storage.WANTED)
+    return with_app(arguments, work, session=arguments.session or "", storage=Storage.WANTED)
 
 
 def check_folder(named: str | None) -> None:

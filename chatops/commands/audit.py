@@ -2,12 +2,11 @@
 
 from argparse import Namespace
 
-from chatops.commands.context import find_session, screen, stored
-from chatops.domain.canonical import JsonValue
+from chatops.commands.context import find_session, screen, show_list, stored
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
 from chatops.domain.sandbox import NARROWEST
 from chatops.headless.json_values import dumps, plain
-from chatops.headless.screen import table, when
+from chatops.headless.screen import when
 from chatops.policy.patterns import show_rule
 from chatops.runtime.descriptions import describe_extra
 from chatops.store.base import DecisionRow
@@ -24,23 +23,17 @@ def run(arguments: Namespace) -> int:
         # The latest entries may hold none that a filter wants, so the whole log is read.
         rows = [row for row in opened.store.decisions(session_id=session, limit=EVERYTHING) if _wanted(row, arguments)]
         rows = rows[-limit:]
-    view = screen()
+    values = [plain(row) for row in rows]
     if arguments.action == "export":
-        for row in rows:
-            view.line(dumps(_row_json(row)))
-        return 0
-    if arguments.output_format == "json":
-        view.json([_row_json(row) for row in rows])
-        return 0
-    if not rows:
-        view.say("No decisions yet.")
+        for value in values:
+            screen().line(dumps(value))
         return 0
     cells = [
         (when(row.decided_at), row.call_id, row.tool, _place(row), row.digest[:12], _words(row.decision, row.tool))
         for row in rows
     ]
-    view.answer(table(("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION"), cells))
-    return 0
+    header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
+    return show_list(arguments, values, header, cells, empty="No decisions yet.")
 
 
 _KINDS = {"denied": "rejected"}
@@ -74,7 +67,3 @@ def _words(decision: Recorded, tool: str) -> str:
         case Answered(action=action, fields=fields):
             sent = f", sent {', '.join(fields)}" if fields else ""
             return f"question of the server: {action.value}{sent}"
-
-
-def _row_json(row: DecisionRow) -> JsonValue:
-    return plain(row)

@@ -12,9 +12,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from importlib import import_module
 
-from chatops.commands.parser import Parser, build_parser
+from chatops.commands.parser import Parser, build_parser, handler
 from chatops.domain.errors import ChatopsError
 from chatops.headless.screen import Screen
 
@@ -157,7 +156,7 @@ def _names(listing: str) -> Iterator[str]:
     arguments = build_parser().parse_args(listing.split())
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(io.StringIO()), suppress(ChatopsError):
-        import_module(f"chatops.commands.{arguments.command}").run(arguments)
+        handler(arguments)(arguments)
     for line in output.getvalue().splitlines():
         name = line.partition(" ")[0]
         if _NAME.fullmatch(name):

@@ -28,7 +28,7 @@ from chatops.models.keys import store_in_keyring
 from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
 from chatops.wiring.app import App
-from chatops.wiring.words import unknown
+from chatops.wiring.rows import unknown
 
 TRIES = 3
 """How often a key may be typed."""
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
         view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
         return 0
 
-    return with_app(arguments, work, via="headless")
+    return with_app(arguments, work)
 
 
 async def _probed(url: str, key: str, *, host_type: HostType | None, view: Screen) -> tuple[Probe, str]:

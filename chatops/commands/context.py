@@ -6,9 +6,9 @@ take longer than the command itself. Whatever else a command needs is imported w
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +18,22 @@ from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_p
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import AccessLevel
-from chatops.headless.screen import Screen, forget_said
-from chatops.wiring.logs import start_logging
-from chatops.wiring.stored import Options, Storage, added_folders, make_store, open_store, workspace_of
+from chatops.headless.screen import Screen, forget_said, table
+from chatops.wiring.stored import (
+    Options,
+    Storage,
+    added_folders,
+    at_home,
+    make_store,
+    open_store,
+    start_logging,
+    workspace_of,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from chatops.domain.canonical import JsonValue
     from chatops.policy.grant import Grant
     from chatops.store.base import PendingCallRow, SessionInfo
     from chatops.store.store import Store
@@ -40,13 +49,39 @@ def screen() -> Screen:
     return Screen(out=sys.stdout, err=sys.stderr)
 
 
+def show_list(
+    arguments: "Namespace",
+    values: "Sequence[JsonValue]",
+    header: "Sequence[str]",
+    rows: "Sequence[Sequence[str]]",
+    *,
+    notes: "Iterable[str]" = (),
+    empty: str = "",
+) -> int:
+    """Print `values` as JSON if that is wanted, else `rows` and after them `notes`. Return exit code 0.
+
+    Without any row, `empty` is printed instead, if there is such a sentence.
+    """
+    view = screen()
+    if arguments.output_format == "json":
+        view.json(values)
+        return 0
+    if empty and not rows:
+        view.say(empty)
+        return 0
+    view.answer(table(header, rows))
+    for note in notes:
+        view.say(note)
+    return 0
+
+
 def confirm(question: str, *, word: str = "yes") -> bool:
     """Print a question that tells the user to type `word`. Return True if that is done. For yes, y is enough."""
     screen().say(question)
     return typed(word)
 
 
-def options(arguments: "Namespace", *, via: str, storage: Storage = Storage.NEEDED) -> Options:
+def options(arguments: "Namespace", *, via: str = "headless", storage: Storage = Storage.NEEDED) -> Options:
     """Return the flags as Options. `via` is the UI that decisions are recorded under."""
     access = getattr(arguments, "access", None)
     registry = getattr(arguments, "registry", None)
@@ -90,7 +125,7 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
 
     Raises ConfigError and StoreError, also for a registry that forbids the program to start.
     """
-    chosen = options(arguments, via="headless")
+    chosen = options(arguments)
     workspace = workspace_of(chosen.workspace)
     paths = find_paths(os.environ)
     paths.prepare()
@@ -116,7 +151,7 @@ def _check_registries(chosen: Options, paths: Paths) -> None:
 
 @contextmanager
 def app(
-    arguments: "Namespace", *, via: str, broken_ok: bool = False, storage: Storage = Storage.NEEDED
+    arguments: "Namespace", *, via: str = "headless", broken_ok: bool = False, storage: Storage = Storage.NEEDED
 ) -> "Iterator[App]":
     """Open the application for a command that opens no session, and close it afterwards.
 
@@ -144,7 +179,7 @@ def with_app(
     arguments: "Namespace",
     work: "Callable[[App], Awaitable[int]]",
     *,
-    via: str,
+    via: str = "headless",
     session: str = "",
     broken_ok: bool = False,
     storage: Storage = Storage.NEEDED,
@@ -184,25 +219,10 @@ def _tell_of_files(opened: "App") -> None:
 
 
 def in_its_workspace(chosen: Options, name: str) -> Options:
-    """Return `chosen` with the workspace of session `name`: what was approved there must not run in another one.
-
-    Raises NoSuchSessionError, and ConfigError if that folder is gone or --workspace names another one.
-    """
+    """Return `chosen` with the workspace of session `name`. Raises NoSuchSessionError, and ConfigError."""
     # Read-only: a damaged store is reported when the session is opened.
     with open_store(Storage.READ) as store:
-        info = find_session(store, name)
-    home = Path(info.workspace)
-    if chosen.workspace is not None and chosen.workspace.resolve() != home:
-        raise ConfigError(
-            f"Session {info.id} belongs to {home}, not to {chosen.workspace}.",
-            advice="Leave --workspace out, or start a new session there.",
-        )
-    if not home.is_dir():
-        raise ConfigError(
-            f"Session {info.id} belongs to {home}, and that folder is gone.",
-            advice=f"Put it back, or only read the session: chatops sessions show {info.id}",
-        )
-    return replace(chosen, workspace=home)
+        return at_home(chosen, find_session(store, name))
 
 
 def find_session(store: "Store", name: str) -> "SessionInfo":
@@ -265,15 +285,6 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
         advice="chatops approvals list shows pending calls, chatops audit list decided ones. "
         f"An id may be shortened to {SHORTEST_NAME} or more characters of its beginning or end.",
     )
-
-
-def check_role(opened: "App", name: str) -> None:
-    """Raise ConfigError for an unknown role, with the known ones, nearest first."""
-    from chatops.wiring.words import unknown
-
-    known = opened.rights.roles()
-    if name not in known:
-        raise unknown("role", name, known)
 
 
 def check_configuration(opened: "App") -> None:

@@ -1,7 +1,6 @@
 """Decide on pending calls: ``chatops approvals approve`` and ``deny``."""
 
 import json
-import logging
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from chatops.commands.context import app, find_call, screen, with_app
 from chatops.config.paths import find_paths
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError, UnreadableError
-from chatops.domain.events import AskReason, Event, Notice, PendingCall
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
+from chatops.domain.events import AskReason, Notice, PendingCall, Published
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.engine.inputs import DecideCall
@@ -29,8 +28,6 @@ from chatops.store.base import PendingCallRow
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import open_store
-
-log = logging.getLogger(__name__)
 
 VIA = "approvals"
 SHORTEST_DIGEST = 8
@@ -144,7 +141,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         if isinstance(decision, Approved):
             check_changes(queued.pending, arguments)
         if isinstance(decision, Approved) and queued.decided is None:
-            check_denial(_under_rights_now(opened, queued), queued.session_id)
+            check_denial(judge_now(opened.store, queued, opened.rights), queued.session_id)
         posted = post(opened.store, queued.pending, decision, opened.principal)
         if not posted:
             return _too_late(opened.store, queued)
@@ -154,15 +151,6 @@ def _post(arguments: Namespace, decision: Decision) -> int:
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(then)
     return 0
-
-
-def _under_rights_now(opened: App, queued: PendingCallRow) -> PendingCall:
-    """Return the call with the verdict of the current rights; as stored if its turn cannot be read."""
-    try:
-        return judge_now(opened.store, queued, opened.rights)
-    except (NoSuchSessionError, UnreadableError) as error:
-        log.info("%s is decided on as stored: %s", queued.pending.call.id, error)
-        return queued.pending
 
 
 def _word(decision: Decision, *, again: bool) -> str:
@@ -217,7 +205,12 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
     """
     call = queued.pending.call.id
     notices: list[str] = []
-    unsubscribe = session.subscribe(lambda published: _collect(published.event, notices))
+
+    def collect(published: Published) -> None:
+        if isinstance(published.event, Notice):
+            notices.append(published.event.text)
+
+    unsubscribe = session.subscribe(collect)
     try:
         await session.resume()
         await session.settle()
@@ -237,11 +230,6 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
             advice=f"Pending now: chatops approvals show {call}",
         )
     return after
-
-
-def _collect(event: Event, notices: list[str]) -> None:
-    if isinstance(event, Notice):
-        notices.append(event.text)
 
 
 def _waiting(session: Session, call: str) -> PendingCall | None:

@@ -7,10 +7,9 @@ from chatops.commands.context import confirm, screen, with_app
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import money, plural
-from chatops.headless.doctor import Check, Grade, failed, lines
 from chatops.headless.json_values import plain
 from chatops.wiring.app import App
-from chatops.wiring.doctor import look
+from chatops.wiring.doctor import Check, Grade, failed, lines, look
 from chatops.wiring.stored import Storage
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def run(arguments: Namespace) -> int:
         return _print(await look(opened, model=model, connect=True), arguments.output_format)
 
     try:
-        return with_app(arguments, work, via="headless", broken_ok=True, storage=storage)
+        return with_app(arguments, work, broken_ok=True, storage=storage)
     except ChatopsError as error:
         check = Check(name="configuration", grade=Grade.FAIL, text=str(error), advice=error.advice)
         return _print([check], arguments.output_format)
@@ -71,7 +70,7 @@ def _play(arguments: Namespace) -> int:
             view.answer(f"{name}: {score.done} of {score.of} tasks done.{rest}")
         return 0
 
-    return with_app(arguments, work, via="headless", storage=Storage.WANTED)
+    return with_app(arguments, work, storage=Storage.WANTED)
 
 
 def _costs(planned: "Plan") -> str:

@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from chatops.commands.context import app, confirm, screen, with_app
+from chatops.commands.context import app, confirm, screen, show_list, with_app
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
-from chatops.headless.screen import table
 from chatops.mcp.packages import parse_runner, remove_package, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.sandbox.programs import look_up
 from chatops.wiring.app import App
+from chatops.wiring.rows import unknown
 from chatops.wiring.servers import LOGIN, status_lines
-from chatops.wiring.words import unknown
 
 _KEYS = ("mcp_servers", "mcpServers")
 
@@ -43,16 +42,12 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(arguments: Namespace) -> int:
-    with app(arguments, via="headless") as opened:
+    with app(arguments) as opened:
         found = opened.servers.statuses()
-        view = screen()
-        if arguments.output_format == "json":
-            view.json([_json(status) for status in found])
-            return 0
         rows = [(one.name, str(len(one.tools)) if one.tools else "not known yet", one.origin) for one in found]
-        view.answer(table(("NAME", "TOOLS", "COMMAND OR URL"), rows))
-        view.say("chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL")
-    return 0
+        note = "chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL"
+        header = ("NAME", "TOOLS", "COMMAND OR URL")
+        return show_list(arguments, [_json(one) for one in found], header, rows, notes=(note,))
 
 
 def _json(status: ServerStatus) -> JsonValue:
@@ -90,7 +85,7 @@ def _add(arguments: Namespace) -> int:
             )
         return with_value(text, ("mcp_servers", arguments.name), entry)
 
-    with app(arguments, via="headless") as opened:
+    with app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
         check_edit(target, edit)
         if "command" in entry:
@@ -103,7 +98,7 @@ def _add(arguments: Namespace) -> int:
     async def check(opened: App) -> int:
         return _code(await _show_state(opened, arguments))
 
-    code = 0 if arguments.oauth else with_app(arguments, check, via="headless")
+    code = 0 if arguments.oauth else with_app(arguments, check)
     if arguments.oauth:
         view.say(f"Log in first: chatops mcp login {arguments.name}")
     view.say(listing)
@@ -195,7 +190,7 @@ def _remove(arguments: Namespace) -> int:
         names = [name for key in _KEYS for name in _servers(value, key)]
         raise unknown("MCP server", arguments.name, names)
 
-    with app(arguments, via="headless") as opened:
+    with app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
         opened.servers.forget_login(arguments.name)
@@ -215,7 +210,7 @@ def _login(arguments: Namespace) -> int:
         view.answer("\n".join(("Logged in.", *status_lines(status))))
         return _code(status)
 
-    return with_app(arguments, work, via="headless")
+    return with_app(arguments, work)
 
 
 def _check(arguments: Namespace) -> int:
@@ -229,7 +224,7 @@ def _check(arguments: Namespace) -> int:
             screen().answer("\n".join(("", f"{name}:", *lines)))
         return _code(status)
 
-    return with_app(arguments, work, via="headless")
+    return with_app(arguments, work)
 
 
 async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:

@@ -4,17 +4,17 @@ import asyncio
 from argparse import Namespace
 from typing import assert_never
 
-from chatops.commands.context import app, screen, with_app
+from chatops.commands.context import app, screen, show_list, with_app
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.doctor import Reach, Reachability, reach
 from chatops.headless.screen import table
 from chatops.models import prices
 from chatops.models.hosts import host_and_port
 from chatops.models.memory import TaskScore, memory_of
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
+from chatops.wiring.doctor import Reach, Reachability, reach
 
 _SHORT = {
     Reachability.THERE: "ready",
@@ -44,10 +44,6 @@ def run(arguments: Namespace) -> int:
         require = opened.limits.sandbox().require
         found = await asyncio.gather(*(reach(spec, require=require) for spec in opened.rights.models()))
         default = opened.rights.default_model()
-        view = screen()
-        if arguments.output_format == "json":
-            view.json([_json(one, default, _score(one.spec, opened)) for one in found])
-            return 0
         rows = [
             (
                 f"{'*' if one.spec.name == default else ' '} {one.spec.name}",
@@ -59,38 +55,34 @@ def run(arguments: Namespace) -> int:
             )
             for one in found
         ]
-        view.answer(table(("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"), rows))
-        for one in found:
-            if not one.usable:
-                view.say(f"{one.spec.name}: {_status(one)}")
-        view.say("* is your default. Another one: chatops connect URL, or /model in the chat.")
-        return 0
+        problems = (f"{one.spec.name}: {_status(one)}" for one in found if not one.usable)
+        return show_list(
+            arguments,
+            [_json(one, default, _score(one.spec, opened)) for one in found],
+            ("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"),
+            rows,
+            notes=(*problems, "* is your default. Another one: chatops connect URL, or /model in the chat."),
+        )
 
-    return with_app(arguments, work, via="headless")
+    return with_app(arguments, work)
 
 
 def _prices(arguments: Namespace) -> int:
-    with app(arguments, via="headless") as opened:
-        view = screen()
+    with app(arguments) as opened:
         if arguments.refresh:
             if not prices.available():
                 raise ConfigError(f"There is nothing to refresh: {not_installed('prices')}.")
             prices.refresh()
         found = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
-        if arguments.output_format == "json":
-            view.json(
-                [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in found]
-            )
-            return 0
         rows = [
             (spec.name, *(("-", "-", "-") if price is None else _columns(price)), source)
             for spec, price, source in found
         ]
-        view.answer(table(("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows))
-        view.say("Per million tokens; known prices are in US dollars. A price in the registry takes precedence.")
+        notes = ["Per million tokens; known prices are in US dollars. A price in the registry takes precedence."]
         if not prices.available():
-            view.say(f"Prices of public providers are not known: {not_installed('prices')}.")
-    return 0
+            notes.append(f"Prices of public providers are not known: {not_installed('prices')}.")
+        values = [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in found]
+        return show_list(arguments, values, ("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows, notes=notes)
 
 
 def _score(spec: ModelSpec, opened: App) -> TaskScore | None:

@@ -3,7 +3,9 @@
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
@@ -128,6 +130,13 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, [*known], n=1, cutoff=0.6)), "")
+
+
+def handler(arguments: Namespace) -> Callable[[Namespace], int]:
+    """Return the function that runs the command. Only its module is imported."""
+    module, _, function = arguments.handler.partition(".")
+    run: Callable[[Namespace], int] = getattr(import_module(f"chatops.commands.{module}"), function or "run")
+    return run
 
 
 def build_parser() -> Parser:
@@ -277,7 +286,9 @@ class _Group:
         deny.add_argument("--reason", metavar="TEXT", default="", help="reason that the model gets")
 
     def _resume(self) -> None:
-        resume = self._plain("resume", "continue a turn whose calls have been decided, without the screen")
+        resume = self._plain(
+            "resume", "continue a turn whose calls have been decided, without the screen", "workflow.resume"
+        )
         resume.add_argument("session", metavar="SESSION", help=SESSION)
         _run_flags(resume)
 
@@ -308,11 +319,11 @@ class _Group:
         delete.add_argument("--yes", action="store_true", help="do not ask")
 
     def _rights(self) -> None:
-        roles = self._group("roles", "what each role may do, for you, here")
+        roles = self._group("roles", "what each role may do, for you, here", "rights.roles")
         self._listing(roles, "list", "all roles")
         show = self._listing(roles, "show", "one role: models, tools, prompt layers")
         show.add_last_word("role", metavar="ROLE", help="without it: the default role")
-        tools = self._group("tools", "the tools there are")
+        tools = self._group("tools", "the tools there are", "rights.tools")
         listing = self._listing(tools, "list", "tools with their verdicts")
         listing.add_argument("--role", metavar="ROLE", help="as this role has them", default=argparse.SUPPRESS)
         show = self._listing(tools, "show", "one tool: its arguments, and what a role may do with it")
@@ -321,7 +332,7 @@ class _Group:
         check = self._listing(tools, "check", "run a file with a tool of your own, and report its problems")
         check.add_argument("file", metavar="FILE", help="a Python file; its code runs as you, outside the sandbox")
         check.add_argument("--yes", action="store_true", help="do not ask before it runs")
-        policy = self._group("policy", "why a call is allowed, asked about or denied")
+        policy = self._group("policy", "why a call is allowed, asked about or denied", "rights.policy")
         explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
         help_role = "under this role (default: the default role)"
         explain.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
@@ -401,13 +412,11 @@ class _Group:
         )
         doctor.add_argument("--yes", action="store_true", help="with --tasks: do not ask before it starts")
         doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
-        parse = self._commands.add_parser(
+        parse = self._plain(
             "parse",
-            help="read tool calls out of text, JSON lines in and out",
+            "read tool calls out of text, JSON lines in and out",
             description='reads one JSON object per line from standard input, {"text": "...", "tools": {"NAME": {JSON '
             'Schema}}, "finish_reason": "stop"}, the last two of which may be left out, and answers each on one line',
-            parents=[self._common],
-            allow_abbrev=False,
         )
         parse.add_argument("--tools", metavar="FILE", help="the tools on offer, for lines without tools of their own")
         completions = self._plain("completions", "print a shell completion script")
@@ -452,13 +461,18 @@ class _Group:
         _run_flags(parser)
         parser.add_argument("--summary", action="store_true", help="only the result, no progress")
 
-    def _group(self, name: str, text: str) -> "argparse._SubParsersAction[Parser]":
-        parser = self._plain(name, text)
+    def _group(self, name: str, text: str, handler: str = "") -> "argparse._SubParsersAction[Parser]":
+        parser = self._plain(name, text, handler)
         parser.actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
         return parser.actions
 
-    def _plain(self, name: str, text: str) -> Parser:
-        return self._commands.add_parser(name, help=text, description=text, parents=[self._common], allow_abbrev=False)
+    def _plain(self, name: str, text: str, handler: str = "", *, description: str = "") -> Parser:
+        """Add a command. It is run by `handler` (``module.function``), or by ``run`` of the module of its name."""
+        command = self._commands.add_parser(
+            name, help=text, description=description or text, parents=[self._common], allow_abbrev=False
+        )
+        command.set_defaults(handler=handler or name)
+        return command
 
     def _action(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
         return actions.add_parser(name, help=text, description=text, parents=[self._common], allow_abbrev=False)

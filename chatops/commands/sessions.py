@@ -6,14 +6,15 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, confirm, find_session, screen, stored
+from chatops.commands.context import Stored, confirm, find_session, screen, show_list, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
+from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
 from chatops.store.base import ALL
+from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage
-from chatops.wiring.words import NO_TITLE, run_state
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
@@ -52,17 +53,12 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(opened: Stored, arguments: Namespace) -> int:
-    view = screen()
     everything = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL)
     found = everything[: arguments.limit]
     if len(found) < len(everything):
-        view.say(f"The newest {len(found):,} of {len(everything):,} sessions. All of them: --limit {len(everything)}")
-    if arguments.output_format == "json":
-        view.json([{**_info_json(one), "state": _state(opened.store, one)} for one in found])
-        return 0
-    if not found:
-        view.say("No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all")
-        return 0
+        screen().say(
+            f"The newest {len(found):,} of {len(everything):,} sessions. All of them: --limit {len(everything)}"
+        )
     states = [_state(opened.store, one) for one in found]
     header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
     header += ["STATE"] if any(states) else []
@@ -78,8 +74,9 @@ def _list(opened: Stored, arguments: Namespace) -> int:
         ]
         for one, state in zip(found, states, strict=True)
     ]
-    view.answer(table(header, rows))
-    return 0
+    values = [{**_info_json(one), "state": state} for one, state in zip(found, states, strict=True)]
+    empty = "No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all"
+    return show_list(arguments, values, header, rows, empty=empty)
 
 
 def _titled(info: "SessionInfo") -> str:
@@ -106,8 +103,6 @@ def _show(opened: Stored, arguments: Namespace) -> int:
 
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
-        from chatops.headless.json_values import plain
-
         view.json({**_info_json(info), "message_list": [plain(one) for one in messages]})
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
@@ -276,7 +271,5 @@ def _confirmed(info: "SessionInfo") -> bool:
 
 
 def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":
-    from chatops.headless.json_values import plain
-
     value = plain(info)
     return dict(value) if isinstance(value, dict) else {}

@@ -32,7 +32,7 @@ _LEAST_DIGEST = 8
 
 def run(arguments: Namespace) -> int:
     """Show, ask, store. Exit code 0, or 1 if something is not trusted afterwards that could be."""
-    chosen = options(arguments, via="headless")
+    chosen = options(arguments)
     if arguments.folder is not None and chosen.workspace is not None:
         raise ConfigError("Two folders are named.", advice="Name it once: chatops trust DIR")
     folder = Path(arguments.folder).expanduser() if arguments.folder is not None else chosen.workspace

@@ -1,11 +1,11 @@
-"""``chatops workflow``: list and show workflows and their runs; start, resume or cancel a run."""
+"""``chatops workflow`` and ``chatops resume``: list, show, start, resume and cancel runs; resume a turn."""
 
 import sys
 from argparse import Namespace
 from dataclasses import replace
 
 from chatops.commands.ask import check_folder, read_prompt
-from chatops.commands.context import app, check_role, find_session, screen, warn_of_use, with_app
+from chatops.commands.context import app, find_session, screen, warn_of_use, with_app
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
@@ -14,7 +14,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval, drive, review_steps, reviewed
+from chatops.headless.run import OnApproval, drive, go_on, review_steps, reviewed, show_end
 from chatops.headless.screen import Screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
@@ -22,10 +22,8 @@ from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.checks import at_step, check_here, check_to_run
+from chatops.wiring.rows import run_state
 from chatops.wiring.stored import Storage
-from chatops.wiring.words import run_state
-
-VIA = "headless"
 
 
 def run(arguments: Namespace) -> int:
@@ -34,16 +32,16 @@ def run(arguments: Namespace) -> int:
         case "run":
             return _run(arguments)
         case "resume":
-            return with_app(arguments, lambda opened: resume(opened, arguments), via=VIA, session=arguments.id)
+            return with_app(arguments, lambda opened: _resume_run(opened, arguments), session=arguments.id)
         case "cancel":
-            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), via=VIA, session=arguments.id)
+            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=arguments.id)
         case "schema":
             return _schema()
         case "show":
-            with app(arguments, via=VIA, storage=Storage.READ) as opened:
+            with app(arguments, storage=Storage.READ) as opened:
                 return _show(opened, arguments)
         case _:
-            with app(arguments, via=VIA, storage=Storage.READ) as opened:
+            with app(arguments, storage=Storage.READ) as opened:
                 return _listing(opened, arguments)
 
 
@@ -52,8 +50,6 @@ def _run(arguments: Namespace) -> int:
     view = screen()
 
     async def work(opened: App) -> int:
-        if arguments.role is not None:
-            check_role(opened, arguments.role)
         found = opened.workflows().get(arguments.name)
         definition = replace(found, spec=_adjusted(found.spec, arguments))
         role = arguments.role or opened.loaded.registry.default_role
@@ -72,10 +68,10 @@ def _run(arguments: Namespace) -> int:
             summary=_summary(opened, arguments),
         )
 
-    return with_app(arguments, work, via=VIA)
+    return with_app(arguments, work)
 
 
-async def resume(opened: App, arguments: Namespace) -> int:
+async def _resume_run(opened: App, arguments: Namespace) -> int:
     """Resume a run, with the user's review if the flags give one."""
     view = screen()
     word = review_of(arguments)
@@ -320,3 +316,33 @@ def _run_text(result: RunReport) -> str:
     ]
     lines = [head, f"Asked for: {' '.join(result.query.split())}", *([result.detail] if result.detail else []), ""]
     return "\n".join([*lines, table(("", "STEP", "STATE", "ATTEMPTS", "ITERATIONS", "RESULT"), rows)])
+
+
+def resume(arguments: Namespace) -> int:
+    """Resume a session. Exit code as with -p; 3 again while a call is still pending.
+
+    A workflow run is resumed as with `workflow resume`.
+    """
+
+    async def work(app: App) -> int:
+        view = screen()
+        output = OutputFormat(arguments.output_format)
+        info = find_session(app.store, arguments.session)
+        if info.run is not None and not info.run.result:
+            return await _resume_run(app, arguments)
+        if info.active_turn is None:
+            return _ended(app, info, view, output)
+        session = await app.open_session(info.id, attended=False)
+        warn_of_use(app, session.grant())
+        return await go_on(session, screen=view, output=output, on_approval=OnApproval(arguments.on_approval))
+
+    return with_app(arguments, work, session=arguments.session)
+
+
+def _ended(app: App, info: SessionInfo, view: Screen, output: OutputFormat) -> int:
+    if info.last_turn is None:
+        raise ChatopsError(
+            f"Session {info.id} has no turn to continue.", advice=f"Send a message: chatops -r {info.id} -p PROMPT"
+        )
+    state = app.store.load_turn(info.last_turn)
+    return show_end(state, workspace=info.workspace, screen=view, output=output)

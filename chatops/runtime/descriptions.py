@@ -5,6 +5,7 @@ They are derived from stored values alone, so they are correct before any proces
 For a pending call that the current rights deny they name the roles that could run it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,6 +41,8 @@ from chatops.policy.workflow import PYTHON_PROGRAM, WorkflowSpec
 from chatops.runtime.settings import Rights, SessionSettings, stored_settings
 from chatops.store.base import DecisionRow, PendingCallRow, SessionInfo
 from chatops.store.store import Store
+
+log = logging.getLogger(__name__)
 
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
@@ -267,18 +270,21 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
 
 
 def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCall:
-    """Judge a queued call as `chatops resume` would now. Raises NoSuchSessionError, UnreadableError.
+    """Judge a queued call as `chatops resume` would now. A call whose turn cannot be read is returned as stored.
 
     A process that has the session open keeps the stored grant up to date and runs the call under its own
     registry and flags, so then only the stored grant counts. So it does for the run of a Python program, which alone
     knows its tools and its role, and judges the call when it resumes.
     """
-    info = store.session(queued.session_id)
-    state = store.load_turn(queued.turn_id)
+    try:
+        info, state = store.session(queued.session_id), store.load_turn(queued.turn_id)
+        run = store.load_run(info.id) if info.run is not None and not info.run.result else None
+    except (NoSuchSessionError, UnreadableError) as error:
+        log.info("%s is judged as stored: %s", queued.pending.call.id, error)
+        return queued.pending
     settings = stored_settings(store, info, role=state.grant.role)
     elsewhere = store.lease(info.id) is not None
-    if info.run is not None and not info.run.result:
-        run = store.load_run(info.id)
+    if run is not None:
         settings = settings.at_step(run)
         elsewhere = elsewhere or run.spec.source == PYTHON_PROGRAM
     if not elsewhere:

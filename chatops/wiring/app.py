@@ -33,16 +33,19 @@ from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, 
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
+from chatops.sandbox.confinement import confinement
+from chatops.sandbox.covers import MOUNTED, remove_mount_point
+from chatops.sandbox.process import harden_process
 from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.files import Outputs, SessionFiles
 from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
-from chatops.wiring.configuration import Configuration, ConfigurationFiles
-from chatops.wiring.logs import start_logging
+from chatops.wiring.configuration import ConfigurationFiles
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
-from chatops.wiring.stored import Options, Settings, make_store, principal_of, workspace_of
+from chatops.wiring.stored import Options, Settings, make_store, principal_of, start_logging, workspace_of
+from chatops.wiring.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
-    from chatops.wiring.toolbox import Toolbox
 
 
 class App:
@@ -161,15 +163,7 @@ class App:
     @cached_property
     def limits(self) -> "CallLimits":
         """The limits of calls."""
-        return CallLimits(
-            self.configuration.now,
-            workspace=self.workspace,
-            paths=self.paths,
-            command_line=self.options.sandbox,
-            rights=self.rights,
-            outputs=self.outputs,
-            files=self.files,
-        )
+        return CallLimits(self)
 
     @cached_property
     def contained(self) -> "ContainedTurns":
@@ -184,11 +178,8 @@ class App:
         return Settings(self.store, self._worker_thread())
 
     @cached_property
-    def catalog(self) -> "Toolbox":
+    def catalog(self) -> Toolbox:
         """The tools that exist here."""
-        from chatops.sandbox.process import harden_process
-        from chatops.wiring.toolbox import Toolbox
-
         # Before any tool can run: its processes must not be able to read keys from this process.
         harden_process()
         return Toolbox(
@@ -392,8 +383,6 @@ class App:
             self.contained.sweep(in_use)
 
     def _services(self, *, attended: bool, attaches: str = "") -> Services:
-        from chatops.sandbox.covers import MOUNTED, remove_mount_point
-
         # A sandbox of a killed process leaves its mount points.
         for name in MOUNTED:
             remove_mount_point(self.workspace / name)
@@ -484,38 +473,20 @@ class OpenSessions:
 class CallLimits:
     """Limits according to the registries in force, and to changed ones where they are stricter."""
 
-    def __init__(
-        self,
-        configuration: Callable[[], Configuration],
-        *,
-        workspace: Path,
-        paths: Paths,
-        command_line: SandboxSpec,
-        rights: RegistryRights,
-        outputs: Outputs,
-        files: SessionFiles,
-    ) -> None:
-        self._configuration = configuration
-        self._workspace = workspace
-        self._paths = paths
-        self._command_line = command_line
-        self._rights = rights
-        self._outputs = outputs
-        self._files = files
+    def __init__(self, app: App) -> None:
+        self._app = app
 
     def sandbox(self) -> SandboxSpec:
         """Return the limits of commands without any role."""
         given = (
-            resolve(sandbox_layers(registries, command_line=self._command_line))
-            for registries in self._configuration().both
+            resolve(sandbox_layers(registries, command_line=self._app.options.sandbox))
+            for registries in self._app.configuration.now().both
         )
         return reduce(stricter, given)
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
-        from chatops.sandbox.confinement import confinement
-
-        level = confinement(self.sandbox(), workspace=self._workspace, protected=self.protected_paths())
+        level = confinement(self.sandbox(), workspace=self._app.workspace, protected=self.protected_paths())
         return SandboxNote(
             off=not level.level,
             text=(f"({level.fault})" if level.fault else level.description)
@@ -524,7 +495,7 @@ class CallLimits:
 
     def protected_paths(self) -> tuple[Path, ...]:
         """Return the paths that no tool may touch, resolved."""
-        return self._configuration().protected_paths()
+        return self._app.configuration.now().protected_paths()
 
     def context(
         self,
@@ -537,16 +508,16 @@ class CallLimits:
     ) -> ToolContext:
         """Return the context of a call, the same for inspecting, explaining and running it."""
         return ToolContext(
-            workspace=self._workspace,
+            workspace=self._app.workspace,
             session_id=session_id,
             call_id=call_id,
             attempt=attempt,
-            timeout_s=self._rights.timeout_of(tool.spec),
+            timeout_s=self._app.rights.timeout_of(tool.spec),
             protected=self.protected_paths(),
             sandbox=self.sandbox(),
-            output=self._outputs.keeping(call_id, attempt, output),
-            keep_file=partial(self._files.keep, session_id),
-            kept=self._paths.data / "kept",
+            output=self._app.outputs.keeping(call_id, attempt, output),
+            keep_file=partial(self._app.files.keep, session_id),
+            kept=self._app.paths.data / "kept",
         )
 
     def attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
@@ -554,10 +525,10 @@ class CallLimits:
         from chatops.tools.attach import attached_files
 
         context = ToolContext(
-            workspace=self._workspace,
+            workspace=self._app.workspace,
             session_id=session_id,
             call_id=CallId(""),
             protected=self.protected_paths(),
-            keep_file=partial(self._files.keep, session_id),
+            keep_file=partial(self._app.files.keep, session_id),
         )
         return attached_files(text, context=context)

@@ -1,35 +1,374 @@
-"""Checks of ``chatops doctor`` and ``/doctor`` for this application."""
+"""Checks of ``chatops doctor`` and ``/doctor``: one line each with ok, warn or fail and an advice; and whether a model
+can be reached.
+
+Keys are only reported as set or not set. Nothing is changed, and nothing is sent except the request for a list of
+models. Only if asked about one model, chatops asks that model to call a harmless tool and remembers how it does so.
+"""
 
 import asyncio
+import locale
 import os
-from dataclasses import replace
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
 from chatops.config.extras import not_installed
+from chatops.config.paths import Paths
+from chatops.config.registry import Loaded
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.model import FailureKind
+from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
-from chatops.headless.doctor import (
-    Check,
-    Grade,
-    calling_check,
-    lines,
-    model_checks,
-    platform_checks,
-    registry_checks,
-    sandbox_checks,
-    store_checks,
-    terminal_checks,
-)
-from chatops.models.discover import list_models
+from chatops.models.discover import KeyRefusedError, list_models
+from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
-from chatops.models.trial import try_calling
-from chatops.policy.registry import KeySource, ModelSpec
+from chatops.models.memory import CallStyle
+from chatops.models.packages import package_of
+from chatops.models.tool_delivery import NATIVE
+from chatops.models.trial import Trial, TrialOutcome, try_calling
+from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.policy.registry_checks import crowded_roles
 from chatops.runtime.settings import SessionSettings
+from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
+from chatops.store.health import Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
+from chatops.wiring.rows import unknown
+
+if TYPE_CHECKING:
+    from chatops.runtime.cli_program import ProgramState
+
+
+SMALLEST_TERMINAL = (60, 15)
+"""Columns and lines below which the approval dialog becomes hard to read."""
+Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
+"""Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
+
+
+class Grade(StrEnum):
+    """Severity of a check's result."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Result of one check."""
+
+    name: str
+    grade: Grade
+    text: str
+    advice: str = ""
+
+
+def failed(checks: Sequence[Check]) -> bool:
+    """Return True if something has to be fixed before chatops can be relied on."""
+    return any(check.grade is Grade.FAIL for check in checks)
+
+
+def lines(checks: Sequence[Check]) -> str:
+    """Format checks as aligned lines: grade, name, finding, advice."""
+    width = max((len(check.name) for check in checks), default=0)
+    return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_finding(check)}" for check in checks)
+
+
+def _finding(check: Check) -> str:
+    if not check.advice:
+        return check.text
+    # A server's own text may end with any punctuation.
+    return f"{check.text}{'' if check.text.endswith(('.', '?', '!', chr(39))) else '.'} {check.advice}"
+
+
+def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
+    """Check the registry in force and the site registry."""
+    found = []
+    if loaded.broken is not None:
+        text = f"{loaded.broken}"
+        found.append(Check(name="registry", grade=Grade.FAIL, text=text, advice=loaded.broken.advice))
+    else:
+        found.append(Check(name="registry", grade=Grade.OK, text=f"{loaded.path}"))
+    found += [Check(name="registry", grade=Grade.WARN, text=warning.text) for warning in loaded.warnings]
+    site = "none" if loaded.site is None else loaded.site.source
+    found.append(Check(name="site registry", grade=Grade.OK, text=site))
+    found.append(Check(name="access level", grade=Grade.OK, text=level.word))
+    return found
+
+
+class Reachability(StrEnum):
+    """Reachability of a model."""
+
+    THERE = "there"
+    UNLISTED = "unlisted"
+    """The server answers but does not list the model."""
+    SILENT = "silent"
+    """The server returns no list of models."""
+    REFUSED = "refused"
+    """The server rejects the key, or requires one."""
+    KEYLESS = "keyless"
+    """The key is not set."""
+    ABSENT = "absent"
+    """The program is not installed, is refused, or lacks a sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Reachability of one model, with a text for the user."""
+
+    spec: ModelSpec
+    reachability: Reachability
+    text: str
+    advice: str = ""
+    available: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """True if a message sent to the model now is expected to get an answer."""
+        return self.reachability is Reachability.THERE
+
+    @property
+    def missing(self) -> str:
+        """The reason why no answer is expected, with the next step, in sentences; empty if one is."""
+        end = "" if self.text.endswith((".", "!", "?")) else "."
+        return "" if self.usable else f"{self.text[:1].upper()}{self.text[1:]}{end} {self.advice}".strip()
+
+
+async def model_checks(
+    models: Sequence[ModelSpec],
+    *,
+    needed: Mapping[str, Grade],
+    discover: Discover,
+    require: SandboxLevel = SandboxLevel.NONE,
+) -> list[Check]:
+    """Check the key and server of each model; all servers are asked at the same time.
+
+    `needed` maps a model to the grade if it cannot be used. Unusable models that no role needs are only listed in one
+    line.
+    """
+    found = await asyncio.gather(*(reach(spec, discover=discover, require=require) for spec in models))
+    spare = [reached.spec.name for reached in found if not reached.usable and reached.spec.name not in needed]
+    listed = [reached for reached in found if reached.spec.name not in spare]
+    checks = [check for reached in listed for check in _model(reached, bad=needed.get(reached.spec.name, Grade.WARN))]
+    if spare:
+        them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
+        text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
+        checks.append(Check(name="other models", grade=Grade.OK, text=text))
+    return checks
+
+
+def _model(reached: Reach, *, bad: Grade) -> list[Check]:
+    """Return the line about the key, if the server was asked with it, and the line about the model."""
+    name = f"model {reached.spec.name}"
+    found = []
+    asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
+    if reached.reachability in asked and reached.spec.has_server:
+        found.append(Check(name=name, grade=Grade.OK, text=_key(reached.spec.key)))
+    grade = Grade.OK if reached.usable else bad
+    return [*found, Check(name=name, grade=grade, text=reached.text, advice=reached.advice)]
+
+
+def calling_check(spec: ModelSpec, trial: Trial) -> Check:
+    """Return the line about how a model calls tools."""
+    name = f"model {spec.name}"
+    match trial.outcome:
+        case TrialOutcome.NATIVE:
+            return Check(name=name, grade=Grade.OK, text="it calls tools natively")
+        case TrialOutcome.TEXT:
+            text = f"its calls come as text ({trial.format}) and are parsed from it"
+            return Check(name=name, grade=Grade.OK, text=text)
+        case TrialOutcome.PROMPTED:
+            return Check(name=name, grade=Grade.OK, text=f"{_how(trial)}it calls them")
+        case TrialOutcome.UNREADABLE:
+            text = f"it tried to call a tool, which could not be run: {trial.answer_text}."
+            return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT)
+        case TrialOutcome.NO_CALL:
+            quoted = f" It said: {trial.answer_text!r}" if trial.answer_text else ""
+            advice = _ONLY_NATIVE if spec.tool_format == NATIVE else _OTHER_FORMAT
+            return Check(
+                name=name, grade=Grade.WARN, text=f"{_how(trial)}it did not call a tool.{quoted}", advice=advice
+            )
+        case TrialOutcome.FAILED:
+            failure = trial.failure
+            text, advice = (failure.message, failure.advice) if failure is not None else ("it gave no reply.", "")
+            if failure is not None and failure.kind is FailureKind.BROKEN_STREAM and spec.api_url.startswith("http:"):
+                advice = f"{advice} If the server has TLS, its address begins with https://."
+            return Check(name=name, grade=Grade.FAIL, text=text, advice=advice)
+        case finding:
+            assert_never(finding)
+
+
+def _how(trial: Trial) -> str:
+    """Return how and why the tool was described to the model, if not in the request's own field for tools."""
+    if not trial.format:
+        return ""
+    described = f"with tools described in its prompt ({trial.format}) "
+    match trial.calling:
+        case CallStyle.REFUSED:
+            return f"the server accepts no tools for it; {described}"
+        case CallStyle.IGNORED:
+            return f"it does not call tools that are sent in their own field; {described}"
+        case _:
+            return described
+
+
+_ONLY_NATIVE = 'Its tool_format is native; with "auto", calls in its text count and its prompt may describe the tools.'
+_OTHER_FORMAT = "Try another tool_format of it in the registry, or another model for roles with tools."
+
+
+def _key(source: KeySource) -> str:
+    return "no key configured" if source == KeySource() else f"its key is set ({_origin(source)})"
+
+
+def _origin(source: KeySource) -> str:
+    if source.env:
+        return f"environment variable {source.env}"
+    if source.file:
+        return f"file {source.file}"
+    if source.command:
+        return f"command {source.command[0]}"
+    return "keyring" if source.keyring else "written in the registry; an environment variable is safer"
+
+
+def sandbox_checks(*, require: SandboxLevel, fault: str) -> list[Check]:
+    """Check what approved commands can reach. `fault`: see `sandbox.execution.setup_fault`."""
+    found, landlock = probe(), landlock_fault()
+    if found.program:
+        level, text = found.level, f"bubblewrap, level {found.level.word} ({found.program})"
+    elif not landlock:
+        level, text = SandboxLevel.LANDLOCK, f"Landlock and seccomp, level landlock: {found.fault}"
+    else:
+        level, text = SandboxLevel.NONE, f"none: {found.fault}; {landlock}"
+    if level < require:
+        advice = f"The registry requires level {require.word}, so commands are refused."
+        return [Check(name="sandbox", grade=Grade.FAIL, text=f"{text}.", advice=advice)]
+    if fault:
+        text = f"{text}, but it cannot be set up in this folder: {fault.rstrip('.')}."
+        advice = "Until this is fixed, commands fail or ask to run unsandboxed."
+        return [Check(name="sandbox", grade=Grade.FAIL, text=text, advice=advice)]
+    if level is SandboxLevel.HARD:
+        return [Check(name="sandbox", grade=Grade.OK, text=text)]
+    advice = "Approved commands run with all your rights; install bubblewrap to confine them."
+    if level:
+        advice = "Install bubblewrap 0.8 or newer for level hard."
+    return [Check(name="sandbox", grade=Grade.WARN, text=f"{text}.", advice=advice)]
+
+
+def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
+    """Check whether the chat can be drawn here. Without a terminal only -p works, which is not a fault."""
+    if not sys.stdout.isatty():
+        return [Check(name="terminal", grade=Grade.OK, text="none here; chatops -p works without one")]
+    found = []
+    term = environ.get("TERM", "")
+    if term in ("", "dumb"):
+        found.append(Check(name="terminal", grade=Grade.FAIL, text=f"TERM is {term!r}.", advice="Use chatops -p."))
+    size = shutil.get_terminal_size()
+    if size.columns < SMALLEST_TERMINAL[0] or size.lines < SMALLEST_TERMINAL[1]:
+        text = f"{size.columns}x{size.lines} is small."
+        found.append(Check(name="terminal", grade=Grade.WARN, text=text, advice="Make the window larger."))
+    encoding = locale.getpreferredencoding(False)
+    if "utf" not in encoding.lower():
+        text = f"the encoding is {encoding}."
+        found.append(Check(name="terminal", grade=Grade.WARN, text=text, advice="Set LANG to a UTF-8 locale."))
+    return found or [Check(name="terminal", grade=Grade.OK, text=f"{term}, {size.columns}x{size.lines}, {encoding}")]
+
+
+_GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grade.FAIL}
+
+
+def store_checks(path: Path) -> list[Check]:
+    """Check the file with sessions and approvals, without writing to it."""
+    return [
+        Check(name="store", grade=_GRADES[finding.severity], text=finding.text, advice=finding.advice)
+        for finding in findings(path)
+    ]
+
+
+def platform_checks(paths: Paths) -> list[Check]:
+    """Check the operating system, Python, and chatops' own folders."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    found = [Check(name="python", grade=Grade.OK, text=version)]
+    if sys.platform != "linux":
+        text = f"{sys.platform}: there are no sandbox levels here."
+        found.append(Check(name="platform", grade=Grade.WARN, text=text))
+    found += [Check(name="folders", grade=Grade.WARN, text=notice) for notice in paths.notices]
+    for folder in dict.fromkeys((paths.config, paths.data, paths.log)):
+        found += _folder(folder)
+    return found
+
+
+def _folder(folder: Path) -> list[Check]:
+    obstacle = write_obstacle(folder)
+    if obstacle is not None:
+        why, advice = obstacle
+        return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {why}.", advice=advice)]
+    if not folder.exists():
+        return []
+    mode = folder.stat().st_mode & 0o777
+    if mode & 0o077:
+        text = f"{folder} is open to others ({mode:o})."
+        return [Check(name="folders", grade=Grade.WARN, text=text, advice=f"chmod 700 {folder}")]
+    return [Check(name="folders", grade=Grade.OK, text=str(folder))]
+
+
+async def reach(
+    spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE
+) -> Reach:
+    """Check the key, then ask the server. Never raises for a server's errors and never shows a key.
+
+    A program is not started; `require` is the sandbox level that programs need.
+    """
+    match spec.type:
+        case ModelType.DEMO:
+            return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
+        case ModelType.CLI:
+            state = await asyncio.to_thread(_program, spec, require)
+            found = Reachability.THERE if state.ready else Reachability.ABSENT
+            return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
+        case ModelType.OPENAI | ModelType.GEMINI:
+            return await _server(spec, discover)
+        case str():
+            package = await asyncio.to_thread(package_of, spec.engine)
+            text = (
+                f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
+            )
+            return Reach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
+        case kind:
+            assert_never(kind)
+
+
+def _program(spec: ModelSpec, require: SandboxLevel) -> "ProgramState":
+    from chatops.runtime.cli_program import program_state  # brings the sandbox
+
+    return program_state(spec, require=require)
+
+
+async def _server(spec: ModelSpec, discover: Discover) -> Reach:
+    try:
+        if spec.key != KeySource():
+            await read_key(spec.key)
+    except ConfigError as error:
+        return Reach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
+    try:
+        names = tuple(await discover(spec))
+    except KeyRefusedError as error:
+        return Reach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
+    except ChatopsError as error:
+        return Reach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
+    if names and spec.model_name and spec.model_name not in names:
+        text = f"the server answers, but does not list {spec.model_name}."
+        advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
+        return Reach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
+    text = f"the server answers and has {plural(len(names), 'model')}"
+    return Reach(spec=spec, reachability=Reachability.THERE, text=text, available=names)
 
 
 async def look(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
@@ -43,8 +382,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
         chosen = app.rights.model(model)
         models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
         if chosen is None:
-            names = ", ".join(spec.name for spec in app.rights.models())
-            raise ConfigError(f"There is no model {model!r}.", advice=f"Known: {names}.")
+            raise unknown("model", model, [spec.name for spec in app.rights.models()])
     models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
     if model is not None:
         models_found = await _with_call(app, models[0], models_found)

@@ -23,11 +23,11 @@ from chatops.policy.remembered import scope_words, why_not_here
 from chatops.policy.sandbox import reasons
 from chatops.policy.verdicts import Judgement
 from chatops.runtime.view import SessionView
+from chatops.sandbox.confinement import confinement
 from chatops.store.base import RuleRow
 from chatops.toolkit.base import inspect_call
 from chatops.wiring.app import App
-from chatops.wiring.rows import RuleItem
-from chatops.wiring.words import describe_rule, unknown
+from chatops.wiring.rows import RuleItem, describe_rule, unknown
 
 NO_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
@@ -116,8 +116,6 @@ class SessionRights:
 
     def limits(self, session: SessionView) -> str:
         """Return level, what commands see, write and reach, and the layer of each."""
-        from chatops.sandbox.confinement import confinement  # commands may never run
-
         settings = session.settings
         layers = self._app.rights.sandbox_layers(settings)
         spec = session.grant().sandbox or NARROWEST

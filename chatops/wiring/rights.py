@@ -10,7 +10,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
@@ -46,9 +45,7 @@ from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.wiring.configuration import Configuration
 from chatops.wiring.stored import Settings
-
-if TYPE_CHECKING:
-    from chatops.wiring.toolbox import Toolbox
+from chatops.wiring.toolbox import Toolbox
 
 BASE = (
     "You are the assistant in chatops, a chat app in a terminal. Answer in Markdown that reads well in a narrow "
@@ -91,7 +88,7 @@ class RegistryRights:
         workspace: Path,
         limits: Limits,
         memories: Memories,
-        tools: "Callable[[], Toolbox]",
+        tools: Callable[[], Toolbox],
         settings: Callable[[], Settings],
         notices: Callable[[Grant], tuple[str, ...]],
     ) -> None:

@@ -17,7 +17,7 @@ from chatops.policy.servers import mcp_source
 from chatops.runtime.settings import SessionSettings
 from chatops.toolkit.base import Tool
 from chatops.wiring.configuration import Configuration
-from chatops.wiring.words import unknown
+from chatops.wiring.rows import unknown
 
 if TYPE_CHECKING:
     from chatops.mcp.packages import Installer

@@ -1,14 +1,17 @@
 """The user's store: the file, or a copy of it in memory if it cannot or must not be written. And the settings in it.
 
+The log is one rotating file of the user, 0600. Nothing is ever logged to the screen.
+
 `Options` has the options of the command line, and the workspace that they name.
 """
 
+import logging
 import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +20,18 @@ from chatops.config.paths import find_paths
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
+from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
 from chatops.policy.resolve import User
+from chatops.store.base import SessionInfo
+from chatops.store.connection import Connection
+from chatops.store.file import LateFile
+from chatops.store.opening import must_have_room
+from chatops.store.recovery import empty_in_memory, look_at, sessions_of
+from chatops.store.store import Store
 
 if TYPE_CHECKING:
     from chatops.runtime.services import WorkerThread
-    from chatops.store.store import Store
 
 
 class Storage(Enum):
@@ -37,7 +46,7 @@ class Storage(Enum):
 
 
 @contextmanager
-def open_store(storage: Storage = Storage.NEEDED) -> "Iterator[Store]":
+def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
     """Yield the user's store, and close it in any case.
 
     Raises ConfigError without a home folder, and StoreError.
@@ -51,10 +60,8 @@ def open_store(storage: Storage = Storage.NEEDED) -> "Iterator[Store]":
         store.close()
 
 
-def make_store(path: Path, storage: Storage) -> "Store":
+def make_store(path: Path, storage: Storage) -> Store:
     """Return the store at `path`, which is created if it is missing and `storage` is not READ. Raises StoreError."""
-    from chatops.store.store import Store  # pydantic and the codec: not for --help
-
     match storage:
         case Storage.NEEDED:
             return Store(path)
@@ -64,10 +71,7 @@ def make_store(path: Path, storage: Storage) -> "Store":
             return _looked_at(path)
 
 
-def _writable(path: Path) -> "Store":
-    from chatops.store.opening import must_have_room
-    from chatops.store.store import Store
-
+def _writable(path: Path) -> Store:
     try:
         store = Store(path)
     except NotSavedError as error:
@@ -80,26 +84,18 @@ def _writable(path: Path) -> "Store":
     return store
 
 
-def _looked_at(path: Path) -> "Store":
-    from chatops.store.recovery import look_at
-    from chatops.store.store import Store
-
+def _looked_at(path: Path) -> Store:
     rows, salvage = look_at(path, unsaved="the store is only read")
     if salvage is not None and not salvage.whole:
         rows.notices.append(f"The session store {path} is damaged. {salvage.text}")
     return Store(rows)
 
 
-def _in_memory(path: Path, why: NotSavedError) -> "Store":
+def _in_memory(path: Path, why: NotSavedError) -> Store:
     """Return a copy of the store in memory, an empty one if the file cannot even be read.
 
     `Store.save` moves it into the file once that can be written.
     """
-    from chatops.store.connection import Connection
-    from chatops.store.file import LateFile
-    from chatops.store.recovery import empty_in_memory, sessions_of
-    from chatops.store.store import Store
-
     try:
         rows, _ = sessions_of(path, unsaved=why.reason)
     except StoreError:
@@ -114,7 +110,7 @@ class Settings:
     The event loop waits for the disk only once per key. Only this process's writes are seen, except through `fresh`.
     """
 
-    def __init__(self, store: "Store", worker: "WorkerThread") -> None:
+    def __init__(self, store: Store, worker: "WorkerThread") -> None:
         self._store = store
         self._worker = worker
         self._known: dict[str, str | None] = {}
@@ -202,6 +198,25 @@ def workspace_of(folder: Path | None) -> Path:
     return wanted.resolve()
 
 
+def at_home(options: Options, session: SessionInfo) -> Options:
+    """Return `options` with the workspace of a session: what was approved there must not run in another one.
+
+    Raises ConfigError if that folder is gone, or if `options` name another one.
+    """
+    home = Path(session.workspace)
+    if options.workspace is not None and options.workspace.resolve() != home:
+        raise ConfigError(
+            f"Session {session.id} belongs to {home}, not to {options.workspace}.",
+            advice="Leave --workspace out, or start a new session there.",
+        )
+    if not home.is_dir():
+        raise ConfigError(
+            f"Session {session.id} belongs to {home}, and that folder is gone.",
+            advice=f"Put it back, or only read the session: chatops sessions show {session.id}",
+        )
+    return replace(options, workspace=home)
+
+
 def principal_of(user: User, *, via: str) -> Principal:
     """Return the identity that decisions of this process are recorded under."""
     try:
@@ -209,3 +224,72 @@ def principal_of(user: User, *, via: str) -> Principal:
     except (OSError, ValueError, AttributeError):
         tty = ""
     return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via)
+
+
+FILE = "chatops.log"
+SIZE = 1_000_000
+KEPT = 3
+CHATTY = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
+"""Libraries that log too much, including addresses and headers."""
+
+
+def start_logging(folder: Path) -> None:
+    """Send the log to `folder`, or nowhere if that cannot be written. Idempotent."""
+    root = logging.getLogger()
+    if any(isinstance(handler, _LogFile) for handler in root.handlers):
+        return
+    root.addHandler(_LogFile(folder / FILE))
+    root.setLevel(logging.INFO)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+class _LogFile(logging.Handler):
+    """Rotating file that only the user can read. Errors of logging itself are dropped.
+
+    The file, and the module that rotates it, are opened with the first record: most commands log nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file: logging.Handler | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            try:
+                self._file = _opened(self._path)
+            except OSError:
+                # No file can be opened now, not even that of the module. The next record tries again.
+                return
+        self._file.handle(record)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+
+def _opened(path: Path) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler
+
+    class PrivateFile(RotatingFileHandler):
+        def _open(self):  # type: ignore[no-untyped-def]
+            def opener(path: str, flags: int) -> int:
+                return os.open(path, flags, 0o600)
+
+            return open(self.baseFilename, self.mode, encoding=self.encoding, errors="backslashreplace", opener=opener)
+
+        def handleError(self, record: logging.LogRecord) -> None:
+            """Ignore the error: a full disk is reported where it matters."""
+
+    handler = PrivateFile(path, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
+    handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+class _Visible(logging.Formatter):
+    """Formatter that replaces control characters of models, tools and servers, so that the log is safe to print."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return sanitize(super().format(record))

@@ -4,22 +4,29 @@ Methods that may touch the disk or the network are coroutines. All of them raise
 user, and nothing else on purpose.
 
 `Background` loads what comes next, offers models, watches files and backs up the store.
+
+`open_file` opens a file of a session with the system's program for its type. Only types that no such program executes
+are opened: images, PDF and plain text. The file's own name is not used: what is opened ends in the name of the type
+that its bytes show. The program is not looked up on the PATH and gets no keys.
 """
 
 import asyncio
 import logging
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from chatops.config.skills import Skills
 from chatops.config.trust import TrustQuestion
 from chatops.config.workspace_files import ItemKind
-from chatops.domain.errors import ConfigError, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxNote
@@ -30,18 +37,20 @@ from chatops.policy.registry_checks import model_problem
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
+from chatops.sandbox.process import clean_environment
 from chatops.store.base import SAVED
+from chatops.store.files import SessionFiles, can_be_opened
 from chatops.store.unsent import recover
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.rows import ModelRow, RoleRow
 from chatops.wiring.servers import login_text, servers_text
-from chatops.wiring.sessions import Runs, SessionList
+from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Options
-from chatops.wiring.user_state import UserState
 
 if TYPE_CHECKING:
-    from chatops.headless.doctor import Reach
+    from chatops.wiring.doctor import Reach
+
 
 log = logging.getLogger(__name__)
 
@@ -203,8 +212,6 @@ class Workspace:
 
     async def open_file(self, file: FileRef) -> str:
         """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
-        from chatops.wiring.opener import open_file  # seldom needed
-
         return await asyncio.to_thread(open_file, self._app.files, file)
 
     async def _reach(self, spec: ModelSpec) -> "Reach":
@@ -212,7 +219,7 @@ class Workspace:
 
         One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
         """
-        from chatops.headless.doctor import Reach, Reachability, reach
+        from chatops.wiring.doctor import Reach, Reachability, reach  # slow to import
 
         if why := model_problem(spec):
             return Reach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")
@@ -532,3 +539,37 @@ def _is_listing(answer: bytes) -> bool:
     if b"application/json" not in headers.lower():
         return False
     return code == [b"401"] or (code == [b"200"] and b'"data"' in body)
+
+
+_FOLDERS = "/usr/local/bin:/usr/bin:/bin"
+_DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "XDG_SESSION_TYPE")
+_DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DESKTOP_SESSION", "KDE_FULL_SESSION")
+
+
+def open_file(files: SessionFiles, file: FileRef) -> str:
+    """Start the program and return what was done, as a sentence. Raises ChatopsError."""
+    place = files.path_of(file)
+    if place is None or files.read(file) is None:
+        raise ChatopsError(f"{file} is not there any more.", advice="Nothing was opened.")
+    if not can_be_opened(file):
+        raise ChatopsError(f"{file} is of a type that is not opened from here.", advice=f"It is kept as {place}")
+    name = "open" if sys.platform == "darwin" else "xdg-open"
+    program = shutil.which(name, path=_FOLDERS)
+    if program is None:
+        raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
+    shared = {variable: os.environ[variable] for variable in (*_DISPLAY, *_DESKTOP) if variable in os.environ}
+    try:
+        opener = subprocess.Popen(
+            [program, str(place)],
+            cwd="/",
+            env={**clean_environment(os.environ), **shared},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ChatopsError(f"{program} cannot be started: {error.strerror}.", advice=f"It is kept as {place}") from None
+    # It may run for as long as the file is shown, and has to be waited for by someone.
+    Thread(target=opener.wait, daemon=True).start()
+    return f"Opened {file} with {name}."

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.wiring.logs import start_logging
+from chatops.wiring.stored import start_logging
 
 HOSTILE = "\x1b]52;c;Q0FOQVJZ\x07 \x9b2J \u202e \r spoofed"
 

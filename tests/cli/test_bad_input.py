@@ -56,8 +56,9 @@ def test_a_folder_of_credentials_is_given_to_no_command(
         assert SECRET not in ran.out and "bwrap" not in ran.out + ran.err and "unsandboxed" not in ran.out + ran.err
 
 
-def test_an_unknown_role_names_the_known_ones_nearest_first(chatops: CommandLine) -> None:
-    assert_clear(chatops("-p", "hello", "--role", "codr"), "no role 'codr'", "Known: coder, ", code=2)
+def test_an_unknown_role_names_the_nearest_ones_or_all(chatops: CommandLine) -> None:
+    assert_clear(chatops("-p", "hello", "--role", "codr"), "no role 'codr'", "Did you mean coder", code=2)
+    assert_clear(chatops("-p", "hello", "--role", "zzz"), "no role 'zzz'", "Roles here: ", "coder", code=2)
 
 
 def test_an_unknown_model_names_known_ones(chatops: CommandLine) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from chatops.engine.state import CallState
-from chatops.headless.doctor import store_checks
 from chatops.store import health
 from chatops.store.base import Holder
 from chatops.store.leases import this_process
@@ -16,6 +15,7 @@ from chatops.store.opening import backup_of
 from chatops.store.recovery import make_backup
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
+from chatops.wiring.doctor import store_checks
 from tests.store import storekit as kit
 from tests.store.damage import filled, flip, pages_of
 from tests.support.command_line import CommandLine

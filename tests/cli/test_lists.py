@@ -163,7 +163,7 @@ def test_policy_explain_names_the_deciding_layer(chatops: CommandLine) -> None:
     ("arguments", "code", "said"),
     [
         (["--role", "coder", "shel_exec"], 0, "shell_exec"),
-        (["--role", "codr", "shell_exec"], 2, "Known: coder"),
+        (["--role", "codr", "shell_exec"], 2, "Did you mean coder"),
         (["--role", "coder", "shell_exec", "{"], 2, "not valid JSON"),
         (["--role", "coder", "shell_exec", "[]"], 2, "not a JSON object"),
     ],

@@ -35,7 +35,7 @@ _LOADED = (
     "chatops.commands.deciding",
     "chatops.commands.ask",
     "chatops.commands.parser",
-    "chatops.commands.resume",
+    "chatops.commands.ask",
     "chatops.commands.sessions",
     "chatops.commands.workflow",
     "chatops.config.workflow_read",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from chatops.domain.errors import ChatopsError
-from chatops.headless.doctor import Grade, Reachability, model_checks, reach
 from chatops.policy.registry import ModelSpec, ModelType
+from chatops.wiring.doctor import Grade, Reachability, model_checks, reach
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")
 KEYED = ModelSpec(name="team", api_url="http://127.0.0.1:9/v1", model_name="m", api_key_env="MY_TEST_KEY")

@@ -19,6 +19,6 @@ def at_level(level: SandboxLevel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_sandbox(monkeypatch: pytest.MonkeyPatch, why: str = "bubblewrap is not installed") -> None:
     """Make commands run unsandboxed in this process, for the reason `why`."""
-    for module in ("chatops.sandbox.confinement", "chatops.headless.doctor"):
+    for module in ("chatops.sandbox.confinement", "chatops.wiring.doctor"):
         monkeypatch.setattr(f"{module}.probe", lambda: Probed("", why))
         monkeypatch.setattr(f"{module}.landlock_fault", lambda: "this kernel has no Landlock")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.transcript.blocks import Block, Op
-    from chatops.wiring.user_state import UserState
+    from chatops.wiring.sessions import UserState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

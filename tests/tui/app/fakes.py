@@ -61,9 +61,8 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
-from chatops.wiring.sessions import Runs, SessionList
+from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Settings
-from chatops.wiring.user_state import UserState
 from chatops.wiring.workspace import FirstSession, TrustQuestions, Workspace
 
 SESSION = SessionId("20261121-101512-k3f9")

@@ -1,0 +1,344 @@
+"""``chatops roles``, ``tools`` and ``policy``: what may be done here, by whom, and why.
+
+`roles` shows what each role may do, and the source of each part of its prompt; `tools` the tools, what a role may do
+with them, and the problems of an own one; `policy` the verdict on a call, the layer that gave it, and the rules.
+"""
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from chatops.commands.context import Stored, app, confirm, options, screen, show_list, stored, with_app
+from chatops.commands.registry import file_to_edit, line_for_role
+from chatops.config.paths import Paths, find_paths, path_of
+from chatops.config.registry import load_registry
+from chatops.config.trust import OwnToolsTrust
+from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.errors import ConfigError
+from chatops.domain.tools import ToolSpec, Verdict, tool_name
+from chatops.engine.signature import parameters
+from chatops.headless.json_values import plain
+from chatops.headless.screen import table, when
+from chatops.policy.grant import Grant
+from chatops.policy.patterns import show_rule
+from chatops.policy.prompt import PromptLayer
+from chatops.store.base import RuleRow
+from chatops.wiring.app import App
+from chatops.wiring.explain import Explained, explain_call
+from chatops.wiring.rows import describe_rule, unknown
+from chatops.wiring.stored import Storage
+from chatops.wiring.toolbox import load_file, name_fault
+
+
+def roles(arguments: Namespace) -> int:
+    """Run ``list`` or ``show``."""
+    if arguments.action == "show":
+        return with_app(arguments, lambda opened: _show_role(opened, arguments))
+    with app(arguments) as opened:
+        return _list_roles(opened, arguments)
+
+
+def _grant(opened: App, arguments: Namespace) -> Grant:
+    """Return what the named or default role may do. Raises ConfigError if there is no such role."""
+    return opened.grant_for(arguments.role or opened.loaded.registry.default_role)
+
+
+def _verdicts(grant: Grant) -> dict[str, Verdict]:
+    """Return the tools on offer under `grant`, each with the verdict on its calls."""
+    return {spec.name: grant.judge_tool(spec.name).verdict for spec in grant.tools}
+
+
+def _list_roles(opened: App, arguments: Namespace) -> int:
+    rows: list[tuple[str, str, str]] = []
+    values: list[JsonValue] = []
+    for name in opened.rights.roles():
+        try:
+            grant = opened.grant_for(name)
+        except ConfigError as error:
+            rows.append((name, "-", str(error)))
+            values.append({"role": name, "error": str(error)})
+            continue
+        verdicts = _verdicts(grant)
+        tools = ", ".join(f"{tool} ({verdict.value})" for tool, verdict in verdicts.items())
+        rows.append((name, grant.models[0].name, tools or "no tools"))
+        values.append(
+            {
+                "role": name,
+                "level": grant.level.word,
+                "models": [model.name for model in grant.models],
+                "tools": {tool: verdict.value for tool, verdict in verdicts.items()},
+                "max_rounds": grant.max_rounds,
+                "default": name == opened.loaded.registry.default_role,
+            }
+        )
+    notes = (f"Your access level here: {opened.rights.level.word}.",)
+    return show_list(arguments, values, ("ROLE", "MODEL", "TOOLS"), rows, notes=notes)
+
+
+async def _show_role(opened: App, arguments: Namespace) -> int:
+    grant = _grant(opened, arguments)
+    layers = (await opened.open_session(None, attended=False)).prompt_layers()
+    view = screen()
+    if arguments.output_format == "json":
+        view.json(_role_json(opened, grant, layers))
+    else:
+        view.answer(_role_text(opened, grant, layers))
+    return 0
+
+
+def _role_text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> str:
+    verdicts = _verdicts(grant)
+    lines = [
+        f"Role:         {grant.role}",
+        f"Access level: {grant.level.word}",
+        f"Models:       {', '.join(model.name for model in grant.models)}",
+        f"Max rounds:   {grant.max_rounds}",
+        *(["Turns:        contained, on a copy of the workspace"] if grant.contain and grant.may_contain else []),
+        f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
+    ]
+    lines += [f"Not offered:  {notice}" for notice in opened.rights.withheld(grant.role)]
+    lines += [f"Allowed:      {show_rule(one.tool, one.pattern)} ({one.source})" for one in grant.answers]
+    for layer in grant.layers:
+        stricter = [f"{rule.verdict.value} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
+        lines.append(f"Layer:        {layer.name}: {', '.join(stricter)}; else {layer.default.value}")
+    lines += ["", "System prompt, in this order:"]
+    for part in layers:
+        lines += ["", f"[{part.name}] from {part.source}", part.text.strip() or "(empty)"]
+    return "\n".join(lines)
+
+
+def _role_json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> JsonValue:
+    return {
+        "role": grant.role,
+        "level": grant.level.word,
+        "models": [model.name for model in grant.models],
+        "max_rounds": grant.max_rounds,
+        "contain": grant.contain and grant.may_contain,
+        "tools": {tool: verdict.value for tool, verdict in _verdicts(grant).items()},
+        "withheld": list(opened.rights.withheld(grant.role)),
+        "answers": [
+            {"rule": show_rule(answer.tool, answer.pattern), "source": answer.source} for answer in grant.answers
+        ],
+        "prompt": [{"name": part.name, "source": part.source, "text": part.text} for part in layers],
+    }
+
+
+def tools(arguments: Namespace) -> int:
+    """Print all tools with their verdict in the named or default role; denied ones with the layer that denies."""
+    if arguments.action == "check":
+        return _check_file(Path(arguments.file).expanduser(), arguments)
+    with app(arguments) as opened:
+        grant = _grant(opened, arguments)
+        if arguments.action == "show":
+            _show_tool(opened, grant, tool_name(arguments.tool), arguments.output_format)
+            return 0
+        found = [(spec, *_standing(grant, spec)) for spec in opened.catalog.specs]
+        rows = [
+            (spec.name, verdict.value, spec.min_access.word, reason or spec.description)
+            for spec, verdict, reason in found
+        ]
+        lacks = [f"{tool} is not offered: {reason}" for tool, reason in opened.catalog.unavailable.items()]
+        return show_list(
+            arguments,
+            [_tool_json(spec, verdict, reason) for spec, verdict, reason in found],
+            ("TOOL", "VERDICT", "FROM LEVEL", "ABOUT"),
+            rows,
+            notes=(f"For role {grant.role} at access level {grant.level.word}.", *lacks),
+        )
+
+
+def _check_file(file: Path, arguments: Namespace) -> int:
+    """Run a file and print its tools and problems. Exit code 0, or 1 if there are problems or the user says no."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror}.", advice="Name a Python file with functions under @tool."
+        ) from None
+    paths = find_paths(os.environ)
+    if not (arguments.yes or _trusted(file.resolve(), data, paths) or _confirmed_to_run(file)):
+        screen().say("Nothing was run.")
+        return 1
+    found = load_file(data, file.resolve())
+    problems = list(found.notices)
+    problems += [fault for tool in found.tools if (fault := name_fault(tool.spec.name, taken=()))]
+    problems += [
+        f"{tool.spec.name} has no docstring, so no model knows what it is for."
+        for tool in found.tools
+        if not tool.spec.description
+    ]
+    view = screen()
+    if arguments.output_format == "json":
+        tools = [
+            {**_tool_json(one.spec, one.spec.verdict, ""), "schema": json_or_text(one.spec.schema)}
+            for one in found.tools
+        ]
+        view.json({"tools": list[JsonValue](tools), "problems": list[JsonValue](problems)})
+        return 1 if problems else 0
+    for tool in found.tools:
+        _describe(tool.spec)
+        view.answer(f"\nFrom level {tool.spec.min_access.word}; verdict {tool.spec.verdict.value}.\n")
+    for problem in problems:
+        view.say(problem)
+    if problems:
+        view.say("It has problems.")
+        return 1
+    view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
+    loaded = load_registry(path=options(arguments).registry, paths=paths, env=os.environ)
+    target = file_to_edit(loaded, paths)
+    view.say(line_for_role([tool.spec.name for tool in found.tools], registry=loaded.registry, target=target))
+    return 0
+
+
+def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
+    """Return what is left to do until chatops loads the file."""
+    if file.parent != paths.tools.resolve():
+        return f"Copy it to {paths.tools}"
+    if _trusted(file, data, paths):
+        return "You trust it, so every session loads it."
+    return f"The chat asks before it loads it; for scripts: chatops trust {shlex.quote(str(paths.tools))}"
+
+
+def _trusted(file: Path, data: bytes, paths: Paths) -> bool:
+    """Return True if sessions load this file, with this content."""
+    trust = OwnToolsTrust(paths.tools, folder=paths.trust)
+    listed = any((item.path, item.data) == (file.name, data) for item in trust.in_force.own_tools)
+    return listed and file.parent == paths.tools.resolve()
+
+
+def _confirmed_to_run(file: Path) -> bool:
+    """Ask on a terminal. Raises ConfigError without one."""
+    what = f"To check it, {file} has to be run: as you, outside the sandbox."
+    if not sys.stdin.isatty():
+        again = f"chatops tools check {shlex.quote(str(file))} --yes"
+        raise ConfigError(what, advice=f"Look at it, then: {again}")
+    return confirm(f"{what} Type yes to run it:")
+
+
+def _describe(spec: ToolSpec) -> None:
+    """Print name, description and arguments of a tool."""
+    rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
+    listing = table(("ARGUMENT", "TYPE", "", "ABOUT"), rows) if rows else "No arguments."
+    screen().answer("\n".join([f"{spec.name}: {spec.description.strip()}", "", listing]))
+
+
+def _show_tool(opened: App, grant: Grant, name: str, output: str) -> None:
+    """Print one tool. Raises ConfigError for a tool that does not exist."""
+    spec = next((one for one in opened.catalog.specs if one.name == name), None)
+    if spec is None:
+        raise unknown("tool", name, [one.name for one in opened.catalog.specs])
+    verdict, reason = _standing(grant, spec)
+    view = screen()
+    if output == "json":
+        view.json({**_tool_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
+        return
+    _describe(spec)
+    view.answer(f"\nFrom level {spec.min_access.word}; source: {spec.source}.")
+    view.answer(f"Role {grant.role}, level {grant.level.word}: {reason or verdict.value}.")
+
+
+def _tool_json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonValue]:
+    return {
+        "tool": spec.name,
+        "verdict": verdict.value,
+        "reason": reason,
+        "min_access": spec.min_access.word,
+        "read_only": spec.read_only,
+        "source": spec.source,
+        "description": spec.description,
+    }
+
+
+def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
+    """Return the verdict, and for a denied tool the reason."""
+    judged = grant.judge_tool(spec.name)
+    return judged.verdict, f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
+
+
+def policy(arguments: Namespace) -> int:
+    """Run ``explain``, ``list`` or ``revoke``."""
+    if arguments.action == "revoke":
+        with stored(arguments, storage=Storage.NEEDED) as opened_store:
+            return _revoke(opened_store, arguments.id)
+    if arguments.action == "explain":
+        return with_app(arguments, lambda opened: _explain(opened, arguments))
+    with app(arguments) as opened:
+        return _list_rules(opened, arguments)
+
+
+async def _explain(opened: App, arguments: Namespace) -> int:
+    grant = _grant(opened, arguments)
+    rules = tuple(row.rule for row in opened.rules(None))
+    found = await explain_call(opened, grant, arguments.tool, arguments.call, remembered=rules)
+    view = screen()
+    if arguments.output_format == "json":
+        view.json(_explained_json(arguments.tool, grant.role, found))
+        return 0
+    view.answer("\n".join(found.lines))
+    for notice in found.notices:
+        view.say(notice)
+    return 0
+
+
+def _explained_json(tool: str, role: str, found: Explained) -> JsonValue:
+    return {
+        "tool": tool,
+        "role": role,
+        "verdict": found.deciding.verdict.value,
+        "reason": found.deciding.reason,
+        "answered_by": found.deciding.answered_by or None,
+        "layers": [{"verdict": one.verdict.value, "reason": one.reason} for one in found.layers],
+        "problems": [plain(problem) for problem in found.problems],
+    }
+
+
+def _list_rules(opened: App, arguments: Namespace) -> int:
+    """Print the user's remembered rules, then the answers that the configuration gives each role."""
+    remembered = opened.store.rules(uid=opened.principal.uid)
+    configured: list[tuple[str, str, str]] = []
+    for role in opened.rights.roles():
+        try:
+            answers = opened.grant_for(role).answers
+        except ConfigError:
+            continue
+        configured += [(role, show_rule(answer.tool, answer.pattern), answer.source) for answer in answers]
+    values: list[JsonValue] = [_rule_json(row) for row in remembered]
+    values += [{"role": role, "rule": rule, "source": source} for role, rule, source in configured]
+    rows = [_cells(row) for row in remembered]
+    rows += [("-", role, "", "", "", "", rule, source) for role, rule, source in configured]
+    header = ("ID", "ROLE", "SCOPE", "MADE", "USES", "LAST USED", "RULE", "SOURCE")
+    return show_list(arguments, values, header, rows, empty="No rule allows anything: every gated call asks.")
+
+
+def _cells(row: RuleRow) -> tuple[str, ...]:
+    rule = row.rule
+    scope = f"{rule.scope.value} {path_of(rule.folder)}" if rule.folder else rule.scope.value
+    used = when(row.used_at) if row.used_at is not None else "never"
+    pattern = show_rule(rule.tool, rule.pattern)
+    return (rule.id, rule.role, scope, when(row.made_at), str(row.uses), used, pattern, f"call {rule.source_call}")
+
+
+def _rule_json(row: RuleRow) -> JsonValue:
+    rule = row.rule
+    return {
+        "id": rule.id,
+        "role": rule.role,
+        "rule": show_rule(rule.tool, rule.pattern),
+        "source": f"call {rule.source_call}",
+        "scope": rule.scope.value,
+        "folder": path_of(rule.folder) or None,
+        "made_at": row.made_at,
+        "uses": row.uses,
+        "used_at": row.used_at,
+    }
+
+
+def _revoke(opened: Stored, rule_id: str) -> int:
+    """Revoke a rule of this user. A running turn asks again from its next call on."""
+    found = next((row for row in opened.store.rules(uid=os.getuid()) if row.rule.id == rule_id), None)
+    if found is None or not opened.store.revoke_rule(rule_id):
+        raise ConfigError(f"There is no rule {rule_id!r}.", advice="chatops policy list shows them.")
+    screen().say(f"Revoked rule {rule_id}: {': '.join(describe_rule(found)[:2])}.")
+    return 0
