@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from chatops.tui.dialogs.dialog_keys import PAUSE_S
+from chatops.tui.dialogs.key_gate import PAUSE_S
 from tests.e2e.installation import ChatTerminal, Installation, dialog_of, registry
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 

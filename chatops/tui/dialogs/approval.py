@@ -40,10 +40,11 @@ from chatops.tui.dialogs.approval_frame import (
 )
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall, ListedCall, mark_after_edit, mark_of
 from chatops.tui.dialogs.arguments import arguments_form
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, KeyKind, Room, legend_of
+from chatops.tui.dialogs.body import DialogFrame
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
 from chatops.tui.dialogs.external_editor import edit_call
-from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.rows import Description, line, missing_columns, read_on
 from chatops.tui.dialogs.rule import RuleDialog
@@ -108,11 +109,11 @@ class ApprovalScreen(GuardedDialog):
             others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
             which = "This call" if shown in others else "Another call"
             self.note_change(f"{which} has changed since it was shown. Look again." if others else "")
-        elif not (self._guard.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
+        elif not (self.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.pause()
         if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
-            self._note = f"{line(shown.pending.call.name)} was decided elsewhere."
+            self.note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._show_decider(shown), group="who decided")
         self._show_next()
 
@@ -138,12 +139,12 @@ class ApprovalScreen(GuardedDialog):
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
         if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
-            own = self._guard.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
+            own = self.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
             self.pause(KeyKind.DECIDE if own else KeyKind.VIEW)
         self.show()
 
     def _close(self) -> None:
-        if not self.is_attached or self._finished:
+        if not self.is_attached or self.finished:
             return
         for item in self._calls.items:
             if item.mark is CallMark.ELSEWHERE:
@@ -167,7 +168,7 @@ class ApprovalScreen(GuardedDialog):
 
     def _show_other(self, note: str = "") -> None:
         """Show the call that a key has brought up. It cannot have been read yet."""
-        self._note = note
+        self.note = note
         self.pause(KeyKind.DECIDE)
         self.show()
 
@@ -236,7 +237,7 @@ class ApprovalScreen(GuardedDialog):
 
     def _approve_rest(self, _: ListedCall) -> None:
         unseen = self._calls.unseen()
-        if self.too_small:
+        if self.body.too_small:
             self.show_note(self.too_small_note)
         elif unseen:
             count = len(unseen)
@@ -249,7 +250,7 @@ class ApprovalScreen(GuardedDialog):
 
     def _send(self, item: ListedCall, decision: Decision) -> None:
         item.mark = CallMark.CHECKING if isinstance(decision, Edited) else CallMark.SENDING
-        self._note = ""
+        self.note = ""
         self.show_frame()
         # On the app: a worker of this screen would be cancelled when the dialog closes, before the answer is stored.
         self.app.run_worker(self._decide(item, item.pending, decision), group="decide")
@@ -372,8 +373,8 @@ class ApprovalScreen(GuardedDialog):
         if item is None or not self.can_draw:
             return
         pending = item.pending
-        sides = self._side_by_side and not missing_columns(self.size.width)
-        self.set_class(sides and bool(pending.facts.diff), "-wide")
+        sides = self.body.side_by_side and not missing_columns(self.size.width)
+        self.body.set_class(sides and bool(pending.facts.diff), "-wide")
         self._last_seen.open(item)
         made_from = (pending, item.before, self._details, sides, self.app.theme)
         if self._described is None or self._described[0] != made_from:
@@ -392,15 +393,15 @@ class ApprovalScreen(GuardedDialog):
         if (item := self._calls.current) is None:
             return None
         return DialogFrame(
-            title=heading(self._calls, width=self.line_width, narrow=self.room is not Room.USUAL),
+            title=heading(self._calls, width=self.body.line_width, narrow=self.room is not Room.USUAL),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
             waits=item.undecided,
         )
 
     def _asked(self, item: ListedCall) -> AskedCall:
-        sides = self.sides_label if item.pending.facts.diff else None
+        sides = self.body.sides_label if item.pending.facts.diff else None
         return AskedCall(
-            item=item, calls=self._calls, details=self._details, sides_label=sides, full_label=self.full_label
+            item=item, calls=self._calls, details=self._details, sides_label=sides, full_label=self.body.full_label
         )
 
     @property
@@ -417,23 +418,24 @@ class ApprovalScreen(GuardedDialog):
         """Return the legend for a call that a key of the user has brought up, until the other keys act too."""
         if (item := self._calls.current) is None:
             return None
-        deny = "D" if item.pending.outcome_unknown else "d D"
+        # Of an unknown outcome only D denies, with a note.
+        deny, all_deny = ("D", "D") if item.pending.outcome_unknown else ("d", "d D")
         keys, then = {
-            Room.USUAL: (f"{deny} escape", "The other keys act after a short pause."),
-            Room.NARROW: ("d escape", "The others after a pause."),
-            Room.LOWEST: ("d", "Others wait."),
+            Room.USUAL: (f"{all_deny} escape", "The other keys act after a short pause."),
+            Room.NARROW: (f"{deny} escape", "The others after a pause."),
+            Room.LOWEST: (deny, "Others wait."),
         }[self.room]
         return legend_of(self.by_name, keys, state=self._asked(item), room=self.room, then=then)
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""
         super().on_resize()
-        if self._side_by_side:
+        if self.body.side_by_side:
             self.show()
 
     def end_read(self, subject: str) -> None:
         """Allow the approval of this call, now that all of it has been on screen."""
         item = self._calls.current
-        if item is not None and subject == f"{item.pending.call.id} {item.pending.digest}" and not self.too_small:
+        if item is not None and subject == f"{item.pending.call.id} {item.pending.digest}" and not self.body.too_small:
             item.seen = True
             self._last_seen.add(item)

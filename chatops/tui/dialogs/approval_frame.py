@@ -30,12 +30,12 @@ from chatops.tui.dialogs.dialog_keys import (
     LATER,
     AnswerKey,
     DialogKey,
-    KeyKind,
     Room,
     Words,
     keys_by_name,
     legend_of,
 )
+from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import FOREIGN, Description, DiffRows, Row, RowTone, Span, line
 from chatops.tui.keys import KeyLegend
@@ -179,7 +179,7 @@ KEYS = (
         "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
         lambda asked: "in your editor" if main_text(asked.item.pending.facts.arguments)[0] else None,
     ),
-    AnswerKey("d", "deny", "deny this call; the turn continues", "deny", kind=KeyKind.DENY, unknown=None),
+    AnswerKey("d", "deny", "deny this call; the turn continues", "deny", kind=KeyKind.DENY),
     AnswerKey(
         "D",
         "ask_reason",

@@ -27,9 +27,10 @@ from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
 from chatops.runtime.descriptions import UNKNOWN, denial_sentence
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, KeyKind, Room
-from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.body import DialogFrame
+from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.modal import Legend, Page
 from chatops.tui.dialogs.payload import PayloadView, dialog_theme
 from chatops.tui.dialogs.question import Question
@@ -76,7 +77,6 @@ class ContainedScreen(GuardedDialog):
             "reject",
             "discard all changes",
             lambda self: ("leave them applied", "leave") if self.undoes else ("discard all", "discard"),
-            unknown=None,
         ),
         AnswerKey(
             "D",
@@ -89,16 +89,16 @@ class ContainedScreen(GuardedDialog):
             "|",
             "toggle_sides",
             "show the diffs side by side; full screen",
-            lambda self: None if self.undoes else self.sides_label,
+            lambda self: None if self.undoes else self.body.sides_label,
             named="|, f",
             at_once=True,
         ),
-        DialogKey("f", "toggle_full", label=lambda self: self.full_label, at_once=True),
+        DialogKey("f", "toggle_full", label=lambda self: self.body.full_label, at_once=True),
         AnswerKey("R", "approve", label="look again and finish", unknown=True),
         AnswerKey("u", "reject", label="tell the model it is unknown", unknown=True),
         AnswerKey("m", "mark_done", label="mark done", unknown=True),
         DialogKey(
-            "escape", "go_back", "decide later: they stay pending", lambda self: "close" if self._sending else LATER
+            "escape", "go_back", "decide later: they stay pending", lambda self: "close" if self.sending else LATER
         ),
     )
     DONE: ClassVar[str] = "applied"
@@ -126,7 +126,7 @@ class ContainedScreen(GuardedDialog):
         """Show what is pending now; close the dialog if nothing is."""
         waiting = self._session.snapshot().pending
         if not asks_about_changes(waiting):
-            if not self._sending or not waiting:
+            if not self.sending or not waiting:
                 self.finish()
             return
         before, self._pending = self._pending, waiting[0]
@@ -134,7 +134,7 @@ class ContainedScreen(GuardedDialog):
             return
         if before is not None:
             self.note_change("The changes differ from those that were shown. Look again.")
-        self._changes, self._seen, self._sending = None, False, False
+        self._changes, self._seen, self.sending = None, False, False
         self.show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
 
@@ -178,7 +178,7 @@ class ContainedScreen(GuardedDialog):
             return
         count = len(self._changes.changes)
         self._index = (self._index + by) % count
-        self._note = ""
+        self.note = ""
         self.show()
         start = len(tuple(self._about(self._pending, self._changes)))
         if self.payload.top_row >= start + count:
@@ -204,7 +204,7 @@ class ContainedScreen(GuardedDialog):
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""
         super().on_resize()
-        if self._side_by_side and missing_columns(self.size.width):
+        if self.body.side_by_side and missing_columns(self.size.width):
             self._toggle_sides()
 
     def _tick(self) -> None:
@@ -212,10 +212,10 @@ class ContainedScreen(GuardedDialog):
             return
         change = self._changes.changes[self._index]
         if change.conflict:
-            self._note = "This file is in conflict and stays as it is."
+            self.note = "This file is in conflict and stays as it is."
         else:
             self._ticked ^= {change.path}
-            self._note = ""
+            self.note = ""
         self.show()
 
     # Answers
@@ -305,7 +305,7 @@ class ContainedScreen(GuardedDialog):
         pending = self._pending
         if pending is None or not self.can_draw:
             return
-        self.set_class(self._side_by_side, "-wide")
+        self.body.set_class(self.body.side_by_side, "-wide")
         rows = tuple(self._rows())
         key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
         self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
@@ -326,7 +326,7 @@ class ContainedScreen(GuardedDialog):
                 yield Row(text=line(f"In conflict, stays as it is: {change.conflict}"), tone="caution")
             for text in change.lines:
                 yield Row(text=line(text), tone="code", exact=True)
-            yield from self._diffs[change.path].rows(side_by_side=self._side_by_side)
+            yield from self._diffs[change.path].rows(side_by_side=self.body.side_by_side)
             yield Row()
 
     def _about(self, pending: PendingCall, found: "ContainedReview") -> "Iterator[Row]":
@@ -353,7 +353,7 @@ class ContainedScreen(GuardedDialog):
         """Return the heading."""
         if (pending := self._pending) is None:
             return None
-        narrow = self.has_class("-narrow")
+        narrow = self.body.has_class("-narrow")
         apply = "Apply these changes?" if narrow else "Apply the changes of this turn?"
         asks = "Undo these changes?" if self.undoes else apply
         title = asks if pending.denial is None else "Not permitted now: these changes"
@@ -373,7 +373,7 @@ class ContainedScreen(GuardedDialog):
     def legend(self, unread: str) -> KeyLegend:
         """Return the legend of keys."""
         pending, usual = self._pending, Room.USUAL
-        if self._changes is None or self._sending or pending is None:
+        if self._changes is None or self.sending or pending is None:
             return self.hints("escape", room=usual)
         if pending.outcome_unknown:
             return self.hints("R u m escape", room=usual)
@@ -390,7 +390,7 @@ class ContainedScreen(GuardedDialog):
     def end_read(self, subject: str) -> None:
         """Allow applying, now that the end of the changes has been on screen."""
         pending = self._pending
-        if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.too_small:
+        if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.body.too_small:
             self._seen = True
 
 

@@ -11,8 +11,8 @@ from chatops.domain.errors import AlreadyDecidedError
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.composer.composer import Composer
+from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
-from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line
@@ -79,7 +79,7 @@ class ReviewScreen(GuardedDialog):
     def refresh_subject(self) -> None:
         """Close the dialog when the run no longer waits for this review."""
         if self._run.pending_review != self._wanted:
-            if not self._sending:
+            if not self.sending:
                 who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
                 text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run continues."
                 show_notice(self.app, text)

@@ -25,8 +25,8 @@ from chatops.tui.dialogs.arguments import (
     choice_text,
     fields_of,
 )
+from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
-from chatops.tui.dialogs.framed import DialogFrame
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend
@@ -86,7 +86,7 @@ class ServerQuestionScreen(GuardedDialog):
 
     def refresh_subject(self) -> None:
         """Close the dialog when nothing waits for this answer any more."""
-        if not self._sending and self.asked not in self._session.snapshot().questions:
+        if not self.sending and self.asked not in self._session.snapshot().questions:
             show_notice(self.app, f"The question of {self.asked.question.server} is void: nothing was sent.")
             self.finish()
 
@@ -107,14 +107,14 @@ class ServerQuestionScreen(GuardedDialog):
 
     async def _sent(self, content: str) -> Sequence[Problem]:
         """Send the values of the form, unless they do not fit: then return why."""
-        self._sending = True
+        self.sending = True
         try:
             answer = Answer(action=AnswerAction.ACCEPT, content=content)
             problems = await self._session.actions.answer(self.asked, answer)
         except ChatopsError as error:
             problems = (Problem(path="", message=error.full),)
         if problems:
-            self._sending = False
+            self.sending = False
             self.call_later(self.follow)
         return problems
 

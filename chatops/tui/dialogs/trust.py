@@ -7,9 +7,10 @@ from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQu
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.sanitize import show_path
 from chatops.tui.composer.composer import Composer
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, KeyKind, Room
-from chatops.tui.dialogs.framed import DialogFrame
+from chatops.tui.dialogs.body import DialogFrame
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice

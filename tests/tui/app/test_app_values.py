@@ -31,8 +31,9 @@ from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.contained import ContainedScreen
-from chatops.tui.dialogs.dialog_keys import KeyKind, Room
+from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.guarded import GuardedDialog
+from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.rows import Row, line, wrapped
 from chatops.tui.dialogs.server_question import ServerQuestionScreen

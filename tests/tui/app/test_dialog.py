@@ -525,8 +525,8 @@ async def test_an_unknown_outcome_has_keys_of_its_own(key: str, decision: object
         await asked(running, pending_call(reason=AskReason.OUTCOME_UNKNOWN, why="the app stopped"))
         assert "it may have" in running.text
         assert "the app stopped" in running.text
-        await running.press("a", "s", "r", "A")
-        assert running.session.taken == []
+        await running.press("a", "s", "r", "A", "d")
+        assert running.session.taken == [] and "It may have taken effect already" in running.text
         await running.press(key)
         assert [taken.decision for taken in running.session.taken] == [decision]
 

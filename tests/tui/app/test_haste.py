@@ -12,7 +12,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.ids import CallId
 from chatops.tui.dialogs.contained import ContainedScreen
-from chatops.tui.dialogs.dialog_keys import MISSED_S, PAUSE_S, REPEAT_S
+from chatops.tui.dialogs.key_gate import MISSED_S, PAUSE_S, REPEAT_S
 from tests.tui.app.fakes import ROUND, FakeSession, long_facts, pending_call
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.app.test_contained_dialog import asked as contained

@@ -1,0 +1,227 @@
+"""The body of a dialog that decides: title, list of calls, payload, a line for notes, the keys, fitted into the window.
+
+The payload knows if its end was on the screen. Everything around it gives way before the keys and some of its lines do.
+"""
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from chatops.tui.dialogs.dialog_keys import Room
+from chatops.tui.dialogs.payload import PayloadView
+from chatops.tui.dialogs.rows import missing_columns
+from chatops.tui.textual_internals import toast_rows
+
+MIN_WIDTH, MIN_HEIGHT = 20, 6
+"""Cells below which nothing can be shown, and therefore nothing approved."""
+NOTE_ROWS = 4
+"""Maximum lines of a note, as in ``dialogs.tcss``."""
+LEAST_PAYLOAD = 4
+"""Lines of the payload that are worth more than the list of calls."""
+_LEAST_WIDTH, _MAX_WIDTH = 80, 110
+"""Columns between which a dialog is as wide as its text."""
+_SIDES = 4
+"""Cells taken by a dialog's border and padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogFrame:
+    """What a dialog shows around its payload beside its keys: title and list of calls."""
+
+    title: str | Content
+    waits: bool = True
+    """False if the subject has its answer, so that keys need no pause."""
+    calls: Content | None = None
+    """The list of calls, if there are several."""
+
+
+class DialogBody(Vertical):
+    """The widgets of a dialog. It draws what its dialog gives it, and asks for that when the room changes."""
+
+    def __init__(self, redraw: Callable[[], None], *, page_key: str) -> None:
+        """Create it. `redraw` calls `draw`; `page_key` is named for the next page."""
+        super().__init__(id="dialog")
+        self._redraw = redraw
+        self._page_key = page_key
+        self.side_by_side = False
+        """True if diffs are shown side by side."""
+        self._title: str | Content | None = None
+        """None until the first drawing."""
+        self._fitted_below = 0
+        """Lines above the dialog that were taken when it was fitted into the window."""
+
+    def compose(self) -> ComposeResult:
+        """Yield title, list of calls, payload, note and keys."""
+        yield Static("", id="dialog-title", markup=False)
+        yield Static("", id="dialog-calls", markup=False)
+        yield PayloadView(id="dialog-payload")
+        yield Static("", id="dialog-note", markup=False)
+        yield Static("", id="dialog-keys", markup=False)
+        yield Static("", id="dialog-small", markup=False)
+
+    def on_mount(self) -> None:
+        """Follow what changes the room and the place in the payload."""
+        self.screen.screen_layout_refresh_signal.subscribe(self, self._laid_out)
+        self.watch(self.payload, "scroll_y", self._scrolled_to, init=False)
+
+    @property
+    def payload(self) -> PayloadView:
+        """The view that shows the subject of the decision."""
+        return self.query_one(PayloadView)
+
+    def scrolled(self, key: str) -> bool:
+        """Scroll if the key scrolls. Return False if it does not."""
+        view = self.payload
+        match key:
+            case "up" | "k":
+                view.scroll_to(y=view.scroll_offset.y - 1, animate=False)
+            case "down" | "j":
+                view.scroll_to(y=view.scroll_offset.y + 1, animate=False)
+            case "pageup":
+                view.page(-1)
+            case "pagedown" | "space":
+                view.page(1)
+            case "home" | "g":
+                view.scroll_to(y=0, animate=False)
+            case "end" | "G":
+                view.scroll_to(y=view.max_scroll_y, animate=False)
+            case _:
+                return False
+        self.call_after_refresh(self._redraw)
+        return True
+
+    # The room
+
+    @property
+    def too_small(self) -> bool:
+        """True if the window is too small to show the dialog."""
+        return self.screen.size.width < MIN_WIDTH or self.screen.size.height < MIN_HEIGHT
+
+    @property
+    def room(self) -> Room:
+        """The room for the legend."""
+        if self.screen.has_class("-lowest"):
+            return Room.LOWEST
+        return Room.NARROW if self.has_class("-narrow") else Room.USUAL
+
+    @property
+    def line_width(self) -> int:
+        """Cells in a line of the dialog."""
+        width = self.screen.size.width
+        return max(1, width if self.has_class("-narrow") else min(width, self._most_width) - _SIDES)
+
+    @property
+    def _most_width(self) -> int:
+        """Columns that the dialog may have: what its text needs; all on the full screen or with two sides."""
+        if self.has_class("-full") or self.has_class("-wide"):
+            return self.screen.size.width
+        return max(_LEAST_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _SIDES))
+
+    def fit(self) -> None:
+        """Adapt to the size of the window."""
+        size = self.screen.size
+        self.set_class(size.width < 50 or size.height < 16, "-narrow")
+        self.set_class(self.too_small, "-too-small")
+
+    def _laid_out(self, _: object) -> None:
+        """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
+        if self._title is not None and toast_rows(self.screen) != self._fitted_below:
+            self.call_later(self._redraw)
+
+    @on(PayloadView.Wrapped)
+    def payload_wrapped(self, event: PayloadView.Wrapped) -> None:
+        """Redraw the frame for another number of payload lines."""
+        event.stop()
+        self._redraw()
+
+    # Full screen, side by side
+
+    @property
+    def sides_label(self) -> str | None:
+        """What the key does that shows diffs side by side; None if there is no room for it."""
+        if missing_columns(self.screen.size.width):
+            return None
+        return "one column" if self.side_by_side else "side by side"
+
+    @property
+    def full_label(self) -> str | None:
+        """What the key of the full screen does; None if it has no effect in this window."""
+        return "smaller" if self.has_class("-full") else "full screen" if self._can_grow else None
+
+    def toggle_full(self) -> None:
+        """Give the payload the whole window, or back only what it needs. Do nothing where that is the same."""
+        if self._can_grow or self.has_class("-full"):
+            self.toggle_class("-full")
+            self.call_after_refresh(self._redraw)
+
+    @property
+    def _can_grow(self) -> bool:
+        lists = self.query_one("#dialog-calls").display
+        return not self.has_class("-narrow") and (lists or self.screen.size.width > self._most_width)
+
+    # Drawing
+
+    def draw(self, frame: DialogFrame, *, note: str, keys: Content, key_rows: int) -> None:
+        """Draw everything around the payload. The keys keep `key_rows` lines, so that no line of the payload moves."""
+        size, narrow = self.screen.size, self.has_class("-narrow")
+        self.styles.width = size.width if narrow else min(size.width, self._most_width)
+        self.query_one("#dialog-keys").styles.min_height = key_rows
+        room = size.height - toast_rows(self.screen)
+        around = 5 + key_rows
+        around += self._fit_note(note, most=room - around - 2)
+        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
+        # The keys and some lines of the payload come first; the title tells which call is shown.
+        listed = frame.calls is not None and not (narrow or self.has_class("-full"))
+        listed = listed and room - around - rows >= LEAST_PAYLOAD
+        self._put("#dialog-calls", frame.calls or "", shown=listed)
+        self._put("#dialog-note", note, shown=bool(note))
+        self._put("#dialog-keys", keys)
+        self._fit_payload(around=around + (rows if listed else 0))
+        self._title = frame.title
+        self._name_scroll_keys()
+        small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
+        self._put("#dialog-small", small, shown=self.too_small)
+
+    def _scrolled_to(self, _: float) -> None:
+        self.call_after_refresh(self._name_scroll_keys)
+
+    def _name_scroll_keys(self) -> None:
+        """Say how to scroll where the payload continues below: on the border, or else beside the title."""
+        if self._title is None or not self.is_attached:
+            return
+        more = f"{self._page_key} more below · G end" if self.payload.continues_below else ""
+        title = self._title if isinstance(self._title, Content) else Content(self._title)
+        self.border_subtitle = Content(more)
+        room = self.line_width - title.cell_length - len(more)
+        if more and self.has_class("-narrow") and room > 1:
+            title = Content.assemble(title, " " * room, (more, "not bold $text-muted"))
+        self._put("#dialog-title", title)
+
+    def _fit_note(self, note: str, *, most: int) -> int:
+        """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""
+        if not note or self.has_class("-narrow"):
+            return 0
+        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(note, self.line_width))))
+        self.query_one("#dialog-note").styles.max_height = rows
+        return 1 + rows
+
+    def _fit_payload(self, *, around: int) -> None:
+        """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
+        view, self._fitted_below = self.payload, toast_rows(self.screen)
+        if self.has_class("-narrow"):
+            view.styles.height = "1fr"
+            return
+        room = self.screen.size.height - self._fitted_below - around
+        view.styles.height = max(1, room if self.has_class("-full") else min(view.total_lines, room))
+
+    def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
+        """Show a text in one of the frame's widgets."""
+        part = self.query_one(where, Static)
+        part.update(text if isinstance(text, Content) else Content(text))
+        part.display = shown

@@ -1,0 +1,283 @@
+"""The key gate of a dialog that decides: it says of each key if it acts, waits, or is refused.
+
+It knows keys, times and names of subjects, and nothing of the screen. Each method takes the time, in monotonic seconds.
+
+A key counts for the subject (the call, the list of changes) that was on the screen when it was pressed. Beyond that,
+what a key does decides how long it is refused:
+
+- After the dialog has opened, after its subject has changed without a key of the user, and after typing for the
+  message field, every key waits `PAUSE_S`.
+- After a key of the user has brought up another subject, only keys that decide wait. Keys that deny act at once, so
+  that several calls can be denied in a row.
+- After a key that was not taken, keys that answer wait again. Whoever presses keys for several calls does not
+  notice that one was dropped, and the next would answer the wrong call. So a key that decides waits `MISSED_S`
+  then, and as long after each key that follows. The key that was not taken may be pressed again after the usual
+  pause, unless another one came in between.
+
+Most characters are held until no other key has followed for `STROKE_S`. Then they act. If another key follows, both are
+text: a part of what was typed before the dialog opened, or of a paste without marks.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+PAUSE_S = 0.5
+"""Seconds in which a user can see what has appeared."""
+MISSED_S = 2.0
+"""Seconds in which a user can notice that a key was not taken."""
+SEEN_S = 0.05
+"""Seconds after which something drawn has reached the screen."""
+STROKE_S = 0.08
+"""Seconds in which no other key may follow an answering key.
+
+Text pasted into a terminal that does not mark pastes, or sent by a script, follows its first character at once.
+"""
+REPEAT_S = 0.12
+"""The same for the key that answered last. If it is held down, it repeats after at most so long."""
+
+
+class KeyKind(IntEnum):
+    """The effect of a key, the more the higher."""
+
+    VIEW = 0
+    """Scrolls, shows something, or leaves the dialog. Also a key without a meaning."""
+    STEP = 1
+    """Shows another subject."""
+    DENY = 2
+    """Answers, so that nothing runs and nothing is lost."""
+    DECIDE = 3
+    """Answers in any other way."""
+
+
+class Refusal(StrEnum):
+    """The reason why a key was not taken. The value is the text that is shown."""
+
+    EARLY = "too early"
+    MISSED = "too early after a key that was not taken"
+    OTHER = "something else was on the screen"
+    HELD = "held down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPress:
+    """One key, pressed at the time `at`. `subject` is what the dialog showed when the key arrived."""
+
+    key: str
+    kind: KeyKind
+    at: float
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """The key acts now."""
+
+    press: KeyPress
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The key acts after so many seconds, if no other key follows: `release` says so."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The key does not act. `text` goes to the message field; without it the key is named with the reason."""
+
+    press: KeyPress
+    why: Refusal
+    text: str = ""
+
+
+class KeyGate:
+    """The gate of one dialog."""
+
+    def __init__(self, typed_at: float | None) -> None:
+        """Create it for a dialog that opens after a key for the message was typed, at the time `typed_at`."""
+        self._typed_at = typed_at
+        self._acts_at = dict.fromkeys(KeyKind, 0.0)
+        self._subject = ""
+        self._seen_at = 0.0
+        """Keys pressed earlier were pressed for another subject."""
+        self._missed_until = 0.0
+        """Until then a key that decides is refused, because an earlier key was not taken."""
+        self._missed_key = ""
+        """The one key that was pressed since the first that was not taken; empty if there were others."""
+        self._taken_at = 0.0
+        self._typing = True
+        """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
+        self._typed = False
+        self._held: KeyPress | None = None
+        self._repeats = 0
+        """How often the held key has come again: it is held down, or begins a text."""
+        self._last: KeyPress | None = None
+
+    @property
+    def subject(self) -> str:
+        """Name of what the dialog shows."""
+        return self._subject
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if the subject has been drawn."""
+        return self._seen_at < float("inf")
+
+    @property
+    def has_typed(self) -> bool:
+        """True once a key pressed here went to the message. Keys that delete follow it."""
+        return self._typed
+
+    @property
+    def held(self) -> KeyPress | None:
+        """A character that was just pressed and acts unless another key follows at once."""
+        return self._held
+
+    @property
+    def last(self) -> KeyPress | None:
+        """The key that acted last."""
+        return self._last
+
+    # What is shown
+
+    def open(self, now: float) -> None:
+        """Pause for a dialog that has just appeared, counting a key typed before it."""
+        self.pause(now)
+        if self._typed_at is not None:
+            self._wait(self._typed_at + PAUSE_S, KeyKind.VIEW)
+
+    def show(self, subject: str) -> None:
+        """Take note of another subject, which will be drawn."""
+        self._subject, self._seen_at = subject, float("inf")
+
+    def drawn(self, subject: str, now: float) -> None:
+        """Take note that the subject was drawn."""
+        if subject == self._subject:
+            self._seen_at = now + SEEN_S
+
+    def changed(self, now: float) -> None:
+        """Take note that the subject has changed without a key of the user: the next key was meant for what it was."""
+        self._typing = False
+        self.pause(now)
+
+    # The pause
+
+    def pause(self, now: float, least: KeyKind = KeyKind.VIEW) -> None:
+        """Let keys of the kind `least` and above wait from now on."""
+        self._wait(now + PAUSE_S, least)
+
+    def end_pause(self) -> None:
+        """Take note that the pause is over: what is typed from now on is meant for the dialog."""
+        self._typing = False
+
+    def _wait(self, until: float, least: KeyKind) -> None:
+        for kind, acts_at in self._acts_at.items():
+            if kind >= least:
+                self._acts_at[kind] = max(acts_at, until)
+
+    def acts(self, kind: KeyKind, now: float) -> bool:
+        """Return True if a key of this kind acts now, unless another one was not taken just before."""
+        return now >= self._acts_at[kind]
+
+    def left(self, now: float) -> float:
+        """Return the seconds until the last wait is over."""
+        return max(0.0, max(self._acts_at.values()) - now)
+
+    def taken_just_now(self, now: float) -> bool:
+        """Return True if what happens now follows from an answer of the user."""
+        return now - self._taken_at <= PAUSE_S
+
+    # Keys. `shown_for` is for how many seconds the terminal has shown what was drawn last.
+
+    def take_back(self, now: float, *, unless: str = "") -> Refused | None:
+        """Return the held key as text, because another key or a paste follows it; None if there is none.
+
+        It is kept if the other key is the same one, `unless`.
+        """
+        press = self._held
+        if press is None or press.key == unless:
+            return None
+        self._held, self._typing = None, True
+        return self._refused(press, Refusal.EARLY, now, text=press.key * (1 + self._repeats))
+
+    def key(
+        self, press: KeyPress, now: float, *, shown_for: float, text: str, at_once: bool, follows: bool
+    ) -> Acts | Waits | Refused:
+        """Return what a key does. `text` is what it types, and `at_once`: it waits for no other key.
+
+        `follows`: it has followed a held key at once, see `take_back`.
+        """
+        if self._held is not None:
+            self._repeats += 1
+            return Waits(self._stroke(press.key))
+        if refusal := Refusal.EARLY if follows else self._refusal(press, now, shown_for=shown_for):
+            return self._refused(press, refusal, now, text=text)
+        self._typing = False
+        if at_once:
+            return self._acts(press, now)
+        self._held, self._repeats = press, 0
+        return Waits(self._stroke(press.key))
+
+    def release(self, now: float, *, shown_for: float) -> Acts | Refused | None:
+        """Return what the held key does, now that no other key has followed it; None if none is held."""
+        press, self._held = self._held, None
+        if press is None:
+            return None
+        if refusal := Refusal.HELD if self._repeats else self._refusal(press, now, shown_for=shown_for):
+            return self._refused(press, refusal, now)
+        return self._acts(press, now)
+
+    def wait_again(self) -> Waits:
+        """Let the held key wait once more, because keys are on their way."""
+        return Waits(self._stroke(self._held.key if self._held is not None else ""))
+
+    def pasted(self, now: float) -> None:
+        """Take note of a paste, which went to the message."""
+        self._typing = True
+        self.pause(now)
+
+    def missed(self, press: KeyPress | None, now: float) -> None:
+        """Take note of a key that was not taken, or of an answer that had no effect."""
+        self.pause(now, KeyKind.DENY if self.acts(KeyKind.VIEW, now) else KeyKind.VIEW)
+        if press is None or press.kind >= KeyKind.STEP:
+            self._miss(press.key if press is not None else "", now)
+
+    def _stroke(self, key: str) -> float:
+        again = self._repeats or (self._last is not None and self._last.key == key)
+        return REPEAT_S if again else STROKE_S
+
+    def _acts(self, press: KeyPress, now: float) -> Acts:
+        self._last = press
+        if press.kind >= KeyKind.DENY:
+            self._taken_at = now
+        if press.kind >= KeyKind.STEP and now < self._missed_until:
+            self._miss(press.key, now)
+        return Acts(press)
+
+    def _refused(self, press: KeyPress, why: Refusal, now: float, *, text: str = "") -> Refused:
+        self.missed(press, now)
+        if not (text and self._typing):
+            return Refused(press, why)
+        self._typed = True
+        self.pause(now)
+        return Refused(press, why, text)
+
+    def _refusal(self, press: KeyPress, now: float, *, shown_for: float) -> Refusal | None:
+        """Return why a key does not act now, or None if it acts."""
+        if press.at < self._acts_at[press.kind]:
+            return Refusal.EARLY
+        if press.kind < KeyKind.DENY:
+            return None
+        if press.subject != self._subject or press.at < self._seen_at:
+            return Refusal.OTHER
+        if shown_for - (now - press.at) < PAUSE_S:
+            return Refusal.EARLY
+        if press.kind is KeyKind.DECIDE and press.at < self._missed_until and press.key != self._missed_key:
+            return Refusal.MISSED
+        return None
+
+    def _miss(self, key: str, now: float) -> None:
+        alone = now >= self._missed_until or key == self._missed_key
+        self._missed_key = key if alone else ""
+        self._missed_until = now + MISSED_S
