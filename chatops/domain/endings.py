@@ -8,9 +8,6 @@ from chatops.domain.wording import plural
 KILLED = "killed (out of memory?)"
 """Text for a program that ended with a SIGKILL not sent by chatops: usually the kernel was out of memory."""
 
-SO_FAR = "\nOutput so far:\n"
-"""Stands in the result of a stopped call, between how it was stopped and what it had put out."""
-
 
 class EndedBy(StrEnum):
     """Cause of a program's end."""

@@ -15,7 +15,7 @@ from typing import Literal
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
-from chatops.domain.messages import RoleSwitchMessage, Usage
+from chatops.domain.messages import RoleSwitchMessage, Speaker, Usage
 from chatops.domain.tools import CallEnd, CallFacts, Interruption, Problem, ToolCall
 
 
@@ -37,6 +37,11 @@ class TurnStatus(StrEnum):
     LIMIT = "limit"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+    @property
+    def has_answer(self) -> bool:
+        """True if the turn ended with an answer."""
+        return self in (TurnStatus.ANSWERED, TurnStatus.LIMIT)
 
 
 class AskReason(StrEnum):
@@ -95,10 +100,12 @@ class TurnStarted:
     id: TurnId
     parent_id: SessionId
     text: str
+    by: Speaker = Speaker.USER
     files: tuple[FileRef, ...] = ()
     """The files that the user named in the message."""
     role: str
     model: str
+    """Empty if no model is asked: for the command of a gate, and for an undo."""
     status: Status = Status.STARTED
 
 
@@ -290,7 +297,7 @@ class NoticeChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRefused:
-    """The answer of a step's turn was not accepted. The model is told why and asked again while rounds are left."""
+    """The answer of a step's turn was not accepted. The model is told why and asked again, unless it is `final`."""
 
     id: RoundId
     parent_id: TurnId
@@ -300,6 +307,8 @@ class AnswerRefused:
     """The same for the user."""
     unproven: tuple[str, ...] = ()
     """Validations that have not passed, as sentences."""
+    final: bool = False
+    """True if the attempt ends with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

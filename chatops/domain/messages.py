@@ -115,7 +115,16 @@ class ToolMessage(CallEnd):
     call_id: CallId
     verdict: Verdict | None = None
     """Verdict of the policy; None if the call was settled before."""
+    before: int = 0
+    """Number of characters that chatops put before the result, for the model."""
+    after: int = 0
+    """Number of characters that it put after the result."""
     kind: Literal["tool"] = "tool"
+
+    @property
+    def result(self) -> str:
+        """The text that the tool returned."""
+        return self.content[self.before : len(self.content) - self.after]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

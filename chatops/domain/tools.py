@@ -386,6 +386,8 @@ class ResultFacts:
     removed: int = 0
     count: int | None = None
     """Number of lines that were read, of entries that were listed, or of matches that were found."""
+    so_far: int = 0
+    """Length of the output at the end of the content, if the call was stopped."""
     refused_hosts: tuple[str, ...] = ()
     """``HOST:PORT`` that the command asked its sandbox for in vain; untrusted text, made visible."""
     files: tuple[FileRef, ...] = ()

@@ -287,7 +287,12 @@ def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
 def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
     draft.events.append(
         AnswerRefused(
-            id=number, parent_id=draft.state.turn_id, reason=refused.message, why=refused.why, unproven=refused.unproven
+            id=number,
+            parent_id=draft.state.turn_id,
+            reason=refused.message,
+            why=refused.why,
+            unproven=refused.unproven,
+            final=bool(refused.hopeless) or purpose is Purpose.CLOSE,
         )
     )
     why = one_line(refused.why, most=_MOST_OF_A_DETAIL)

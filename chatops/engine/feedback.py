@@ -163,11 +163,11 @@ def refused(facts: CallFacts) -> str:
     return f"Refused: {facts.refusal.rstrip('.')}."
 
 
-def edited(arguments: str, content: str, *, ran: bool) -> str:
-    """Return the result of a call whose arguments the user changed."""
+def edited(arguments: str, *, ran: bool) -> str:
+    """Return the line before the result of a call whose arguments the user changed."""
     if not ran:
-        return f"(The user changed the arguments. Not run with: {arguments})\n{content}"
-    return f"(The user changed the arguments before approving. Run with: {arguments})\n{content}"
+        return f"(The user changed the arguments. Not run with: {arguments})\n"
+    return f"(The user changed the arguments before approving. Run with: {arguments})\n"
 
 
 def gathered(limit: str, results: Sequence[tuple[str, str]]) -> str:

@@ -44,9 +44,10 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
             for index, call in enumerate(message.calls):
                 asked.setdefault(call.id, []).append((place, index))
         elif isinstance(message, ToolMessage) and (calls := asked.get(message.call_id)):
-            latest = calls[-1][0]
-            may_answer = calls if stands_in(message) else [one for one in calls if one[0] == latest]
-            for at, index in may_answer:
+            if len(calls) > 1 and not stands_in(message):
+                latest = calls[-1][0]
+                calls = [one for one in calls if one[0] == latest]
+            for at, index in calls:
                 if found[at][index] is None:
                     found[at][index] = message
                     break

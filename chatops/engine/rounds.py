@@ -7,7 +7,6 @@ from chatops.domain.events import (
     RoundStarted,
     Status,
     TurnCorrected,
-    TurnFinished,
     TurnStatus,
 )
 from chatops.domain.ids import MessageId, RoundId, round_id
@@ -30,7 +29,7 @@ from chatops.engine.state import (
     Stopping,
 )
 from chatops.engine.transcript import Fitted, fit, with_notes
-from chatops.engine.view import result_message
+from chatops.engine.view import result_message, turn_finished
 
 NEARLY_FULL = 0.8
 """Share of a model's context window at which the user is warned."""
@@ -195,20 +194,7 @@ def finish(
 
 def _finish(draft: Draft, end: Finished) -> None:
     draft.set_phase(end)
-    good = end.result in (TurnStatus.ANSWERED, TurnStatus.LIMIT)
-    draft.events.append(
-        TurnFinished(
-            id=draft.state.turn_id,
-            parent_id=draft.state.session_id,
-            status=Status.SUCCESS if good else Status.ERROR,
-            result=end.result,
-            answer=end.answer,
-            usage=draft.state.usage,
-            detail=end.detail,
-            advice=end.advice,
-            noticed=end.noticed,
-        )
-    )
+    draft.events.append(turn_finished(draft.state, end))
 
 
 def finish_with_notice(
@@ -373,14 +359,16 @@ def _write_results(draft: Draft) -> list[Outcome]:
         status = one.status
         outcomes.append(status.result.outcome)
         message = result_message(draft.next_message_id(), one.call, status)
-        content = _content(draft, status, was_edited=asked[one.call.id] != one.call)
-        draft.say(replace(message, content=content))
+        draft.say(_told(draft, message, was_edited=asked[one.call.id] != one.call))
     return outcomes
 
 
-def _content(draft: Draft, status: Settled, *, was_edited: bool) -> str:
-    content = status.result.content or feedback.EMPTY_RESULT
-    if draft.state.contract is not None and status.result.outcome is Outcome.FAILED:
-        content = f"{content}\n\n{feedback.GUIDANCE}"
-    ran = status.result.outcome not in (Outcome.DENIED, Outcome.INVALID)
-    return feedback.edited(status.arguments, content, ran=ran) if was_edited else content
+def _told(draft: Draft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
+    """Return the message with what the model has to know beside the result."""
+    ran = message.outcome not in (Outcome.DENIED, Outcome.INVALID)
+    before = feedback.edited(message.arguments, ran=ran) if was_edited else ""
+    before += "" if message.content else feedback.EMPTY_RESULT
+    failed = draft.state.contract is not None and message.outcome is Outcome.FAILED
+    after = f"\n\n{feedback.GUIDANCE}" if failed else ""
+    content = f"{before}{message.content}{after}"
+    return replace(message, content=content, before=len(before), after=len(after))

@@ -164,6 +164,7 @@ def start(
             id=turn.turn_id,
             parent_id=turn.session_id,
             text=text,
+            by=by,
             files=tuple(file.ref for file in files),
             role=turn.grant.role,
             model=turn.grant.models[0].name,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import Denial, PendingCall, TurnStatus
+from chatops.domain.events import Denial, PendingCall, Status, TurnFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
@@ -127,6 +127,21 @@ def turn_status(state: TurnState) -> TurnStatus:
     if isinstance(state.phase, Finished):
         return state.phase.result
     return TurnStatus.RUNNING if in_flight(state) else TurnStatus.PAUSED
+
+
+def turn_finished(state: TurnState, end: Finished) -> TurnFinished:
+    """Return the event of a turn that is over."""
+    return TurnFinished(
+        id=state.turn_id,
+        parent_id=state.session_id,
+        status=Status.SUCCESS if end.result.has_answer else Status.ERROR,
+        result=end.result,
+        answer=end.answer,
+        usage=state.usage,
+        detail=end.detail,
+        advice=end.advice,
+        noticed=end.noticed,
+    )
 
 
 def may_be_retried(state: TurnState) -> bool:

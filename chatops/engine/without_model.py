@@ -84,7 +84,14 @@ def _open_round(draft: Draft, said: UserMessage, arguments: dict[str, JsonValue]
     # Only a gate has no model at all: what the user runs stands between messages to one.
     model = "" if state.command is None else state.grant.models[0].name
     draft.events += (
-        TurnStarted(id=state.turn_id, parent_id=state.session_id, text=said.text, role=state.grant.role, model=model),
+        TurnStarted(
+            id=state.turn_id,
+            parent_id=state.session_id,
+            text=said.text,
+            by=said.by,
+            role=state.grant.role,
+            model=model,
+        ),
         RoundStarted(id=number, parent_id=state.turn_id, model=""),
     )
     draft.set_phase(

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Protocol, assert_never
 
@@ -36,10 +36,11 @@ from chatops.domain.events import (
     WorkflowStarted,
     event_type,
 )
-from chatops.domain.messages import Usage, UserMessage, total
+from chatops.domain.messages import Usage, total
 from chatops.domain.tools import Outcome, ResultFacts
 from chatops.domain.wording import as_fields, cut
-from chatops.engine.state import Finished, InRound, Settled, Stopping, TurnState
+from chatops.engine.replay import replay_turn
+from chatops.engine.state import TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.engine.workflow.progress import opened
 from chatops.engine.workflow.state import RunFinished, WorkflowState
@@ -107,7 +108,7 @@ class TextReport:
         if isinstance(result, RunReport):
             if result.status is TurnStatus.ANSWERED:
                 self._screen.answer(as_fields(result.answer))
-        elif result.status in (TurnStatus.ANSWERED, TurnStatus.LIMIT):
+        elif result.status.has_answer:
             self._screen.answer(result.answer)
         else:
             self._screen.say(result.answer)
@@ -134,10 +135,8 @@ class StreamJson:
 
     def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
         """Open the nodes of what is stored again."""
-        if run is not None:
-            self._write(self._tree.resumed_run(run, self._clock()))
-        if turn is not None and (run is None or not isinstance(turn.phase, Finished)):
-            self._write(self._tree.resumed(turn, self._clock()))
+        events = (*(opened(run) if run is not None else ()), *(replay_turn(turn) if turn is not None else ()))
+        self._write(self._tree.resumed(events, self._clock()))
 
     def event(self, published: Published) -> None:
         """Print the lines of an event."""
@@ -357,30 +356,15 @@ class Tree:
                 pass
         return {}
 
-    def resumed_run(self, run: WorkflowState, at: float) -> list[EventLine]:
-        """Return the lines that open a stored run and its current attempt again."""
-        lines = [line for event in opened(run) for line in self.lines(Published(at=at, event=event))]
-        return [{**line, "resumed": True} for line in lines]
+    def resumed(self, events: Iterable[Event], at: float) -> list[EventLine]:
+        """Return the lines that open again what the events of a stored turn or run leave open.
 
-    def resumed(self, state: TurnState, at: float) -> list[EventLine]:
-        """Return the lines that open the nodes of a stored turn again, so that this stream is a complete tree.
-
-        A call that has its result was closed by the previous stream and is not opened again.
+        So this stream is a complete tree. What is over was closed by the previous stream.
         """
-        text = next((m.text for m in state.messages if isinstance(m, UserMessage)), "")
-        model = state.grant.models[0].name
-        events: list[Event] = [
-            TurnStarted(id=state.turn_id, parent_id=state.session_id, text=text, role=state.grant.role, model=model)
-        ]
-        if isinstance(state.phase, InRound | Stopping):
-            round_ = state.phase.round_id
-            events.append(RoundStarted(id=round_, parent_id=state.turn_id, model=state.phase.model))
-            events.extend(
-                CallProposed(id=call.call.id, parent_id=round_, tool=call.call.name, arguments=call.call.arguments)
-                for call in state.phase.calls
-                if not isinstance(call.status, Settled)
-            )
-        lines = [line for event in events for line in self.lines(Published(at=at, event=event))]
+        known = list(events)
+        over = {event.id for event in known if isinstance(event, CLOSING)}
+        still_open = [event for event in known if isinstance(event, OPENING) and event.id not in over]
+        lines = [line for event in still_open for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
     def close(self, at: float, *, reason: str) -> list[EventLine]:

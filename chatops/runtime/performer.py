@@ -31,12 +31,11 @@ from typing import assert_never
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Answer, AnswerAction, RememberedRule, ServerQuestion
-from chatops.domain.endings import SO_FAR
 from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.domain.tools import CallFacts, Outcome, Problem, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -411,7 +410,8 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
         # The tool may still be running, as a thread does, or was half-way when its time was over.
         outcome, stopped = Outcome.UNKNOWN, f"{stopped} It is not known whether it took effect."
     so_far = output.text()
-    return ToolResult(outcome=outcome, content=f"{stopped}{SO_FAR}{so_far}" if so_far else stopped)
+    content = f"{stopped}\nOutput so far:\n{so_far}" if so_far else stopped
+    return ToolResult(outcome=outcome, content=content, facts=ResultFacts(so_far=len(so_far)))
 
 
 class _OutputTail:

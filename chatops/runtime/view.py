@@ -12,7 +12,7 @@ arrives.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +49,7 @@ from chatops.toolkit.base import Tool, inspect_call
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
+    from chatops.engine.workflow.state import WorkflowState
 
 log = logging.getLogger(__name__)
 
@@ -288,6 +289,22 @@ class SessionView(ABC):
             context_used=self._history.context_used(state, grant),
             context_window=model.context_window,
             notices=rights.notices(grant),
+        )
+
+    def events(self, run: "WorkflowState | None" = None) -> Iterator[Event]:
+        """Yield the events published so far, as far as they are stored. `run` is the session's workflow run."""
+        # Loaded here, after the first paint.
+        from chatops.engine.replay import replay
+
+        now = self.snapshot()
+        return replay(
+            now.messages,
+            self.state,
+            session_id=now.session_id,
+            role=now.role,
+            model=now.model,
+            pending=now.pending,
+            run=run,
         )
 
     def whereabouts(self) -> str:

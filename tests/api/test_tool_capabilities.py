@@ -11,8 +11,9 @@ from chatops.domain.endings import Ending
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import ToolMessage
+from chatops.engine.replay import replay
 from chatops.tui.transcript.blocks import ToolCardBlock
-from chatops.tui.transcript.stored_blocks import stored_blocks
+from chatops.tui.transcript.projector import Projector
 from chatops.wiring.stored import open_store
 from tests.api.conftest import Stage, answers
 from tests.support.fake_openai import call, calls
@@ -92,7 +93,8 @@ def test_the_card_says_how_the_program_ended(stage: Stage) -> None:
     assert result.content.startswith("[exit code 1]")
     assert result.facts.reads_workspace
     with open_store() as store:
-        blocks = list(stored_blocks(store.history(SessionId(done.session_id)), (), {}))
+        messages = store.history(SessionId(done.session_id))
+    blocks = Projector().load(replay(messages, None, session_id=SessionId(done.session_id), role="", model=""))
     (card,) = [block for block in blocks if isinstance(block, ToolCardBlock)]
     assert card.end.ended_because == "exit code 1"
 

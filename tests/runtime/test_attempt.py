@@ -70,6 +70,7 @@ async def test_a_stopped_call_returns_its_output_so_far(tmp_path: Path) -> None:
     result = await stopped(says_and_waits, tmp_path)
     assert result.outcome is Outcome.INTERRUPTED
     assert result.content == "Stopped by the user while it ran.\nOutput so far:\nhalf way\n"
+    assert result.facts.so_far == len("half way\n")
 
 
 @pytest.mark.parametrize("read_only", [True, False])

@@ -79,7 +79,7 @@ async def test_its_card_does_not_say_that_it_was_approved(tmp_path: Path) -> Non
         await run(session, "echo made > one")
         live = Projector()
         live.feed_all(Published(at=0.0, event=event) for event in events)
-        for blocks in (live.blocks.values(), Projector().load(session.snapshot())):
+        for blocks in (live.blocks.values(), Projector().load(session.events())):
             (made,) = (block for block in blocks if isinstance(block, ToolCardBlock))
             assert made.own and made.decided_by == str(session._services.by)
             shown = " ".join(line.plain for line in card_lines(made, width=80, theme=PLAIN, expanded=False))
@@ -89,7 +89,7 @@ async def test_its_card_does_not_say_that_it_was_approved(tmp_path: Path) -> Non
         (pending,) = session.pending
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await settled(session)
-        *_, asked = (block for block in Projector().load(session.snapshot()) if isinstance(block, ToolCardBlock))
+        *_, asked = (block for block in Projector().load(session.events()) if isinstance(block, ToolCardBlock))
         assert not asked.own
 
 

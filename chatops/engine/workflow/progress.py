@@ -97,10 +97,11 @@ def opened(state: WorkflowState) -> tuple[Event, ...]:
         return (begun,)
     earlier = [one.turn_id for one in state.attempts if (one.step, one.attempt) == (phase.step, phase.attempt)]
     turn_id = phase.turn_id if isinstance(phase, RunningStep) else earlier[0]
-    return begun, _step_started(state, phase.step, phase.attempt, turn_id)
+    return begun, step_started(state, phase.step, phase.attempt, turn_id)
 
 
-def _step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) -> StepStarted:
+def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) -> StepStarted:
+    """Return the event of an attempt that begins as the turn `turn_id`."""
     spec = state.spec.step(step)
     return StepStarted(
         id=attempt_id(state.session_id, step, number),
@@ -147,7 +148,7 @@ def attempt(run: Run, step: int, number: int) -> None:
     """Start an attempt at a step, as a turn of its own."""
     turn_id = run.next_turn()
     _ask(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
-    run.events.append(_step_started(run.state, step, number, turn_id))
+    run.events.append(step_started(run.state, step, number, turn_id))
 
 
 def _ask(run: Run, phase: RunningStep | CheckingGate) -> None:
@@ -263,16 +264,20 @@ def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
         detail = f"Failed steps: {', '.join(failed)}."
     results = [one.text for one in run.state.outputs if has_result(one)]
     answer = results[-1] if results and result is RunResult.ANSWERED else ""
-    run.set_phase(RunFinished(result=result, answer=answer, detail=detail))
-    run.events.append(
-        WorkflowFinished(
-            id=run.state.session_id,
-            parent_id="",
-            status=Status.SUCCESS if result is RunResult.ANSWERED else Status.ERROR,
-            result=result.value,
-            answer=answer,
-            usage=total(*(one.usage for one in run.state.attempts)),
-            detail=detail,
-            failed_steps=failed,
-        )
+    end = RunFinished(result=result, answer=answer, detail=detail)
+    run.set_phase(end)
+    run.events.append(run_finished(run.state, end))
+
+
+def run_finished(state: WorkflowState, end: RunFinished) -> WorkflowFinished:
+    """Return the event of a run that is over."""
+    return WorkflowFinished(
+        id=state.session_id,
+        parent_id="",
+        status=Status.SUCCESS if end.result is RunResult.ANSWERED else Status.ERROR,
+        result=end.result.value,
+        answer=end.answer,
+        usage=total(*(record.usage for record in state.attempts)),
+        detail=end.detail,
+        failed_steps=failed_steps(state),
     )

@@ -93,8 +93,7 @@ class TranscriptPresenter:
 
         self._current = current
         projector = self._projector = Projector()
-        turns = current.own_run.run_turns if current.own_run is not None else None
-        blocks = projector.load(current.session.snapshot(), turns)
+        blocks = projector.load(current.session.events(current.own_run.run.state if current.own_run else None))
         if self._transcript is not None:
             self._transcript.set_blocks(blocks if current.follower is None else current.follower.blocks())
 

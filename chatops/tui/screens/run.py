@@ -18,7 +18,6 @@ from chatops.tui.dialogs.picker import Picker
 from chatops.tui.screens.messages import Changed, FollowedChanged
 from chatops.tui.transcript.blocks import changes
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.stored_blocks import RunTurn, run_turns_of
 from chatops.tui.workflow import WorkflowPanel, step_text
 
 if TYPE_CHECKING:
@@ -155,11 +154,6 @@ class OwnRunPresenter(RunPresenter):
         return RunState(run=run.state, turn=run.session.state, problem=message)
 
     @property
-    def run_turns(self) -> dict[str, RunTurn]:
-        """The turns of the run's turns, for the transcript."""
-        return run_turns_of(self.run.state)
-
-    @property
     def pending_review(self) -> AwaitingReview | None:
         """The review that the run waits for, or None."""
         return self.run.pending_review
@@ -234,8 +228,7 @@ class FollowerPresenter:
 
     def blocks(self) -> "list[Block]":
         """Return the session's blocks, for a transcript that shows nothing of it yet."""
-        run = self.reader.run
-        found = Projector().load(self.reader.snapshot(), run_turns_of(run) if run is not None else None)
+        found = Projector().load(self.reader.events(self.reader.run))
         self._blocks = {block.id: block for block in found}
         return found
 

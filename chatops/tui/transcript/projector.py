@@ -1,22 +1,18 @@
-"""Turns a session's stored messages and events into blocks, without needing a terminal.
+"""Turns a session's events into blocks, without needing a terminal.
 
 Theory of operation
 -------------------
 The transcript shows a list of blocks (`blocks`). `Projector` keeps that list in the order of the screen and turns
-events into changes of it. There are two ways to fill it:
+events into changes of it: `feed` returns the operations (`Append`, `Replace`, `Extend`, `Close`, `Remove`) that bring
+the screen up to date, and `feed_all` joins neighbouring deltas of one text.
 
-- `load` draws what is stored, from a snapshot. It returns all blocks.
-- `feed` follows events. It returns the operations (`Append`, `Replace`, `Extend`, `Close`, `Remove`) that bring the
-  screen up to date. `feed_all` joins neighbouring deltas of one text.
-
-The main invariant: both ways give the same blocks with the same ids. A session that is resumed therefore looks like one
-that was watched. Both use the same functions for single blocks (`stored_blocks`), and a property test compares them.
-One difference is known: how a turn ended is stored for the last turn only, so the closing line of an earlier cancelled
-turn is gone after a restart.
+A session that is opened is `load`ed first, from the events that `engine.replay` makes of what is stored. There is no
+other way in, so that a session that is resumed looks like one that was watched. One difference is known: how a turn
+ended is stored for the last turn only, so the closing line of an earlier cancelled turn is gone after a restart.
 
 Rules:
 
-- A block's id is made from ids of the session: ``TURN.user``, the id of an answer, ``ANSWER.reasoning``, the id of a
+- A block's id is made from the ids of its events: ``TURN.user``, the id of an answer, ``ANSWER.reasoning``, the id of a
   call, ``TURN.end``. A block that exists already is replaced in place, so a notice that is published twice is shown
   once.
 - Events arrive in the order of the work, blocks are in the order of reading. Text goes before the cards of its round,
@@ -26,14 +22,15 @@ Rules:
 - Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
   reply keeps the text and marks it incomplete.
 - Calls beyond the limit of a reply share one card per round.
-- In a workflow run (`run_turns`), a turn starts with a step line instead of a user message, and the accepted answer is
-  not repeated at its end.
+- In a workflow run, a turn starts with a step line instead of a user message, and the accepted answer is not repeated
+  at its end.
 - Text stays unsanitised here. The code that draws a block sanitises it.
 """
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -65,12 +62,14 @@ from chatops.domain.events import (
     TurnFinished,
     TurnPaused,
     TurnStarted,
+    TurnStatus,
     WorkflowFinished,
     WorkflowStarted,
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
+from chatops.domain.messages import RoleSwitchMessage, Speaker
 from chatops.domain.tools import CONTAINED_APPLY, ResultSource
-from chatops.runtime.view import Snapshot
+from chatops.domain.wording import as_fields
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -83,27 +82,16 @@ from chatops.tui.transcript.blocks import (
     ReasoningBlock,
     Remove,
     Replace,
+    StepBlock,
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.stored_blocks import (
-    RunTurn,
-    attempt_end_block,
-    finished_card,
-    json_as_fields,
-    notice_block,
-    parent_turn,
-    pending_card,
-    refused_answer_block,
-    role_divider,
-    run_end_block,
-    run_turn_of,
-    step_block,
-    stored_blocks,
-    surplus_card,
-    turn_end_block,
-)
+from chatops.tui.transcript.call_cards import finished_card, pending_card, surplus_card
 
+_OURS = "[chatops] "
+"""Beginning of messages to the model that are not the user's."""
+_LONGEST_ANSWER = 100_000
+"""Characters. A longer answer is shown as it was written instead of as fields."""
 _LIVE_OUTPUT = 8_000
 """Characters kept of the output of a tool that is still running."""
 _FRAME_SECONDS = 0.05
@@ -131,33 +119,20 @@ class Projector:
         self._turn = ""
         self._turn_answer = ""
         self._surplus: Counter[str] = Counter()
-        self._run_turns: dict[str, RunTurn] = {}
-        """The turns of a workflow run, if the session is one."""
-        self._refused = ""
-        """Id of the line about an answer that was just refused, until the model is called again."""
-        self._own_round = ""
-        """Id of the last round that is a command of the user."""
+        self._first_cards: dict[str, str] = {}
+        """The first card of each round. The model's text is put before it."""
+        self._run_turns: dict[str, str] = {}
+        """The turns of a workflow run with the title of their step; empty for a gate, which its own message names."""
+        self._typed = False
+        """True while the calls are commands that the user has typed."""
         self._retry = ""
         """Id of the error that says that R retries; empty if none does."""
 
-    def load(self, snapshot: Snapshot, run_turns: Mapping[str, RunTurn] | None = None) -> list[Block]:
-        """Return the blocks of a stored session and forget what was shown before. `run_turns`: see `run_turns_of`."""
-        self._streams.clear()
-        self._retry = ""
-        self._run_turns = dict(run_turns or {})
-        blocks = list(stored_blocks(snapshot.messages, snapshot.pending, self._run_turns, role=snapshot.role))
-        if snapshot.status is not None and snapshot.messages:
-            self._turn = parent_turn(snapshot.messages[-1])
-        if snapshot.status is not None and snapshot.messages and self._turn not in self._run_turns:
-            end = turn_end_block(
-                self._turn, snapshot.status, snapshot.detail, snapshot.advice, noticed=snapshot.noticed
-            )
-            if end is not None:
-                blocks.append(end)
-        self.blocks = {block.id: block for block in blocks}
-        answers = (block.text for block in reversed(blocks) if isinstance(block, AnswerBlock))
-        self._turn_answer = next(answers, "")
-        return blocks
+    def load(self, events: Iterable[Event]) -> list[Block]:
+        """Return the blocks of a session that is opened. Call it first."""
+        for event in events:
+            self._take(event)
+        return list(self.blocks.values())
 
     def feed_all(self, batch: Iterable[Published]) -> list[Op]:
         """Return the operations for several events, with neighbouring deltas of one text joined."""
@@ -173,28 +148,27 @@ class Projector:
 
     def feed(self, published: Published) -> list[Op]:
         """Return the operations for one event."""
-        event = published.event
+        return self._take(published.event, at=published.at)
+
+    def _take(self, event: Event, *, at: float = 0.0) -> list[Op]:
         match event:
             case TurnStarted() | TurnCorrected():
                 return self._user_spoke(event)
-            case TextDelta():
-                return self._grow(AnswerBlock(id=event.id, text="", open=True), event.text)
-            case ReasoningDelta():
-                block = ReasoningBlock(id=f"{event.id}.reasoning", text="", open=True)
-                return self._grow(block, event.text, before=event.id)
+            case TextDelta() | ReasoningDelta():
+                return self._grow(event)
             case ThoughtFinished():
                 return self._thought_finished(event)
             case CallProposed() | ApprovalRequested() | CallDecided() | ToolStarted() | ToolOutput() | ToolFinished():
-                return self._call(published.at, event)
+                return self._call(at, event)
             case TurnFinished():
                 return self._turn_finished(event)
             case RoleSwitched() | Notice() | NoticeChanged():
                 return self._switch_or_notice(event)
             case RoundClosed():
                 return self._round_closed(event.id)
-            case RoundStarted() | AnswerRefused() | StepStarted() | WorkflowFinished():
+            case StepStarted() | AnswerRefused() | WorkflowFinished():
                 return self._run_moved(event)
-            case TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
+            case RoundStarted() | TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
                 return []
             case _ as never:
                 assert_never(never)
@@ -229,63 +203,68 @@ class Projector:
                     return self._remove(last.id) if last is not None else []
                 return [self._put(divider)]
             case Notice():
-                return [self._put(notice_block(event))]
+                notice = NoticeBlock(id=event.id, text=event.text, advice=event.advice, level=event.level)
+                return [self._put(notice)]
             case NoticeChanged(id=key, text=text):
                 known = self.blocks.get(key)
                 return [self._put(replace(known, text=text))] if isinstance(known, NoticeBlock) else []
 
     def _user_spoke(self, event: TurnStarted | TurnCorrected) -> list[Op]:
         if isinstance(event, TurnCorrected):
+            self._typed = False
             said = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
             return [*self._close_open(""), self._put(said)]
-        self._turn, self._turn_answer, self._refused = event.id, "", ""
-        if not event.model and not self._run_turns:
-            # An undo: its question and its result are all there is of it, live as stored.
-            return []
+        self._turn, self._turn_answer, self._typed = event.id, "", event.by is Speaker.COMMAND
+        block_id = f"{event.id}.user"
+        if event.by is Speaker.MACHINE:
+            # A copy of a run's session does not know its steps.
+            title = self._run_turns.setdefault(event.id, "Workflow step" if event.model else "")
+            if title:
+                return [self._put(StepBlock(id=block_id, title=title, text=event.text))]
+            return [self._put(StepBlock(id=block_id, title=event.text.removeprefix(_OURS)))]
         if not event.model:
-            # No model is called: the turn runs the command of a gate.
-            self._run_turns.setdefault(event.id, RunTurn())
-        head = self._run_turns.get(event.id)
-        if head is None:
-            return [self._put(UserBlock(id=f"{event.id}.user", text=event.text, files=event.files, role=event.role))]
-        return [self._put(step_block(event.id, head, event.text))]
+            # Of an undo, only its question and its result are shown.
+            return []
+        return [self._put(UserBlock(id=block_id, text=event.text, files=event.files, role=event.role))]
 
-    def _run_moved(self, event: RoundStarted | AnswerRefused | StepStarted | WorkflowFinished) -> list[Op]:
+    def _run_moved(self, event: StepStarted | AnswerRefused | WorkflowFinished) -> list[Op]:
         match event:
-            case RoundStarted():
-                self._refused = ""
-                if not event.model and self._turn not in self._run_turns:
-                    self._own_round = event.id
-                return []
             case StepStarted():
-                self._run_turns[event.turn_id] = run_turn_of(event)
+                self._run_turns[event.turn_id] = _title(event)
+                return []
+            case AnswerRefused(final=True):
+                # The end of the attempt says it.
                 return []
             case AnswerRefused():
-                self._refused = f"{event.id}.refused"
-                return [self._put(refused_answer_block(self._refused, event.reason))]
+                text = f"Answer not accepted. The model was told: {event.reason.removeprefix(_OURS)}"
+                return [self._put(NoticeBlock(id=f"{event.id}.refused", text=text, level="warning"))]
             case WorkflowFinished():
-                return [self._put(run_end_block(event.id, event.result, event.detail))]
+                return [self._put(_run_end_block(event))]
 
-    def _grow(self, empty: AnswerBlock | ReasoningBlock, text: str, *, before: str = "") -> list[Op]:
-        stream = self._streams.get(empty.id)
+    def _grow(self, event: TextDelta | ReasoningDelta) -> list[Op]:
+        block_id = event.id if isinstance(event, TextDelta) else f"{event.id}.reasoning"
+        stream = self._streams.get(block_id)
         if stream is not None:
-            stream.parts.append(text)
-            return [Extend(id=empty.id, text=text)]
-        if not text.strip():
+            stream.parts.append(event.text)
+            return [Extend(id=block_id, text=event.text)]
+        if not event.text.strip():
             return []
-        self._streams[empty.id] = _Open(parts=[text])
-        return [self._put(replace(empty, text=text), before=before)]
+        self._streams[block_id] = _Open(parts=[event.text])
+        if isinstance(event, TextDelta):
+            return [self._put(AnswerBlock(id=block_id, text=event.text, open=True))]
+        return [self._put(ReasoningBlock(id=block_id, text=event.text, open=True), before=event.id)]
 
     def _thought_finished(self, event: ThoughtFinished) -> list[Op]:
-        reasoning_id = f"{event.id}.reasoning"
         first_call = self._first_card(event.parent_id)
+        ops: list[Op] = []
+        reasoning_id = f"{event.id}.reasoning"
+        if event.reasoning or reasoning_id in self.blocks:
+            place = event.id if event.id in self.blocks else first_call
+            ops += self._finish(ReasoningBlock(id=reasoning_id, text=event.reasoning), before=place)
         text = json_as_fields(event.text) if self._turn in self._run_turns else event.text
-        answer = AnswerBlock(id=event.id, text=text, incomplete=event.status is Status.ERROR)
-        thought = ReasoningBlock(id=reasoning_id, text=event.reasoning)
         self._turn_answer = event.text or self._turn_answer
-        ops = self._finish(answer, before=first_call)
-        place = event.id if event.id in self.blocks else first_call
-        return [*self._finish(thought, before=place), *ops]
+        answer = AnswerBlock(id=event.id, text=text, incomplete=event.status is Status.ERROR)
+        return [*ops, *self._finish(answer, before=first_call)]
 
     def _round_closed(self, round_id: RoundId) -> list[Op]:
         """Remove reasoning that led to neither text nor calls, because it is not stored either."""
@@ -295,9 +274,9 @@ class Projector:
         return self._remove(f"{thought}.reasoning")
 
     def _first_card(self, round_id: str) -> str:
-        """Return the first card of a round, or an empty string. The model's text is put before it."""
-        cards = (key for key, block in self.blocks.items() if isinstance(block, ToolCardBlock))
-        return next((key for key in cards if key.startswith(f"{round_id}.")), "")
+        """Return the first card of a round, or an empty string."""
+        card = self._first_cards.get(round_id, "")
+        return card if card in self.blocks else ""
 
     def _finish(self, block: AnswerBlock | ReasoningBlock, *, before: str) -> list[Op]:
         """Close a streamed text. Streamed text that equals the final text is not drawn again."""
@@ -313,16 +292,14 @@ class Projector:
         self, at: float, event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished
     ) -> list[Op]:
         known = self.blocks.get(event.id)
-        card = known if isinstance(known, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="")
+        own = known.own if isinstance(known, ToolCardBlock) else self._typed
+        self._first_cards.setdefault(event.parent_id, event.id)
+        if isinstance(event, ToolFinished):
+            return self._call_finished(event, own=own)
+        card = known if isinstance(known, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="", own=own)
         match event:
             case CallProposed():
-                card = replace(
-                    card,
-                    tool=event.tool,
-                    arguments=event.arguments,
-                    own=event.parent_id == self._own_round,
-                    status=CardStatus.UNSETTLED,
-                )
+                card = ToolCardBlock(id=event.id, tool=event.tool, arguments=event.arguments, own=own)
             case ApprovalRequested():
                 card = pending_card(card, event.pending)
             case CallDecided():
@@ -339,36 +316,33 @@ class Projector:
                 )
             case ToolOutput():
                 card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])
-            case ToolFinished() if event.facts.source is ResultSource.SURPLUS:
-                return self._surplus_call(event.id, event.parent_id)
-            case ToolFinished() if event.tool == CONTAINED_APPLY:
-                # The notice that follows tells the result, also after the session was opened again.
-                return self._remove(event.id)
-            case ToolFinished():
-                card = replace(finished_card(event.id, event), paths=card.paths, own=card.own)
             case _ as never:
                 assert_never(never)
         return [self._put(card)]
 
-    def _surplus_call(self, call_id: str, round_id: str) -> list[Op]:
-        """Count one more call that is not looked at. All of a round share one card."""
-        self._surplus[round_id] += 1
-        return [*self._remove(call_id), self._put(surplus_card(round_id, self._surplus[round_id]))]
+    def _call_finished(self, event: ToolFinished, *, own: bool) -> list[Op]:
+        match event.facts.source:
+            case ResultSource.SURPLUS:
+                # All calls of a round that are not looked at share one card.
+                self._surplus[event.parent_id] += 1
+                shared = surplus_card(event.parent_id, self._surplus[event.parent_id])
+                return [*self._remove(event.id), self._put(shared)]
+            case ResultSource.HELD:
+                card = ToolCardBlock(id=event.id, tool=event.tool, arguments=event.arguments, own=own)
+                return [self._put(replace(card, status=CardStatus.HELD))]
+            case _ if event.tool == CONTAINED_APPLY:
+                # The notice that follows tells the result, also after the session was opened again.
+                return self._remove(event.id)
+            case _:
+                return [self._put(finished_card(event.id, event, own=own))]
 
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
         ops = self._close_open(event.answer)
-        if event.id in self._run_turns:
-            return [*ops, *self._attempt_ended(event)]
-        if event.answer.strip() and event.answer != self._turn_answer:
+        step = self._run_turns.get(event.id)
+        # The answer of an attempt is the accepted text of the model, which is shown already.
+        if step is None and event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        end = turn_end_block(event.id, event.result, event.detail, event.advice, noticed=event.noticed)
-        return [*ops, self._put(end)] if end is not None else ops
-
-    def _attempt_ended(self, event: TurnFinished) -> list[Op]:
-        """End an attempt of a run. Its answer is the accepted text of the model, which is shown already."""
-        ops = self._remove(self._refused)
-        head = self._run_turns[event.id]
-        end = attempt_end_block(event.id, head, event.result, event.detail, noticed=event.noticed)
+        end = _turn_end_block(event) if step is None else _attempt_end_block(event, step)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:
@@ -403,6 +377,79 @@ class Projector:
     def _remove(self, block_id: str) -> list[Op]:
         self._streams.pop(block_id, None)
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
+
+
+def _turn_end_block(event: TurnFinished) -> NoticeBlock | None:
+    """Return the line under a turn that was stopped or reached a limit; None if a notice gives the reason already.
+
+    A failed turn always has a notice.
+    """
+    block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice)
+    match event.result:
+        case TurnStatus.CANCELLED:
+            return replace(block, text=event.detail or "Stopped.")
+        case TurnStatus.LIMIT if not event.noticed:
+            return replace(block, text=event.detail or "A limit was reached.", level="warning")
+        case _:
+            return None
+
+
+def _attempt_end_block(event: TurnFinished, step: str) -> NoticeBlock | None:
+    """Return the line under an attempt that was not accepted; None if a notice gives the reason already."""
+    match event.result:
+        case TurnStatus.CANCELLED:
+            return NoticeBlock(id=f"{event.id}.end", text=event.detail or "Stopped.")
+        case TurnStatus.FAILED | TurnStatus.LIMIT if step and not event.noticed:
+            return NoticeBlock(id=f"{event.id}.end", text=f"Attempt failed. {event.detail}".rstrip(), level="warning")
+        case _:
+            return None
+
+
+def _run_end_block(event: WorkflowFinished) -> NoticeBlock:
+    return NoticeBlock(
+        id=f"{event.id}.run",
+        text=f"Run ended: {event.result}. {event.detail}".rstrip(),
+        advice="/workflow show STEP shows the answer of a step.",
+        level="error" if event.result == TurnStatus.FAILED else "info",
+    )
+
+
+def _title(event: StepStarted) -> str:
+    of = f" of {event.attempts}" if event.attempt <= event.attempts else ""
+    return f"Step {event.step + 1}: {event.name}" + (f", attempt {event.attempt}{of}" if event.attempt > 1 else "")
+
+
+def json_as_fields(text: str) -> str:
+    """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
+    if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
+        return text
+    # Longer than any in the text, so that nothing in it ends the block.
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall("`+", fields))])
+    return f"{fence}\n{fields}\n{fence}"
+
+
+def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> RoleSwitchMessage | None:
+    """Return the line of a role switch. If the block before it, `after`, is such a line, it replaces that one.
+
+    None if both together lead back to the role and the tools before the first.
+    """
+    if not isinstance(after, RoleSwitchMessage):
+        return switch
+    divider = replace(
+        switch,
+        id=after.id,
+        before=after.before,
+        added=_net(after.added, switch.added, switch.removed, after.removed),
+        removed=_net(after.removed, switch.removed, switch.added, after.added),
+    )
+    back = switch.before != switch.after == after.before and not (divider.added or divider.removed)
+    return None if back and not divider.suspended else divider
+
+
+def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], undoes: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools of one side after two changes: those of the first that the second kept, and its own new ones."""
+    kept = [name for name in earlier if name not in undone]
+    return (*kept, *(name for name in later if name not in undoes and name not in kept))
 
 
 def is_delta(event: Event) -> bool:

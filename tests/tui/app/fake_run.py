@@ -31,6 +31,10 @@ class RunSession(FakeSession):
     def state(self) -> TurnState | None:
         return self.played.turn
 
+    @property
+    def turn(self) -> TurnState | None:  # type: ignore[override]
+        return self.played.turn
+
     def snapshot(self) -> Snapshot:
         turn = self.played.turn
         if turn is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.files import FileRef
-from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
+from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, RoleSwitchMessage, Usage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxNote
@@ -50,6 +50,9 @@ from chatops.domain.tools import (
     Verdict,
 )
 from chatops.engine.effects import ComposerDraft
+from chatops.engine.replay import replay
+from chatops.engine.state import TurnState
+from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
@@ -298,8 +301,27 @@ class FakeSession(Session):
     def session_id(self) -> SessionId:
         return self.now.session_id
 
+    turn: TurnState | None = None
+
     def snapshot(self) -> Snapshot:
         return self.now
+
+    def events(self, run: WorkflowState | None = None) -> Iterator[Event]:
+        now = self.snapshot()
+        known = {"session_id": now.session_id, "role": now.role, "model": now.model}
+        yield from replay(now.messages, self.turn, pending=now.pending, run=run, **known)  # type: ignore[arg-type]
+        if self.turn is None and now.messages and now.status in (TurnStatus.CANCELLED, TurnStatus.LIMIT):
+            turn = TurnId(turn_of(now.messages[-1].id))
+            yield TurnFinished(
+                id=turn,
+                parent_id=now.session_id,
+                status=Status.ERROR,
+                result=now.status,
+                answer="",
+                detail=now.detail,
+                advice=now.advice,
+                noticed=now.noticed,
+            )
 
     def grant(self) -> Grant:
         return may_ask("shell_exec")

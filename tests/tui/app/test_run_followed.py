@@ -1,11 +1,11 @@
 """A run of a workflow that another process leads, on the screen of one who follows: the same panel, live."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from chatops.domain.events import PendingCall
+from chatops.domain.events import Event, PendingCall
 from chatops.domain.ids import SessionId
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
@@ -62,6 +62,9 @@ class FakeReader(SessionFollower):
 
     def snapshot(self) -> Snapshot:
         return self.led.session.snapshot()
+
+    def events(self, run: WorkflowState | None = None) -> Iterator[Event]:
+        return self.led.session.events(run)
 
     def subscribe(self, listener: object) -> Callable[[], None]:
         return lambda: None

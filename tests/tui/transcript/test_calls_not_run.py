@@ -1,28 +1,33 @@
 """Cards of calls that were not run as written say why. Surplus calls share a card."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
-from chatops.domain.ids import CallId, MessageId, RoundId
+from chatops.domain.ids import CallId, MessageId, RoundId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Outcome, RawCall, ResultFacts, ResultSource, ToolCall
 from chatops.engine import feedback
 from chatops.engine.inputs import ModelReplyInput
+from chatops.engine.replay import replay
 from chatops.engine.state import AwaitingModel
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript.blocks import ToolCardBlock
+from chatops.tui.transcript.blocks import Block, ToolCardBlock
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.stored_blocks import stored_blocks
 from tests.support.runs import Played, flow, step
 
 ROUND = RoundId("s.1.1")
 READ = ToolCall(id=CallId("s.1.1.1"), name="file_read", arguments="{}")
 
 SURPLUS = ResultFacts(source=ResultSource.SURPLUS)
+
+
+def opened(messages: Sequence[Message]) -> list[Block]:
+    return Projector().load(replay(messages, None, session_id=SessionId("s"), role="", model=""))
 
 
 def result(call: ToolCall, content: str) -> ToolMessage:
@@ -39,7 +44,7 @@ def result(call: ToolCall, content: str) -> ToolMessage:
 def headline(reason: str, content: str = "text for the model") -> str:
     said = AssistantMessage(id=MessageId("s.1.m2"), text="", calls=(READ,))
     ended = replace(result(READ, content), facts=ResultFacts(reason=reason))
-    (card,) = stored_blocks([said, ended], (), {})
+    (card,) = opened([said, ended])
     assert isinstance(card, ToolCardBlock)
     return " ".join(" ".join(line.plain for line in card_lines(card, width=90, theme=PLAIN, expanded=False)).split())
 
@@ -97,7 +102,7 @@ def test_surplus_calls_share_a_card_live_and_stored() -> None:
     projector.feed_all(Published(at=0, event=event) for event in events)
     stored: list[Message] = [AssistantMessage(id=MessageId("s.1.m2"), text="", calls=asked)]
     stored += [replace(result(call, feedback.TOO_MANY), facts=SURPLUS) for call in asked[64:]]
-    assert list(projector.blocks.values()) == list(stored_blocks(stored, (), {}))
+    assert list(projector.blocks.values()) == opened(stored)
     *single, rest = projector.blocks.values()
     assert len(single) == 64
     assert isinstance(rest, ToolCardBlock)
@@ -106,6 +111,6 @@ def test_surplus_calls_share_a_card_live_and_stored() -> None:
 
 def test_two_calls_with_one_id_keep_a_card_each() -> None:
     twice = [AssistantMessage(id=MessageId(f"s.{n}.m2"), text="", calls=(READ,)) for n in (1, 2)]
-    blocks = list(stored_blocks([twice[0], twice[1], result(READ, "two")], (), {}))
+    blocks = opened([twice[0], twice[1], result(READ, "two")])
     assert len({block.id for block in blocks}) == 2
     assert [block.outcome for block in blocks if isinstance(block, ToolCardBlock)] == [None, Outcome.INVALID]

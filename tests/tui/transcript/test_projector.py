@@ -1,7 +1,6 @@
 """Events and stored messages give the same blocks, for turns of the real machine."""
 
 from collections.abc import Iterable
-from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -15,6 +14,7 @@ from chatops.domain.events import (
     Published,
     ReasoningDelta,
     RoleSwitched,
+    Status,
     TextDelta,
     ToolFinished,
     ToolOutput,
@@ -22,9 +22,19 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId, thought_id
-from chatops.domain.messages import AssistantMessage, Message, RoleSwitchMessage, ToolMessage
+from chatops.domain.messages import Message, RoleSwitchMessage, ToolMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
-from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, RawCall, ToolResult, ToolSpec, Verdict
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    AccessLevel,
+    CallFacts,
+    Outcome,
+    RawCall,
+    ResultFacts,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+)
 from chatops.engine.effects import CallModel, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     CancelTurn,
@@ -38,12 +48,12 @@ from chatops.engine.inputs import (
     SwitchRole,
     ToolResultInput,
 )
+from chatops.engine.replay import replay
 from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import advance, start
-from chatops.engine.view import pending_calls, turn_status
+from chatops.engine.view import pending_calls, settled_so_far, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
-from chatops.runtime.view import Snapshot
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
     Append,
@@ -58,7 +68,6 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.layout import render_block
 from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.stored_blocks import stored_blocks
 
 ANA = Principal(uid=1, login="ana", via="tui")
 ASKING = ToolSpec(
@@ -124,17 +133,6 @@ def picture(blocks: Iterable[Block]) -> list[str]:
     ]
 
 
-def as_stored(snapshot: Snapshot, block: Block) -> Block:
-    """Results are stored when a round closes: until then a stored card has none."""
-    stored = {message.call_id for message in snapshot.messages if isinstance(message, ToolMessage)}
-    known = {*stored, *(one.call.id for one in snapshot.pending)}
-    if not isinstance(block, ToolCardBlock) or block.id in known:
-        return block
-    calls = (call for m in snapshot.messages if isinstance(m, AssistantMessage) for call in m.calls)
-    asked = next(call for call in calls if call.id == block.id)
-    return ToolCardBlock(id=block.id, tool=asked.name, arguments=asked.arguments)
-
-
 class Conversation:
     """Drives the machine as the runtime would, with a projector listening."""
 
@@ -168,38 +166,16 @@ class Conversation:
         assert self.state is not None
         self.accept(advance(self.state, event))
 
-    def snapshot(self) -> Snapshot:
+    def replayed(self) -> list[Block]:
         state = self.state
         assert state is not None
-        end = state.phase if isinstance(state.phase, Finished) else None
-        return Snapshot(
-            session_id=SessionId("s"),
-            title="",
-            workspace="",
-            role="coder",
-            roles=(),
-            level=AccessLevel.OPERATOR,
-            model="m1",
-            model_label="",
-            is_demo=False,
-            persona="",
-            messages=(*self.history, *state.messages),
-            status=turn_status(state),
-            detail=end.detail if end else "",
-            advice=end.advice if end else "",
-            noticed=end is not None and end.noticed,
-            pending=pending_calls(state),
-            usage=None,
-            context_used=0,
-            context_window=0,
-            queued=(),
-            notices=(),
-        )
+        messages, pending = (*self.history, *state.messages, *settled_so_far(state)), pending_calls(state)
+        events = replay(messages, state, session_id=SessionId("s"), role="coder", model="m1", pending=pending)
+        return Projector().load(events)
 
     def check(self) -> None:
-        snapshot = self.snapshot()
-        loaded = Projector().load(snapshot)
-        assert picture(map(partial(as_stored, snapshot), self.screen.blocks)) == picture(loaded)
+        loaded = self.replayed()
+        assert picture(self.screen.blocks) == picture(loaded)
         assert self.screen.blocks == list(self.projector.blocks.values())
         assert len({block.id for block in loaded}) == len(loaded)
 
@@ -259,7 +235,8 @@ def act(conversation: Conversation, data: st.DataObject) -> None:
         case RunTool(call=call, attempt=attempt):
             conversation.tell(ToolOutput(id=call.id, parent_id=RoundId("r"), text="some output"))
             outcome = data.draw(st.sampled_from([Outcome.SUCCESS, Outcome.FAILED]))
-            result = ToolResult(outcome=outcome, content="done [/foo]", duration_ms=7)
+            content = data.draw(st.sampled_from(["done [/foo]", ""]))
+            result = ToolResult(outcome=outcome, content=content, duration_ms=7)
             conversation.feed(ToolResultInput(call_id=call.id, attempt=attempt, result=result))
         case ReconcileTool(call=call, attempt=attempt):
             conversation.feed(ReconcileInput(call_id=call.id, attempt=attempt, result=None))
@@ -333,6 +310,45 @@ def test_a_call_that_was_stopped_before_it_ran_says_so() -> None:
     assert "not run: stopped" in picture([card])[0]
 
 
+@pytest.mark.parametrize("content", ["", "failed"])
+def test_what_only_the_model_is_told_is_not_shown_again(content: str) -> None:
+    conversation, call = waiting_call()
+    assert conversation.state is not None
+    one = pending_calls(conversation.state)[0]
+    edited = Edited(arguments='{"command":"pwd"}')
+    conversation.feed(DecideCall(call_id=call, digest=one.digest, decision=edited, by=ANA))
+    while isinstance(effect := conversation.flying.pop(0), InspectCall):
+        conversation.feed(InspectionInput(call_id=call, facts=CallFacts(arguments=edited.arguments)))
+        for pending in pending_calls(conversation.state):
+            approved = DecideCall(call_id=call, digest=pending.digest, decision=Approved(), by=ANA)
+            conversation.feed(approved)
+    assert isinstance(effect, RunTool)
+    result = ToolResult(outcome=Outcome.SUCCESS, content=content)
+    conversation.feed(ToolResultInput(call_id=call, attempt=effect.attempt, result=result))
+    (told,) = (message for message in conversation.state.messages if isinstance(message, ToolMessage))
+    assert told.content.startswith("(The user changed the arguments") and told.result == content
+    card = next(block for block in conversation.replayed() if isinstance(block, ToolCardBlock))
+    assert card.output == content
+    conversation.check()
+
+
+def test_the_output_of_a_stopped_call_is_told_from_how_it_was_stopped() -> None:
+    end = ToolFinished(
+        id=CallId("c"),
+        parent_id=RoundId("r"),
+        status=Status.ERROR,
+        tool="shell_exec",
+        arguments="{}",
+        outcome=Outcome.INTERRUPTED,
+        content="Stopped by the user.\nOutput so far:\nhalf way\n",
+        facts=ResultFacts(so_far=len("half way\n")),
+    )
+    projector = Projector()
+    projector.feed(Published(at=0.0, event=end))
+    card = projector.blocks["c"]
+    assert isinstance(card, ToolCardBlock) and card.end.tail == "half way\n"
+
+
 def test_a_crash_in_a_call_is_shown_as_an_unknown_outcome() -> None:
     conversation, call = waiting_call()
     assert conversation.state is not None
@@ -397,7 +413,9 @@ def test_role_switches_in_a_row_leave_one_line_and_none_if_they_lead_back() -> N
     live = Projector()
     for count, switch in enumerate(steps, start=1):
         live.feed(Published(at=0, event=RoleSwitched(id=switch.id, parent_id=SessionId("s"), switch=switch)))
-        assert list(live.blocks.values()) == list(stored_blocks(steps[:count], (), {}))
+        assert list(live.blocks.values()) == Projector().load(
+            replay(steps[:count], None, session_id=SessionId("s"), role="", model="")
+        )
         shown = [(one.before, one.after) for one in live.blocks.values() if isinstance(one, RoleSwitchMessage)]
         assert shown == ([] if roles[count] == "coder" else [("coder", roles[count])])
 

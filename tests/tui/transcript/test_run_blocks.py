@@ -6,13 +6,13 @@ import pytest
 
 from chatops.domain.events import Event, Notice, Published, TextDelta
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.domain.tools import AccessLevel, Outcome
+from chatops.domain.tools import Outcome
 from chatops.engine.inputs import ModelFailureInput
+from chatops.engine.replay import replay
 from chatops.engine.state import AwaitingModel
-from chatops.engine.view import pending_calls, turn_status
+from chatops.engine.view import pending_calls
 from chatops.engine.workflow.inputs import Accept, Skip, StopRun, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
-from chatops.runtime.view import Snapshot
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
     Append,
@@ -27,8 +27,7 @@ from chatops.tui.transcript.blocks import (
     UserBlock,
 )
 from chatops.tui.transcript.layout import can_open, render_block
-from chatops.tui.transcript.projector import Projector
-from chatops.tui.transcript.stored_blocks import json_as_fields, run_turns_of
+from chatops.tui.transcript.projector import Projector, json_as_fields
 from tests.support.runs import RUN, Played, flow, step
 
 TESTS = CommandGate(name="tests", command="pytest -q")
@@ -66,30 +65,16 @@ class Watched(Played):
     def stored(self, *, copied: bool = False) -> list[str]:
         turn = self.turn
         assert turn is not None
-        snapshot = Snapshot(
+        events = replay(
+            self.messages,
+            turn,
             session_id=RUN,
-            title="",
-            workspace="/nonexistent",
             role="coder",
-            roles=("coder",),
-            level=AccessLevel.OPERATOR,
             model="m1",
-            model_label="m1",
-            is_demo=False,
-            persona="default",
-            messages=self.messages,
-            status=turn_status(turn),
-            detail="",
-            advice="",
-            noticed=False,
             pending=pending_calls(turn),
-            usage=None,
-            context_used=0,
-            context_window=0,
-            queued=(),
-            notices=(),
+            run=None if copied else self.state,
         )
-        return pictures(Projector().load(snapshot, None if copied else run_turns_of(self.state)))
+        return pictures(Projector().load(events))
 
 
 def pictures(blocks: Iterable[Block]) -> list[str]:
