@@ -5,9 +5,8 @@
 Imported when `chatops` is first asked for one of these names, so that ``import chatops`` stays cheap.
 """
 
-from chatops.api.assemble import Step
 from chatops.api.tools import ToolRegistry, tool
-from chatops.api.workflow import StepReport, Workflow, WorkflowResult
+from chatops.api.workflow import Step, StepReport, Workflow, WorkflowResult
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.errors import ToolFailedError as ToolFailed
 from chatops.domain.errors import ToolRetryError as ToolRetry

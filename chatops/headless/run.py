@@ -162,7 +162,8 @@ async def _drive_turn(
     unsubscribe = session.subscribe(printer.event)
     try:
         with stop.listening():
-            state = await _until_settled(session, begin, stop, on_approval, could_not_wait)
+            stop.on_interrupt = session.cancel
+            state = await stop.first(_settled(session, begin, on_approval, could_not_wait)) or session.state
         if stop.terminated and not _over(state):
             return _stopped(session, state, screen, printer)
         if state is None:
@@ -185,18 +186,6 @@ async def _drive_turn(
         raise
     finally:
         unsubscribe()
-
-
-async def _until_settled(
-    session: Session,
-    begin: Callable[[], Awaitable[None]],
-    stop: Stop,
-    on_approval: OnApproval,
-    could_not_wait: list[PendingCall],
-) -> TurnState | None:
-    stop.on_interrupt = session.cancel
-    settled = await stop.first(_settled(session, begin, on_approval, could_not_wait))
-    return session.state if settled is None else settled
 
 
 async def _settled(

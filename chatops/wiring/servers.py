@@ -266,19 +266,3 @@ def status_lines(status: "ServerStatus") -> tuple[str, ...]:
         *(("  warning", warning) for warning in status.warnings),
     ]
     return tuple(f"{label}: {text}" if text else label for label, text in facts if text or not label.startswith(" "))
-
-
-def servers_text(servers: McpServers, *, reconnect: str = "") -> str:
-    """Return the state of all servers, after connecting to the one named `reconnect`; call it in the event loop.
-
-    Raises ConfigError if there is none of that name.
-    """
-    if reconnect and not servers.reconnect(reconnect):
-        raise unknown("MCP server", reconnect, [status.name for status in servers.statuses()])
-    lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
-    return "\n".join(lines).rstrip() or "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."
-
-
-async def login_text(servers: McpServers, name: str) -> str:
-    """Start a login and return the instructions. Raises ChatopsError."""
-    return LOGIN.format(url=await servers.begin_login(name))

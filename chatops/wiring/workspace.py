@@ -43,8 +43,8 @@ from chatops.store.files import SessionFiles, can_be_opened
 from chatops.store.unsent import recover
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
-from chatops.wiring.rows import ModelRow, RoleRow
-from chatops.wiring.servers import login_text, servers_text
+from chatops.wiring.rows import ModelRow, RoleRow, unknown
+from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Options
 
@@ -198,11 +198,16 @@ class Workspace:
 
     def servers(self, *, reconnect: str = "") -> str:
         """Return the state of the MCP servers as text, after connecting to the one named `reconnect`."""
-        return servers_text(self._app.servers, reconnect=reconnect)
+        servers = self._app.servers
+        if reconnect and not servers.reconnect(reconnect):
+            raise unknown("MCP server", reconnect, [status.name for status in servers.statuses()])
+        lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
+        none = "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."
+        return "\n".join(lines).rstrip() or none
 
     async def log_in(self, server: str) -> str:
         """Start a login at an MCP server, and return the instructions."""
-        return await login_text(self._app.servers, server)
+        return LOGIN.format(url=await self._app.servers.begin_login(server))
 
     async def doctor(self) -> str:
         """Return what is configured and what is missing, as text."""
