@@ -51,6 +51,11 @@ def text_of(block: Block) -> str:
     return "\n".join(strip.text for strip in render_block(block, 300, PLAIN, expanded=True))
 
 
+@pytest.fixture(autouse=True)
+def patient_highlighting() -> None:
+    """Leave the limit as it is: these tests are about it."""
+
+
 @for_each("block", samples(), ids=lambda block: block.id)
 @for_each("text", MARKUP)
 def test_markup_is_shown_literally(block: Block, text: str) -> None:
