@@ -158,7 +158,7 @@ def press_at_random(terminal: ChatTerminal, chance: random.Random) -> list[Press
     return presses
 
 
-@pytest.mark.some(1)
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(20))
 def test_no_key_decides_another_call_than_the_one_on_the_screen(installation: Installation, seed: int) -> None:
     chance = random.Random(seed)
