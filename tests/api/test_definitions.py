@@ -12,6 +12,7 @@ from chatops.config.workflow_read import read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.tools.function import FunctionTool
+from tests.support.cases import for_each
 from tests.support.waiting import PATIENCE
 
 
@@ -121,7 +122,7 @@ STEPS: list[tuple[list[Step], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("steps", "word"), STEPS, ids=[word for _, word in STEPS])
+@for_each(("steps", "word"), STEPS, ids=[word for _, word in STEPS])
 def test_what_can_be_seen_to_be_wrong_is_an_error_when_it_is_written(steps: list[Step], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         Workflow("make", steps)

@@ -8,6 +8,7 @@ import pytest
 from chatops import Step, ToolRegistry, Workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import AccessLevel, Verdict
+from tests.support.cases import for_each
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -48,7 +49,7 @@ def test_schemas_are_those_of_the_step_in_order_and_without_one_those_that_belon
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("step", "word"),
     [
         (3, "has 2"),
@@ -63,7 +64,7 @@ def test_a_step_that_is_not_there_is_an_error(step: Any, word: str) -> None:
     assert word in str(caught.value) + caught.value.advice
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "parameters", "steps", "word"),
     [
         ("search", TEXT, None, "already"),

@@ -3,9 +3,8 @@
 import ast
 import re
 
-import pytest
-
 from tests.architecture.diagram import DOCUMENT, drawn_into
+from tests.support.cases import for_each
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 HOPS = re.findall(r"\| `([\w/]+\.py)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
@@ -17,7 +16,7 @@ def test_the_drawn_states_are_those_of_the_code() -> None:
     assert drawn_into(TEXT) == TEXT, "Renew them with: python -m tests.architecture.diagram"
 
 
-@pytest.mark.parametrize(("file", "function"), HOPS)
+@for_each(("file", "function"), HOPS)
 def test_each_hop_of_a_message_is_a_function_of_its_file(file: str, function: str) -> None:
     tree = ast.parse((DOCUMENT.parent / file).read_text(encoding="utf-8"))
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.waiting import PATIENCE
 
 PURE = ["chatops.domain", "chatops.policy", "chatops.dialects", "chatops.engine"]
@@ -41,7 +42,7 @@ def _exists(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-@pytest.mark.parametrize("package", PURE)
+@for_each("package", PURE)
 def test_what_decides_loads_nothing_that_acts(package: str) -> None:
     assert _loaded(_EVERYTHING_BELOW, package) & IMPURE == set()
 

@@ -13,6 +13,7 @@ from chatops import __version__
 from chatops.commands.parser import HOST_TYPES, build_parser
 from chatops.config.paths import find_paths
 from chatops.policy.registry import HostType
+from tests.support.cases import for_each
 from tests.support.command_line import REPOSITORY, CommandLine, program_environment
 
 COMMANDS = {
@@ -81,7 +82,7 @@ def test_without_a_terminal_the_chat_explains_itself(chatops: CommandLine) -> No
         assert "chatops -p" in ran.err
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [
         ["--access", "user", "--workspace", "/w", "--registry", "r", "approvals", "list"],
@@ -110,7 +111,7 @@ def test_p_takes_its_prompt_or_none_and_resume_an_optional_session() -> None:
     assert parse([]).session is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "name", "word"),
     [
         (["workflow", "run", "research", "--model", "demo", "a webhook"], "query", "a webhook"),

@@ -14,6 +14,7 @@ from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import ModelType
+from tests.support.cases import for_each
 
 MINIMAL: dict[str, Any] = {"version": 3, "default_role": "solo", "roles": {"solo": {"tools": ["file_read"]}}}
 
@@ -251,7 +252,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "column", "key"), ERRORS, ids=[error[0][:40] for error in ERRORS])
+@for_each(("text", "line", "column", "key"), ERRORS, ids=[error[0][:40] for error in ERRORS])
 def test_an_error_names_file_line_column_and_key(text: str, line: int, column: int, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_registry(text.encode(), source="/x/model_registry.json")
@@ -307,7 +308,7 @@ def test_missing_and_empty_tools_differ_and_backups_keep_their_order() -> None:
     assert b.tools == () and b.models == ("demo", "claude_cli", "env")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "where", "word"),
     [
         ({"models": {"m": {"tool_format": "Hermse"}}}, "models.m.tool_format", "'hermes' may be meant"),
@@ -334,8 +335,8 @@ def test_the_values_that_are_in_force_anyway_are_no_warning() -> None:
     assert read_registry(json.dumps(text).encode(), source="f").warnings == ()
 
 
-@pytest.mark.parametrize("key", ["models", "roles", "users", "tools"])
-@pytest.mark.parametrize("note", ["seen in May", 3, ["a"], None])
+@for_each("key", ["models", "roles", "users", "tools"])
+@for_each("note", ["seen in May", 3, ["a"], None])
 def test_notes_between_entries_are_free(key: str, note: object) -> None:
     registry = read_registry(json.dumps({key: {"x-note": note, "$schema": "s"}}).encode(), source="f")
     assert registry.warnings == () and not getattr(registry, key)
@@ -348,7 +349,7 @@ def test_what_restricts_a_user_called_x_is_no_note() -> None:
     assert [role.tools for role in registry.roles] == [()]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         {"roles": {"coder": "x"}}, {"users": {"ana": []}}, {"models": []}, {"tools": {"shell_exec": 1}},

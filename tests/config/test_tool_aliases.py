@@ -12,6 +12,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, ToolSpe
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import User, resolve_grant
+from tests.support.cases import for_each
 
 PYTHON = ToolSpec(name="python_exec", capabilities=BUILT_IN_TOOLS["python_exec"], description="", schema="{}")
 FACTS = CallFacts(arguments='{"code":"1"}', command="1", cwd="/w", interpreter=("/usr/bin/python3", "-c"))
@@ -43,7 +44,7 @@ def test_a_role_that_lists_the_alias_gets_the_tool_and_its_user_is_told() -> Non
     assert "key roles.r.tools[0]: code_interpreter is another name of python_exec" in warning.text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "keys",
     [
         {"users": {"*": {"access_level": "operator", "confirm_deny": ["code_interpreter"]}}},

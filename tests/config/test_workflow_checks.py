@@ -15,6 +15,7 @@ from chatops.policy.registry import Registry, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant
 from chatops.policy.workflow import Definition, StepPlace, StepSpec, WorkflowSpec
 from chatops.policy.workflow_checks import Known
+from tests.support.cases import for_each
 
 
 def tool(name: str, *arguments: str, steps: tuple[str, ...] = (), source: str = BUILT_IN, **more: Any) -> ToolSpec:
@@ -237,9 +238,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "key", "written", "word"), PROBLEMS, ids=[f"{index} {one[1]}" for index, one in enumerate(PROBLEMS)]
-)
+@for_each(("step", "key", "written", "word"), PROBLEMS, ids=[f"{index} {one[1]}" for index, one in enumerate(PROBLEMS)])
 def test_an_error_is_told_at_the_line_where_it_was_written(
     step: dict[str, Any], key: str, written: str, word: str
 ) -> None:
@@ -312,7 +311,7 @@ WARNINGS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("step", "word"), WARNINGS, ids=[one[1] for one in WARNINGS])
+@for_each(("step", "word"), WARNINGS, ids=[one[1] for one in WARNINGS])
 def test_a_doubt_is_a_warning_and_hinders_nothing(step: dict[str, Any], word: str) -> None:
     found, _ = checked({"tools": ["look"]}, step)
     assert found.errors == ()
@@ -348,7 +347,7 @@ def test_all_errors_are_told_and_one_made_in_python_names_workflow_and_step() ->
         found.or_raise()
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 81, "ä", "a\n", "-a"])
+@for_each("name", ["", "a b", "a.b", "x" * 81, "ä", "a\n", "-a"])
 def test_a_name_that_could_not_be_typed_or_bound_to_is_an_error(name: str) -> None:
     found = check(
         Definition(spec=WorkflowSpec(name=name, steps=(StepSpec(name="s", system_prompt="p", tools=()),))),

@@ -15,6 +15,7 @@ from chatops.config.workflow_read import read_workflow, workflow_schema
 from chatops.config.workflow_yaml import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, StepSpec, Subject, Validation
+from tests.support.cases import for_each
 
 FULL: dict[str, Any] = {
     "$schema": "https://example.org/workflow.json",
@@ -187,7 +188,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "key", "word"), ERRORS, ids=[error[1] for error in ERRORS])
+@for_each(("value", "key", "word"), ERRORS, ids=[error[1] for error in ERRORS])
 def test_an_error_names_file_line_column_and_key(value: dict[str, Any], key: str, word: str) -> None:
     text = json.dumps({"workflows": {"make": value}}, indent=1)
     messages = []
@@ -213,7 +214,7 @@ def test_an_error_names_file_line_column_and_key(value: dict[str, Any], key: str
     assert not any("Entry" in message or "be a valid" in message for message in messages), "pydantic's own words"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "line", "column", "word"),
     [
         ("steps:\n  - name: &a find\n", 2, 11, "anchors"),
@@ -278,7 +279,7 @@ def test_arbitrary_text_is_read_or_refused_with_a_place(text: str) -> None:
         assert error.place >= (1, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "place", "said"),
     [
         ("steps:\n  - name: a\n    role: b\n   - oops\n", (4, 4), "the indentation does not match the lines above"),
@@ -297,7 +298,7 @@ def test_the_usual_mistakes_in_yaml_are_told_in_plain_words(text: str, place: tu
     assert said in caught.value.why
 
 
-@pytest.mark.parametrize("name", ["v1.2.json", "-x.yaml", "a b.yml", ".json"])
+@for_each("name", ["v1.2.json", "-x.yaml", "a b.yml", ".json"])
 def test_a_file_whose_name_cannot_be_a_workflow_says_so(name: str) -> None:
     with pytest.raises(ConfigError, match="not a valid workflow name"):
         read_workflow(b"{}", source=f"/x/{name}")

@@ -13,6 +13,7 @@ from chatops.engine import feedback
 from chatops.policy.registry import ModelSpec, ModelType
 from chatops.runtime.user_actions import INSTRUCTION
 from tests.models.asking import client_for, question, send, tool
+from tests.support.cases import for_each
 
 ALL = tuple(
     tool(name)
@@ -31,7 +32,7 @@ ALL = tuple(
 Rounds = list[list[tuple[str, dict[str, object]]]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "expected"),
     [
         ("read README.md", [[("file_read", {"path": "README.md"})]]),

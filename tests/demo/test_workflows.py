@@ -19,6 +19,7 @@ from chatops.engine.workflow import texts
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.workflow import StepSpec, WorkflowSpec
+from tests.support.cases import for_each
 
 FILES = sorted(packaged_workflows().glob("*.yaml"))
 SPECS = {file.stem: read_workflow(file.read_bytes(), source=str(file)).spec for file in FILES}
@@ -104,7 +105,7 @@ def failed(text: str) -> str:
 # where it is
 
 
-@pytest.mark.parametrize(("workflow", "step"), STEPS)
+@for_each(("workflow", "step"), STEPS)
 def test_each_step_of_each_workflow_that_comes_with_chatops_is_known(workflow: str, step: str) -> None:
     stage = Stage(workflow, step, "replace a with b in c.txt")
     assert "built-in demo and no language model" not in stage.next().text
@@ -238,7 +239,7 @@ def test_without_what_the_step_before_gave_it_gives_up(step: str) -> None:
 # before a run
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("workflow", "steps", "request_", "word"),
     [
         ("code-change", ["read", "edit"], "replace a with b in c.txt", ""),

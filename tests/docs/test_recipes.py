@@ -10,6 +10,7 @@ import pytest
 from chatops.domain.sandbox import SandboxLevel
 from tests.readme.shell import follow
 from tests.support import document
+from tests.support.cases import for_each
 from tests.support.command_line import program
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 from tests.support.no_sandbox import at_level
@@ -110,7 +111,7 @@ def test_registries_can_be_used(page: str, block: str, folder: Path, home: Path)
     assert page == "gateway.md" or "0 warnings" in ran.out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in document.links(page=page):
         assert (page.parent / target).exists(), target

@@ -34,6 +34,7 @@ from tests.engine.steps import (
     validating,
 )
 from tests.engine.world import World, raw
+from tests.support.cases import for_each
 
 # The form of the answer
 
@@ -60,7 +61,7 @@ def test_what_does_not_fit_the_schema_is_given_back_with_the_place() -> None:
     assert "ONLY valid JSON matching the required schema" in feedback(world)[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         "{}",
@@ -93,8 +94,8 @@ def test_an_empty_object_is_no_answer_even_if_the_schema_takes_any_object() -> N
     assert not feedback(play(text('{"a": 1}'), contract=any_object))
 
 
-@pytest.mark.parametrize("schema", ['{"type":"object"}', '{"type":"object","properties":{"a":{}}}'])
-@pytest.mark.parametrize("success", ['"false"', "null", "0", "1", "true"])
+@for_each("schema", ['{"type":"object"}', '{"type":"object","properties":{"a":{}}}'])
+@for_each("success", ['"false"', "null", "0", "1", "true"])
 def test_an_object_that_says_how_it_went_is_no_bare_result(success: str, schema: str) -> None:
     world = play(text(f'{{"success": {success}, "a": 1}}'), says({"a": 2}), contract=StepContract(output_schema=schema))
     assert len(feedback(world)) == 1
@@ -213,7 +214,7 @@ def test_a_refused_answer_counts_as_a_round_and_one_closing_call_is_reserved() -
     assert "validate was never called" in world.finished.detail
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "contract", "what"),
     [
         (text("Sure! Here you go."), StepContract(), "Its answer could not be read as JSON: it is not JSON."),
@@ -309,7 +310,7 @@ def test_a_check_of_another_round_changes_nothing() -> None:
     assert advance(world.state, stale).state is world.state
 
 
-@pytest.mark.parametrize(
+@for_each(
     "facts",
     [
         AnswerFacts(),

@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from chatops.domain.decisions import AnyArguments, Approved, Decision, Edited, Principal
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -16,6 +14,7 @@ from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls
 from chatops.policy.sandbox import widened
 from chatops.store import codec
+from tests.support.cases import for_each
 from tests.support.turns import CALL, paused
 
 USER = Principal(uid=1000, login="ana", via="tui")
@@ -74,7 +73,7 @@ def test_a_plain_approval_gives_nothing_more() -> None:
     assert run.sandbox == BASE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decision", "by"),
     [
         (Approved(extra=SandboxSpec(network=True)), USER),
@@ -108,7 +107,7 @@ def test_after_a_crash_it_is_honoured_once() -> None:
     assert ran(advance(started.state, InspectionInput(call_id=CALL, facts=WIDER))) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "why"),
     [
         (replace(WIDER, sandbox="off (bubblewrap is gone)"), "the sandbox with what it gets in addition"),

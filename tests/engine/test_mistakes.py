@@ -17,6 +17,7 @@ from chatops.engine.round_limits import FREE_REPAIRS
 from chatops.engine.signature import MOST, signature
 from chatops.engine.view import pending_calls
 from tests.engine.world import FREE, TOOLS, World, grant, raw, reply
+from tests.support.cases import for_each
 
 BAD = raw("run", '{"n":"bad"}')
 EDIT = ToolSpec(
@@ -171,7 +172,7 @@ def test_a_signature_is_short_however_large_the_schema_is(count: int) -> None:
     assert ("more)" in text) == (count > 20)
 
 
-@pytest.mark.parametrize("schema", ["", "[]", "true", '{"properties":[]}', '{"properties":{"a":3},"required":"a"}'])
+@for_each("schema", ["", "[]", "true", '{"properties":[]}', '{"properties":{"a":3},"required":"a"}'])
 def test_a_schema_that_is_none_still_has_a_signature(schema: str) -> None:
     assert signature(replace(EDIT, schema=schema)) in ("file_edit()", "file_edit(a?: any)")
 

@@ -16,6 +16,7 @@ from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of,
 from chatops.engine.state import new_turn
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
+from tests.support.cases import for_each
 
 
 def call(id: str, name: str = "read") -> ToolCall:
@@ -106,7 +107,7 @@ def says(text: str) -> AssistantMessage:
     return AssistantMessage(id=MessageId(f"says {text}"), text=text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("messages", "places"),
     [
         ([user("1"), says("hi"), user("2")], []),

@@ -3,6 +3,7 @@
 import pytest
 
 from chatops.domain.canonical import JsonValue, PointerError, resolve
+from tests.support.cases import for_each
 
 DOCUMENT: JsonValue = {
     "foo": ["bar", "baz"],
@@ -19,7 +20,7 @@ DOCUMENT: JsonValue = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pointer", "value"),
     [
         ("", DOCUMENT),
@@ -41,7 +42,7 @@ def test_a_pointer_names_a_value(pointer: str, value: JsonValue) -> None:
     assert resolve(DOCUMENT, pointer) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pointer", ["foo", "/bar", "/foo/2", "/foo/-", "/foo/00", "/foo/-1", "/foo/٣", "/foo/0/0", "/foo/" + "9" * 5_000]
 )
 def test_what_names_nothing_is_said(pointer: str) -> None:

@@ -14,6 +14,7 @@ from chatops.engine.workflow.state import ReviewReason, RunResult
 from chatops.policy.workflow import OnFail, PatternGate, Validation, WorkflowSpec
 from tests.engine.runs import LINT, TESTS, RunWorld, a_step
 from tests.engine.world import ANA
+from tests.support.cases import for_each
 
 DEPLOYED = DoneCall(tool="deploy", arguments='{"to":"prod"}', content="v1 is out")
 
@@ -235,8 +236,8 @@ def test_a_step_under_review_cannot_be_skipped() -> None:
     assert world.state is before
 
 
-@pytest.mark.parametrize("review", [Accept(), TryAgain(), StopRun()])
-@pytest.mark.parametrize(("step", "attempt"), [(0, 2), (1, 1), (0, 0)])
+@for_each("review", [Accept(), TryAgain(), StopRun()])
+@for_each(("step", "attempt"), [(0, 2), (1, 1), (0, 0)])
 def test_a_word_on_another_attempt_changes_nothing(review: Review, step: int, attempt: int) -> None:
     world = RunWorld.begin(a_step("build", review=True))
     world.end(answer="v1")

@@ -36,6 +36,7 @@ from chatops.engine.view import failure_of, pending_calls, turn_status
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 from tests.engine.world import ANA, FREE, READ, RUN, TOOLS, WRITE, World, grant, raw, reply, switch
+from tests.support.cases import for_each
 
 
 def failure(kind: FailureKind = FailureKind.UNREACHABLE, *, partial: str = "") -> ModelFailure:
@@ -669,7 +670,7 @@ def test_an_edit_of_a_call_that_was_started_once_begins_another_attempt() -> Non
     assert [attempt for _, attempt in world.starts] == [1, 2]
 
 
-@pytest.mark.parametrize("login", ["ana", "#1000", "a (b) via c", "via tui"])
+@for_each("login", ["ana", "#1000", "a (b) via c", "via tui"])
 def test_the_login_in_the_text_of_a_decision_is_that_of_the_user(login: str) -> None:
     for via in ("tui", "approvals", ""):
         assert deciding_login(str(Principal(uid=1000, login=login, via=via))) == login

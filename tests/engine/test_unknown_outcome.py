@@ -18,6 +18,7 @@ from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
 from tests.engine.world import ANA, FREE, READ, World, grant, raw, reply
+from tests.support.cases import for_each
 
 CALL = CallId("s.1.1.1")
 KNOWN = Interruption(
@@ -243,7 +244,7 @@ def test_what_is_known_is_kept_while_the_tool_looks_and_the_app_dies_again() -> 
     assert looking.known == KNOWN
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tool", "took_effect", "outcome"),
     [
         ("read", True, Outcome.INTERRUPTED),
@@ -296,7 +297,7 @@ FACTS = CallFacts(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("after", "words"),
     [
         ({"hashes": ("/ws/run.sh 01", *FACTS.hashes[1:])}, "the content of /ws/run.sh"),

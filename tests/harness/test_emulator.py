@@ -1,5 +1,4 @@
-import pytest
-
+from tests.support.cases import for_each
 from tests.support.emulator import Emulator
 
 
@@ -24,14 +23,14 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=repr)
+@for_each("query", QUERIES, ids=repr)
 def test_a_query_is_answered_and_leaves_nothing_on_the_screen(query: bytes) -> None:
     emulator = _emulator()
     assert emulator.feed(query) == QUERIES[query]
     assert "".join(emulator.lines()) == ""
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=repr)
+@for_each("query", QUERIES, ids=repr)
 def test_a_query_cut_anywhere_is_answered_once(query: bytes) -> None:
     for cut in range(1, len(query)):
         emulator = _emulator()
@@ -56,7 +55,7 @@ DROPPED = [
 ]
 
 
-@pytest.mark.parametrize("sequence", DROPPED, ids=repr)
+@for_each("sequence", DROPPED, ids=repr)
 def test_a_sequence_that_draws_nothing_is_dropped_whole(sequence: bytes) -> None:
     emulator = _emulator()
     emulator.feed(b"a" + sequence + b"b")

@@ -25,6 +25,7 @@ from chatops.engine.state import (
 )
 from chatops.headless.json_values import arguments_value
 from chatops.headless.report import as_json, report
+from tests.support.cases import for_each
 from tests.support.turns import CALL, ROUND, SESSION, TURN, asked, finished, grant, paused, tool_message, turn
 
 KEYS = {
@@ -59,7 +60,7 @@ def test_an_answered_turn_has_every_documented_key() -> None:
     json.dumps(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("result", "failure", "reason"),
     [
         (TurnStatus.FAILED, FailureKind.UNREACHABLE, "unreachable"),
@@ -119,7 +120,7 @@ FACTS = CallFacts(arguments='{"path":"a"}')
 BY: dict[str, Any] = {"facts": FACTS, "digest": "d", "verdict": Verdict.ALLOW, "decided_by": "policy"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "verdict", "decided_by"),
     [
         (Inspecting(), None, None),

@@ -16,6 +16,7 @@ from chatops.toolkit.base import Reconciled, ToolContext
 from tests.mcp.conftest import World, entry, tool
 from tests.mcp.test_servers import processes
 from tests.support import asking_server
+from tests.support.cases import for_each
 from tests.support.waiting import until
 
 SDK = {
@@ -166,7 +167,7 @@ def question(params: dict[str, Any]) -> ServerQuestion:
     return question_of("h", made(**params))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         form({"a": {"type": "object", "properties": {}}}),

@@ -4,9 +4,10 @@ import pytest
 
 from chatops.domain.errors import ConfigError
 from chatops.mcp.packages import parse_runner, runner_of
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("command", "package", "program", "arguments"),
     [
         ("npx -y @scope/files@1.2 . --flag", "@scope/files@1.2", "", (". --flag")),
@@ -24,7 +25,7 @@ def test_the_package_is_read_out_of_the_command(command: str, package: str, prog
     assert (found.package, found.program, " ".join(found.arguments)) == (package, program, arguments)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [
         "npx --call x",
@@ -43,6 +44,6 @@ def test_what_is_not_known_is_not_guessed(command: str) -> None:
         parse_runner(command.split())
 
 
-@pytest.mark.parametrize("command", ["node npx", "uv run x", "npm start", "npx --no files", "uvx --offline clock"])
+@for_each("command", ["node npx", "uv run x", "npm start", "npx --no files", "uvx --offline clock"])
 def test_what_is_installed_is_run_as_it_is(command: str) -> None:
     assert not runner_of(command.split())

@@ -7,9 +7,10 @@ import pytest
 from chatops.domain.model import FailureKind
 from chatops.models.base import EngineError
 from chatops.models.cli import EventReader
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "text", "kind"),
     [
         (400, "The prompt exceeds the context limit", FailureKind.SERVER_ERROR),

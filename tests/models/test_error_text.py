@@ -4,9 +4,10 @@ import pytest
 
 from chatops.models.error_text import LINE_LIMIT, plain_line
 from chatops.models.retry import retry_after
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("page", "line"),
     [
         ("<html><title> </title><body>No room</body>", "No room"),
@@ -29,7 +30,7 @@ def test_a_page_of_nothing_but_beginnings_takes_no_longer_than_its_length(part: 
         assert len(plain_line("<html>" + part * 25_000)) <= LINE_LIMIT + 1
 
 
-@pytest.mark.parametrize("asked", ["inf", "1e999", "nan", "-inf"])
+@for_each("asked", ["inf", "1e999", "nan", "-inf"])
 def test_a_pause_that_is_no_duration_is_ignored(asked: str) -> None:
     assert retry_after(asked) is None
     assert retry_after("", milliseconds=asked) is None

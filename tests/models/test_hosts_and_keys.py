@@ -15,10 +15,11 @@ from chatops.models.keys import NO_KEY, read_key
 from chatops.models.masking import redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 from tests.models.asking import ask
+from tests.support.cases import for_each
 from tests.support.fake_openai import FakeOpenAI, Raw, call, calls, delta, error, says, sse, stream
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "given", "expected"),
     [
         ("openai", "https://api.openai.com", "https://api.openai.com/v1"),
@@ -43,7 +44,7 @@ def test_base_url(host: str, given: str, expected: str) -> None:
     assert base_url(spec) == expected
 
 
-@pytest.mark.parametrize("url", ["ftp://h/v1", "http://", "http://h:port/v1", "http://h/v1\nX: y", "http://[::1/v1"])
+@for_each("url", ["ftp://h/v1", "http://", "http://h:port/v1", "http://h/v1\nX: y", "http://[::1/v1"])
 def test_no_web_address(url: str) -> None:
     with pytest.raises(ConfigError, match="My model"):
         base_url(ModelSpec(name="m", label="My model", api_url=url, model_name="x"))
@@ -67,7 +68,7 @@ def test_where_shows_no_credentials() -> None:
     assert host_and_port("https://ana:secret@h.example/v1?key=1") == "h.example:443"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "expected"),
     [("localhost", True), ("127.9.9.9", True), ("::1", True), ("x.localhost", True), ("10.0.0.1", False), ("h", False)],
 )

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from chatops.dialects.writing import WRITABLE, family_of
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, ToolMessage, UserMessage
@@ -13,6 +11,7 @@ from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST
 from chatops.models.body import PromptedEncoder
 from chatops.policy.prompt import ROLE_CONTEXT, compose, layers_for, with_section
+from tests.support.cases import for_each
 
 SEARCH = ToolSpec(
     name="web_search",
@@ -86,7 +85,7 @@ def test_the_role_context_stays_the_last_section_of_the_system_prompt() -> None:
     assert '"name": "web_search"' in system
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("system", "expected"),
     [
         ("", "TOOLS"),
@@ -157,7 +156,7 @@ def test_tools_are_described_by_the_names_that_a_family_knows() -> None:
     assert "brave_search" in text and '"web_search\\"' not in text
 
 
-@pytest.mark.parametrize("format", sorted(WRITABLE))
+@for_each("format", sorted(WRITABLE))
 def test_every_format_carries_a_session(format: str) -> None:
     messages = written(*HISTORY, format=format)
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]

@@ -33,6 +33,7 @@ from chatops.models.wire import (
     wire_id,
 )
 from chatops.policy.registry import HostType, ModelSpec
+from tests.support.cases import for_each
 from tests.support.fake_openai import violations_of
 
 
@@ -132,7 +133,7 @@ def test_golden_body_of_a_role_with_two_calls() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "sent"),
     [
         ('{"path": "a" }', '{"path": "a" }'),

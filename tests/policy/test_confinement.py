@@ -11,6 +11,7 @@ from chatops.policy.registry import Registries, Registry, RoleSandbox, RoleSpec
 from chatops.policy.resolve import sandbox_layers, web_ports
 from chatops.policy.sandbox import covers_host, resolve, stricter, widened
 from chatops.policy.servers import ToolSetting
+from tests.support.cases import for_each
 
 OPEN = SandboxSpec(require=SandboxLevel.NONE, network=True, read=("/srv/data", "/opt/x"), git="writable")
 STRICT = SandboxSpec(require=SandboxLevel.BASIC, network=False, read=(), git="protect")
@@ -30,7 +31,7 @@ def test_without_a_block_of_the_site_the_users_counts(site: Registry | None) -> 
     assert sandbox((site, registry(None))) == SandboxSpec()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("site", "own", "ports"),
     [
         (None, None, ()),
@@ -54,7 +55,7 @@ def test_a_block_of_the_site_binds_in_every_respect() -> None:
     assert sandbox((registry(OPEN), registry(OPEN))) == OPEN
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("site", "own", "read"),
     [
         ("/srv", "/srv/data", ("/srv/data",)),
@@ -132,7 +133,7 @@ def test_a_role_can_only_raise_the_level() -> None:
     assert level(SandboxLevel.HARD, SandboxLevel.LANDLOCK) is SandboxLevel.HARD
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "host", "covered"),
     [
         ("a.org", "a.org", True),

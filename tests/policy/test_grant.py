@@ -16,6 +16,7 @@ from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import User, entitlement, resolve_grant, revoked
 from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import Layer
+from tests.support.cases import for_each
 
 BUILT_IN = {
     "file_read": (AccessLevel.VIEWER, Verdict.ALLOW),
@@ -78,7 +79,7 @@ def offered(held: Grant) -> tuple[str, ...]:
     return tuple(spec.name for spec in held.tools)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("users", "level"),
     [
         ((), AccessLevel.USER),
@@ -284,7 +285,7 @@ def test_scopes_of_remembered_rules_are_those_that_every_registry_and_grant_leav
     assert grant().intersection(grant(own)).rule_scopes == (session, role)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("everyone", "model", "role", "expected"),
     [(None, None, None, 10), (None, None, 24, 24), (12, None, 24, 12), (12, 8, 24, 8), (12, 8, 5, 5)],
 )

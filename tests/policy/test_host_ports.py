@@ -5,13 +5,14 @@ import pytest
 from chatops.domain.decisions import HostPattern
 from chatops.domain.tools import CallFacts
 from chatops.policy.patterns import covers, matches, parse_rule, show_rule, suggest_exact
+from tests.support.cases import for_each
 
 
 def facts(host: str) -> CallFacts:
     return CallFacts(arguments="{}", hosts=(host,))
 
 
-@pytest.mark.parametrize("host", ["example.org:8080", "example.org:22", "example.org.evil.test", "xn--exmple-cua.org"])
+@for_each("host", ["example.org:8080", "example.org:22", "example.org.evil.test", "xn--exmple-cua.org"])
 def test_a_host_without_a_port_answers_for_no_other_port(host: str) -> None:
     assert matches(HostPattern(host="example.org"), facts("EXAMPLE.org."))
     assert not matches(HostPattern(host="example.org"), facts(host))

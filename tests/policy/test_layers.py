@@ -12,6 +12,7 @@ from chatops.policy.registry import Registry
 from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import find_role
 from chatops.policy.verdicts import Layer, Rule
+from tests.support.cases import for_each
 
 RULES = (
     Rule(tool="shell_exec", verdict=Verdict.ALLOW),
@@ -20,8 +21,8 @@ RULES = (
 )
 
 
-@pytest.mark.parametrize("rules", list(permutations(RULES)))
-@pytest.mark.parametrize(
+@for_each("rules", list(permutations(RULES)))
+@for_each(
     ("argv", "verdict"),
     [
         (("git", "push", "origin"), Verdict.DENY),

@@ -3,15 +3,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support import document
+from tests.support.cases import for_each
 from tests.support.waiting import PATIENCE
 
 ROOT = document.README.parent
 
 
-@pytest.mark.parametrize("target", document.links())
+@for_each("target", document.links())
 def test_a_link_into_the_repository_leads_somewhere(target: str) -> None:
     assert (ROOT / target).exists()
 

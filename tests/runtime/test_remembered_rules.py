@@ -13,7 +13,6 @@ from chatops.domain.decisions import Approved, ArgvPattern, RuleScope
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import ToolMessage
 from chatops.runtime.session import Session
-from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.runtime.demo_session import demo_session, settled

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from chatops.domain.decisions import Approved, Principal, Rejected
 from chatops.domain.events import AskReason
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, ToolSpec, Verdict
@@ -25,6 +23,7 @@ from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
 from tests.store.storekit import memory_store
 from tests.support import turns
+from tests.support.cases import for_each
 
 SPEC = ToolSpec(name="shell_exec", capabilities=BUILT_IN_TOOLS["shell_exec"], description="", schema="{}")
 LONG = "x" * 200
@@ -52,7 +51,7 @@ def stopping() -> Stopping:
     return Stopping(round_id=turns.ROUND, model="local", calls=calls)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("phase", "said"),
     [
         (kit.awaiting_model(turns.TURN), "reply cut off"),

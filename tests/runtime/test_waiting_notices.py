@@ -5,11 +5,12 @@ import pytest
 from chatops.models.base import Retrying, Waiting
 from chatops.models.retry import countdown
 from chatops.runtime.performer import waiting_notice, waiting_over_notice
+from tests.support.cases import for_each
 
 RETRYING = Retrying(reason="It is busy.", attempt=2, attempts=3, delay_s=8.0, left_s=3.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("delay_s", "lefts"), [(0.0, [0.0]), (0.4, [0.4]), (1.0, [1.0]), (1.5, [1.5, 1.0]), (4.0, [4.0, 3.0, 2.0, 1.0])]
 )
 def test_a_retry_pause_counts_down_by_the_second(delay_s: float, lefts: list[float]) -> None:

@@ -17,6 +17,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.policy.sandbox import host_problem
 from chatops.sandbox.proxy import PORT, Proxy, RefusedError, read_head
 from chatops.tools.shell import shell_tools
+from tests.support.cases import for_each
 from tests.tools.running import needs_sandbox
 from tests.tools.toolkit import context_for, done
 
@@ -215,7 +216,7 @@ def test_the_connection_header_cannot_drop_the_length() -> None:
         read_head(b"POST http://a.example/ HTTP/1.1\r\nContent-Length: +3\r\n\r\n")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "fine"),
     [
         ("example.org", True),

@@ -24,6 +24,7 @@ from chatops.domain.tools import Outcome, ToolCall
 from chatops.store import codec
 from chatops.store.export import ExportFormat, export, to_html, to_jsonl, to_markdown, to_openai
 from tests.store.storekit import memory_store
+from tests.support.cases import for_each
 
 HOSTILE = '\x1b]0;x\x07 <script>alert(1)</script> & "q" \'</pre> \u202egnp \ud83d ````'
 
@@ -145,7 +146,7 @@ def test_the_page_holds_hostile_text_as_text_and_nothing_that_runs_or_loads() ->
     assert "http://" not in source
 
 
-@pytest.mark.parametrize("to", list(ExportFormat))
+@for_each("to", list(ExportFormat))
 def test_no_export_lets_control_characters_through_or_fails_to_encode(to: ExportFormat) -> None:
     info = memory_store().create_session(workspace="/w\udcff", role="r", persona="p", title=HOSTILE)
     text = export(hostile_history(), info, to=to)

@@ -8,6 +8,7 @@ import pytest
 from chatops.domain.errors import UnreadableError
 from chatops.store import codec
 from tests.store import runkit as run
+from tests.support.cases import for_each
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "runs").glob("v*.json"))
 
@@ -33,7 +34,7 @@ def test_the_newest_golden_file_of_runs_holds_what_is_written_today() -> None:
     assert written == golden["runs"]
 
 
-@pytest.mark.parametrize("name", run.golden_runs())
+@for_each("name", run.golden_runs())
 def test_every_golden_run_survives(name: str) -> None:
     state = run.golden_runs()[name]
     assert codec.decode_run(codec.encode_run(state), version=codec.RUN_VERSION) == state
@@ -45,9 +46,7 @@ def test_unknown_versions_of_runs_are_unreadable(version: int) -> None:
         codec.decode_run(codec.encode_run(run.begun().state), version=version)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "[]", "{}", '{"phase": {"kind": "martian"}}', None, 5], ids=lambda text: repr(text)
-)
+@for_each("text", ["", "x", "[]", "{}", '{"phase": {"kind": "martian"}}', None, 5], ids=lambda text: repr(text))
 def test_a_damaged_run_is_unreadable_with_the_next_step(text: object) -> None:
     with pytest.raises(UnreadableError) as caught:
         codec.decode_run(text, version=1)

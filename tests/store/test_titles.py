@@ -2,11 +2,10 @@
 
 import time
 
-import pytest
-
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
 from chatops.store.sessions import copy_title, title_from
+from tests.support.cases import for_each
 
 
 def user(text: str) -> Message:
@@ -17,7 +16,7 @@ def answer(text: str) -> Message:
     return AssistantMessage(id=MessageId("a"), text=text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "title"),
     [
         ("read note.txt", "read note.txt"),
@@ -62,14 +61,14 @@ def test_after_a_greeting_the_answer_or_the_next_message_gives_the_title() -> No
 HOSTILE = ["/a" * 20_000, "a/" * 20_000, "hi " * 20_000, "." * 50_000, "a.b-" * 10_000, "@" * 9_999]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@for_each("text", HOSTILE)
 def test_hostile_text_costs_little(text: str) -> None:
     started = time.process_time()
     title_from([user(text)])
     assert time.process_time() - started < 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "is_copy", "title"),
     [
         ("first try", False, "first try · before: test it"),

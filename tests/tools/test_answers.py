@@ -11,6 +11,7 @@ from chatops.policy.workflow import PatternGate
 from chatops.sandbox.process import Limits, run_isolated
 from chatops.tools import answers
 from chatops.tools.answers import MAX_FENCES, read_answer
+from tests.support.cases import for_each
 
 SCHEMA = json.dumps(
     {
@@ -22,7 +23,7 @@ SCHEMA = json.dumps(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         '{"b": 1, "a": "é"}',
@@ -40,7 +41,7 @@ def test_the_object_is_found_in_the_text_in_a_fence_or_at_the_first_brace(text: 
     assert read_answer(text, schema="") == AnswerFacts(value='{"a":"é","b":1}')
 
 
-@pytest.mark.parametrize(
+@for_each(
     "before",
     [
         "Here is {result}: ",
@@ -60,7 +61,7 @@ def test_an_object_inside_a_broken_object_is_not_the_answer() -> None:
         assert read_answer(text, schema="").value == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("", "empty"),

@@ -13,6 +13,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import ToolCall
 from chatops.tools.arguments import Arguments, fit, parse
 from chatops.tools.schema import field_path
+from tests.support.cases import for_each
 from tests.tools.toolkit import call
 
 
@@ -33,7 +34,7 @@ def test_control_characters_inside_a_text_are_read() -> None:
     assert read('{"a":"x\ny\x01"}').value == {"a": "x\ny\x01"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "says"),
     [
         ("touch x", "not valid JSON"),
@@ -68,7 +69,7 @@ def test_what_is_no_object_is_a_problem(text: str, says: str) -> None:
     assert result.value == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value", "says"),
     [
         ("{'a': 1}", {"a": 1}, "single quotes"),
@@ -183,7 +184,7 @@ def test_a_key_with_an_invisible_character_is_shown_as_such() -> None:
     assert "did you mean 'command'" in message
 
 
-@pytest.mark.parametrize("text", ['{"command":["ls"]}', '{"command":{"a":1}}', '{"command":1}', '{"command":""}'])
+@for_each("text", ['{"command":["ls"]}', '{"command":{"a":1}}', '{"command":1}', '{"command":""}'])
 def test_a_wrong_type_is_never_bent_into_shape(text: str) -> None:
     assert [path for path, _, _ in problems(text)] == ["command"]
 

@@ -2,12 +2,11 @@
 
 import json
 
-import pytest
-
 from chatops.tools.schema import format_problems
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "good", "bad"),
     [
         ("email", ["ana@example.org", "a@localhost"], ["nonsense", "x@", "@x", "a b@c.org", "a@b..c", "a@b@c"]),

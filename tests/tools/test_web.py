@@ -22,6 +22,7 @@ from chatops.tools import web
 from chatops.tools.function import FunctionTool
 from chatops.tools.page import decoded, read_text
 from chatops.tools.web import WebSettings, web_tools
+from tests.support.cases import for_each
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
 from tests.tools.webserver import Server, answer, redirect, serving
 
@@ -313,12 +314,12 @@ INNER += ["255.255.255.255", "168.63.129.16", "::1", "::", "fe80::1", "fc00::1",
 INNER += ["2002:7f00:1::", "2001:0:7f00:1::", "ff02::1", "fec0::1", "::127.0.0.1", "not an address"]
 
 
-@pytest.mark.parametrize("address", INNER)
+@for_each("address", INNER)
 def test_inner_addresses(address: str) -> None:
     assert not_public(address)
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
+@for_each("address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
 def test_public_addresses(address: str) -> None:
     assert not not_public(address)
 
@@ -350,7 +351,7 @@ def test_any_page_can_be_read(html: str) -> None:
     assert "\n\n\n" not in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "charset", "text"),
     [
         ("é".encode("latin-1"), "latin-1", "é"),

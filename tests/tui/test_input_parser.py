@@ -17,6 +17,7 @@ from chatops.tui.input_parser import (
     Pasted,
     Typed,
 )
+from tests.support.cases import for_each
 
 ENDLESS = 1e9
 
@@ -47,7 +48,7 @@ SEQUENCES = ["\x1b[A", "\x1b[1;5C", "\x1bOP", "\x1b[<35;20;10M", "\x1b[<0;1;1m",
 ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b[?62;22c"]
 
 
-@pytest.mark.parametrize("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
+@for_each("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
 def test_a_sequence_is_one_token_wherever_a_slow_line_cuts_it(sequence: str) -> None:
     for cut in range(2, len(sequence)):
         assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HELD_S * 0.9) == [
@@ -70,7 +71,7 @@ def test_an_escape_alone_is_the_escape_key_after_a_moment() -> None:
     assert not parser.waits
 
 
-@pytest.mark.parametrize("text", ["/cost", "hello", "Please", "_x", "read"])
+@for_each("text", ["/cost", "hello", "Please", "_x", "read"])
 def test_the_escape_key_and_a_text_right_after_it_are_two_things(text: str) -> None:
     assert InputParser().feed(f"x\x1b{text}", 0.0) == [Typed("x"), Typed(ESCAPE), Typed(text)]
     later = InputParser(alt_acts=lambda key: True)
@@ -162,8 +163,8 @@ def test_more_text_at_once_than_can_be_typed_is_a_paste(flood: str) -> None:
     assert taken(flood) == [Pasted(flood)]
 
 
-@pytest.mark.parametrize("cut", [3, 9, 11])
-@pytest.mark.parametrize("answer", ["\x1b[?2004;1$y", "\x1b[200~seen\x1b[201~"])
+@for_each("cut", [3, 9, 11])
+@for_each("answer", ["\x1b[?2004;1$y", "\x1b[200~seen\x1b[201~"])
 def test_lines_typed_ahead_are_keys_if_the_terminal_marks_pastes(answer: str, cut: int) -> None:
     parser = InputParser()
     learnt = parser.feed(answer[:cut], 0.0) + parser.feed(answer[cut:], 0.1) + parser.flush(1.0)

@@ -3,9 +3,9 @@
 import random
 
 import pyte
-import pytest
 
 from chatops.tui.output_writer import with_short_styles
+from tests.support.cases import for_each
 
 COLOURS = ["38;2;1;2;3;48;2;9;9;9", "38;2;4;5;6;48;2;9;9;9", "38;2;1;2;3", "48;5;17", "31"]
 STYLES = [*COLOURS, "1;38;2;1;2;3;48;2;9;9;9", "3;38;2;1;2;3", "1;3;4", "7;97;104", "2;9;38;5;200"]
@@ -17,7 +17,7 @@ def screen(data: str) -> object:
     return [[drawn.buffer[row][column] for column in range(20)] for row in range(6)], drawn.cursor.x, drawn.cursor.attrs
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_what_is_drawn_is_the_same(seed: int) -> None:
     choose = random.Random(seed)
 

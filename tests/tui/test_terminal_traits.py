@@ -1,9 +1,8 @@
 """TERM, COLORTERM, NO_COLOR and the locale decide how the terminal is used."""
 
-import pytest
-
 from chatops.domain.charset import charset_of
 from chatops.tui.terminal import TerminalTraits, TerminfoEntry, detect_terminal, terminfo
+from tests.support.cases import for_each
 
 KNOWN = {
     "xterm-256color": TerminfoEntry(places_cursor=True, colours=256),
@@ -16,7 +15,7 @@ def seen(**environ: str) -> TerminalTraits:
     return detect_terminal(environ, is_terminal=True, lookup=KNOWN.get)
 
 
-@pytest.mark.parametrize("kind", ["", "dumb", "unknown", "vt52"])
+@for_each("kind", ["", "dumb", "unknown", "vt52"])
 def test_a_terminal_without_cursor_positioning_is_refused_with_advice(kind: str) -> None:
     problem = seen(TERM=kind, COLORTERM="truecolor").problem
     assert "chatops -p" in problem and "Set TERM" in problem
@@ -47,7 +46,7 @@ def test_terminfo_of_the_system_is_used() -> None:
     assert found is None or (found.places_cursor and found.colours > 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("environ", "charset"),
     [
         ({}, "utf-8"),

@@ -10,6 +10,7 @@ from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.policy.sandbox import parse_change
 from chatops.toolkit.confine import home_secrets
 from chatops.wiring.stored import added_folders
+from tests.support.cases import for_each
 from tests.wiring.conftest import Bench
 
 
@@ -84,7 +85,7 @@ async def test_a_session_cannot_lower_the_level(bench: Bench) -> None:
     assert (session.grant().sandbox or NARROWEST).require is SandboxLevel.HARD
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

@@ -41,6 +41,7 @@ from chatops.tui.dialogs.trust import TrustScreen
 from chatops.tui.status.status_line import fitted, status_parts
 from chatops.tui.theme import PLAIN
 from chatops.wiring.rows import RoleRow
+from tests.support.cases import for_each
 from tests.support.waiting import PATIENCE
 from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
 
@@ -234,7 +235,7 @@ def test_a_call_that_no_rule_answers_offers_none() -> None:
             assert " s " not in offered and "this session" not in offered and "rule" not in offered
 
 
-@pytest.mark.parametrize("dialog", [ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen])
+@for_each("dialog", [ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen])
 def test_each_key_of_a_dialog_has_a_method_and_only_its_own_table_decides(dialog: type[GuardedDialog]) -> None:
     assert [key.act for key in dialog.KEYS if not hasattr(dialog, f"_{key.act}") and key.act != "scroll"] == []
     assert not {"y", "n", "enter", "space", " "} & {

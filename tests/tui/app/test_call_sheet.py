@@ -21,6 +21,7 @@ from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line
 from chatops.tui.theme import PLAIN
+from tests.support.cases import for_each
 from tests.tui.app.dialog_scenes import edit, risky
 from tests.tui.app.fakes import code_facts, edit_facts, fetch_facts, pending_call, shell_facts
 from tests.tui.app.support_app import stage
@@ -94,7 +95,7 @@ def assert_all_show_the_same(asked: PendingCall) -> None:
             assert (f"In the chat, {key} " in text) == (key in offers)
 
 
-@pytest.mark.parametrize("kind", CALLS)
+@for_each("kind", CALLS)
 def test_each_surface_shows_all_facts_of_a_call_and_offers_the_same(kind: str) -> None:
     assert_all_show_the_same(CALLS[kind])
 
@@ -186,7 +187,7 @@ async def test_a_row_that_changed_since_the_last_call_is_shown_and_v_shows_all()
     assert "runs in      /home/ana/project" in shown and "The model says" in shown
 
 
-@pytest.mark.parametrize("kind", ["changed", "edited", "copied", "unknown"])
+@for_each("kind", ["changed", "edited", "copied", "unknown"])
 def test_a_call_that_asks_again_folds_nothing_and_cautions_never_fold(kind: str) -> None:
     waiting, again = ApprovalList(), CALLS[kind]
     waiting.refresh([again])
@@ -229,7 +230,7 @@ async def test_a_caution_that_was_only_scrolled_past_keeps_the_call_from_being_a
 # What s and S allow
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "named"),
     [
         ("command", "s this command, this session"),

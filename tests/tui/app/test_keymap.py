@@ -12,6 +12,7 @@ from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.keys import DEFAULTS, KeyHint, KeyLegend, Keymap, use
 from chatops.tui.screens.chat import ChatScreen
+from tests.support.cases import for_each
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import stage
 
@@ -52,7 +53,7 @@ async def test_a_dialog_keeps_its_keys_and_opens_the_help_with_the_chosen_one() 
         assert isinstance(running.app.screen, TextScreen)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keys", "message"),
     [
         ({"rol": ["f5"]}, "no key with the id rol. Did you mean role?"),

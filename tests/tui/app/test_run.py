@@ -15,6 +15,7 @@ from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.workflow import PanelShape, WorkflowPanel, shape_for
 from chatops.wiring.rows import RunRow, WorkflowRow
+from tests.support.cases import for_each
 from tests.support.runs import RUN, flow, step
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import SESSION, FakeSession, FakeWorkspace
@@ -112,7 +113,7 @@ async def test_ctrl_t_folds_the_panel_to_one_line_and_opens_it_again() -> None:
         assert panel(running).size.height > 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("size", "opened", "shape"),
     [
         ((120, 40), None, PanelShape.BESIDE),

@@ -11,6 +11,7 @@ from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.contained import ChangesScreen
 from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
+from tests.support.cases import for_each
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import Stage, stage
 
@@ -88,7 +89,7 @@ async def test_a_search_without_a_match_says_so() -> None:
         assert "Nothing matches." in running.text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wanted", "found"),
     [("", "A\n  b\n    c\nD\n  c"), ("C", "A\n  b\n    c\n\nD\n  c"), ("a", "A"), ("x", "")],
 )

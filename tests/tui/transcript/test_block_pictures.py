@@ -13,6 +13,7 @@ from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import noun_of
 from chatops.tui.transcript.layout import can_open, render_block
+from tests.support.cases import for_each
 from tests.support.transcript_blocks import card, samples
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,7 +43,7 @@ def test_each_kind_of_block_matches_its_golden_picture(width: int) -> None:
     assert picture(width) == golden.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@for_each("width", [20, 40, 80, 120])
 def test_no_line_is_wider_than_its_width(width: int) -> None:
     for block in samples():
         for strip in render_block(block, width, PLAIN, expanded=True):

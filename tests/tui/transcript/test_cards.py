@@ -17,6 +17,7 @@ from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.diff import diff_lines
 from chatops.tui.transcript.layout import BlockLayout
 from chatops.tui.transcript.lines import cuts
+from tests.support.cases import for_each
 from tests.support.transcript_blocks import DIFF, card
 
 warm_up()
@@ -122,8 +123,8 @@ def test_a_diff_of_several_places_marks_what_is_left_out_and_counts_what_looks_l
     ]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "\u202eabc", "\x00", "\u2028", "[/foo]", "x" * 900])
+@for_each("whole", [True, False])
+@for_each("text", ["\x1b[2J", "a\rb", "\u202eabc", "\x00", "\u2028", "[/foo]", "x" * 900])
 def test_no_changed_text_acts_or_hides(text: str, whole: bool) -> None:
     diff = f"[replaces {text}]\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n {text}\n-{text}y\n+{text}z\n"
     lines, _ = diff_lines(diff, name=f"x.{text}", width=50, theme=PLAIN, most=200, whole=whole)

@@ -1,13 +1,13 @@
 """Signs of Markdown: formulas and keys, headings, tasks, columns, changed and wrapped lines of code."""
 
-import pytest
 from rich.style import Style
 
 from chatops.tui.theme import PLAIN, theme_from
 from chatops.tui.transcript.markdown import markdown_lines
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "Press <kbd>Ctrl</kbd>+<kbd>C</kbd>.",

@@ -10,6 +10,7 @@ from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, MarkdownSegment, MarkdownSegmenter, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
 from chatops.tui.transcript.layout import render_block
+from tests.support.cases import for_each
 
 warm_up()
 
@@ -61,7 +62,7 @@ def test_no_line_is_wider_than_the_screen_and_none_acts_on_the_terminal(text: st
         assert "\n" not in strip.text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "pieces"),
     [
         ("one\n\ntwo\n", ["one", "two"]),
@@ -128,7 +129,7 @@ def test_all_text_of_the_model_is_shown() -> None:
         assert part in shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "> " * 40 + "hidden",
