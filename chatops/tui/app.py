@@ -24,7 +24,7 @@ from textual.widgets import Input, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter

@@ -26,7 +26,7 @@ from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView
 from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import with_user_keys
-from chatops.tui.status.status_line import count
+from chatops.tui.status import count
 from chatops.tui.theme import Symbols, symbols_for
 from chatops.tui.transcript.lines import one_line, truncated
 from chatops.wiring.rows import RunRow, WorkflowRow

@@ -12,7 +12,7 @@ from typing import Any
 
 import chatops.runtime.session
 import chatops.tui.screens.chat
-import chatops.tui.status.status_line
+import chatops.tui.status
 import chatops.tui.transcript.layout
 import chatops.tui.transcript.projector
 import chatops.tui.transcript.transcript
@@ -59,7 +59,7 @@ def _build_in(mode: str) -> None:
         return
     _listen()
     _raising(chatops.tui.transcript.projector.Projector, "feed_all", "handler")
-    _raising(chatops.tui.status.status_line.StatusLine, "show", "widget")
+    _raising(chatops.tui.status.StatusLine, "show", "widget")
     _raising(chatops.tui.transcript.layout, "_lines", "drawing", times=2)
     _raising(chatops.tui.transcript.transcript.Transcript, "render_lines", "always", times=-1)
 

@@ -7,8 +7,8 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
-from chatops.tui.composer.composer import Composer
-from chatops.tui.composer.text_fields import SIGN, LineField, TextField
+from chatops.tui.composer import Composer
+from chatops.tui.text_fields import SIGN, LineField, TextField
 
 
 class Host(App[None]):

@@ -18,7 +18,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.git.ignore import GitIgnore
 from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import ALIASES, COMMANDS, Offers, find_command
-from chatops.tui.composer.composer import MAX_SHOWN, Completion, Completions, Composer
+from chatops.tui.composer import MAX_SHOWN, Completion, Completions, Composer
 
 _SCORED = 200
 _SEARCH = FuzzySearch()

@@ -22,7 +22,7 @@ from chatops.tui.commands.replies import (
     ShowText,
     UseTheme,
 )
-from chatops.tui.composer.composer import Completion
+from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.wiring.rows import HitRow
 

@@ -12,7 +12,7 @@ from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
 from chatops.runtime.session import owned
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
-from chatops.tui.composer.composer import Completion
+from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 if TYPE_CHECKING:

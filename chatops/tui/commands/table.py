@@ -10,7 +10,7 @@ from chatops.tui.commands import context as context_commands
 from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
-from chatops.tui.composer.composer import Completion
+from chatops.tui.composer import Completion
 from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KEYS, KeyGroup, key_label, with_user_keys
 
 _KEY_COLUMN = 24

@@ -7,7 +7,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, ShowSession, ShowStep, ShowText
-from chatops.tui.composer.composer import Completion
+from chatops.tui.composer import Completion
 from chatops.tui.workflow import listing
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from chatops.domain.tools import Problem
 from chatops.domain.wording import plural
 from chatops.runtime.descriptions import denial_sentence
 from chatops.runtime.session import owned
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.approval_frame import (
     KEYS,
     AskedCall,

@@ -24,11 +24,11 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
-from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.rows import line
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import BACK, KeyHint, KeyLegend
+from chatops.tui.text_fields import LineField, TextField
 from chatops.tui.theme import symbols_for
 
 if TYPE_CHECKING:

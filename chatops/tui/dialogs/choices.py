@@ -22,7 +22,7 @@ from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns, tabl
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyHint
 from chatops.tui.notice import show_notice
-from chatops.tui.status.status_line import count
+from chatops.tui.status import count
 from chatops.tui.workflow import clock
 from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow, origin
 

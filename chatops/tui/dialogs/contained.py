@@ -26,7 +26,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
 from chatops.runtime.descriptions import UNKNOWN, denial_sentence
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog

@@ -15,7 +15,7 @@ from textual.timer import Timer
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogBody, DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, keys_by_name, legend_of
 from chatops.tui.dialogs.key_gate import PAUSE_S, Acts, KeyGate, KeyKind, KeyPress, Refused, Waits

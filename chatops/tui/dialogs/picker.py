@@ -13,9 +13,9 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
+from chatops.tui.text_fields import LineField
 
 MOST_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""

@@ -13,9 +13,9 @@ from textual.widgets import Input, Static, TextArea
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import spent
-from chatops.tui.composer.text_fields import LineField, TextField
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
+from chatops.tui.text_fields import LineField, TextField
 
 AnswerT = TypeVar("AnswerT")
 _AROUND, _AROUND_LOW, _LEAST = 13, 6, 3

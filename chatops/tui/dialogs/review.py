@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from chatops.domain.errors import AlreadyDecidedError
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog

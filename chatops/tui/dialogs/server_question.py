@@ -14,7 +14,7 @@ from chatops.domain.decisions import Answer, AnswerAction, Decision, Edited, Ope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.arguments import (
     ABSENT,
     Absent,

@@ -13,10 +13,10 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
-from chatops.tui.composer.text_fields import LineField
 from chatops.tui.dialogs.modal import TALL, Legend, Page
 from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import copy
+from chatops.tui.text_fields import LineField
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")

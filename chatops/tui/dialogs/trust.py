@@ -6,7 +6,7 @@ from typing import ClassVar
 from chatops.config.trust import ASKED, SHOWN_DIGEST, ItemState, Listed, TrustQuestion, question_notices
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.sanitize import show_path
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog

@@ -17,8 +17,9 @@ from textual.widgets import Static
 
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.commands.replies import Context, ScreenAction
-from chatops.tui.composer.composer import Completions, Composer
+from chatops.tui.composer import Completions, Composer
 from chatops.tui.error_boundary import ErrorBoundary
+from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.commands import CommandPresenter, CompletionPresenter
@@ -30,9 +31,7 @@ from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
-from chatops.tui.status.banner import Banner, Notices, QueuedMessages, TranscriptHint
-from chatops.tui.status.first_screen import FirstScreen
-from chatops.tui.status.status_line import StatusLine
+from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
 from chatops.tui.textual_internals import FrameHook, LateClickHook
 from chatops.tui.themes import Themes
 

@@ -31,12 +31,12 @@ from chatops.tui.commands.replies import (
     UseTheme,
     Write,
 )
-from chatops.tui.composer.composer import Completions, Composer
+from chatops.tui.composer import Completions, Composer
+from chatops.tui.first_screen import FirstScreen
 from chatops.tui.notice import copy, show_notice
 from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.switching import SessionSwitcher
-from chatops.tui.status.first_screen import FirstScreen
 from chatops.tui.textual_internals import remove_notices
 from chatops.tui.themes import Themes
 

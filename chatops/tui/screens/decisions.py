@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
 from chatops.tui.screens.open_session import OpenSession

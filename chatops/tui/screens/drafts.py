@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 
 if TYPE_CHECKING:
     from chatops.domain.ids import SessionId

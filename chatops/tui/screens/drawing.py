@@ -15,7 +15,7 @@ from chatops.tui.textual_internals import report_error
 if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.runtime.view import SessionView, Snapshot
-    from chatops.tui.transcript.blocks import Op
+    from chatops.tui.transcript.blocks import Block, Op
     from chatops.tui.transcript.projector import FrameBuffer, Projector
     from chatops.tui.transcript.transcript import Transcript
 
@@ -89,13 +89,24 @@ class TranscriptPresenter:
 
     def show(self, current: OpenSession) -> None:
         """Draw the session's current state. Later events are added to it."""
+        self._current = current
+        blocks = self._load(current)
+        if self._transcript is not None:
+            self._transcript.set_blocks(blocks)
+
+    def show_changes(self) -> None:
+        """Draw what has changed in the followed session since it was drawn last."""
+        from chatops.tui.transcript.blocks import changes
+
+        if self._current is not None and self._projector is not None:
+            before = self._projector.blocks
+            self.apply(changes(before, self._load(self._current)))
+
+    def _load(self, current: OpenSession) -> "list[Block]":
         from chatops.tui.transcript.projector import Projector
 
-        self._current = current
-        projector = self._projector = Projector()
-        blocks = projector.load(current.session.events(current.own_run.run.state if current.own_run else None))
-        if self._transcript is not None:
-            self._transcript.set_blocks(blocks if current.follower is None else current.follower.blocks())
+        self._projector = Projector()
+        return self._projector.load(current.session.events(current.run_state))
 
     def draw(self, batch: Batch) -> "list[Event]":
         """Draw a batch of events. Return those that do more than continue a text."""

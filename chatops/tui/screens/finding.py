@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.tui.composer.composer import ALONE_S, Composer
+from chatops.tui.composer import ALONE_S, Composer
 from chatops.tui.screens.drawing import TranscriptPresenter
 
 if TYPE_CHECKING:
-    from chatops.tui.composer.text_fields import FindBar
+    from chatops.tui.text_fields import FindBar
     from chatops.tui.transcript.finding import TextSearch
 
 _SLICE_S = 0.006
@@ -40,7 +40,7 @@ class FindPresenter:
 
     async def open(self, text: str = "", near: str = "") -> None:
         """Let the user type a text to find. With `text`, find that, first in the message that contains `near`."""
-        from chatops.tui.composer.text_fields import FindBar
+        from chatops.tui.text_fields import FindBar
 
         transcript = self._drawing.transcript
         if transcript is None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.session import Session
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
@@ -31,6 +32,13 @@ class OpenSession:
     def run(self) -> "WorkflowRun | None":
         """The session's workflow run if it is executed here, or None."""
         return self.own_run.run if self.own_run is not None else None
+
+    @property
+    def run_state(self) -> "WorkflowState | None":
+        """The workflow run that the session belongs to, as committed or stored."""
+        if self.follower is not None:
+            return self.follower.reader.run
+        return self.own_run.run.state if self.own_run is not None else None
 
     @property
     def any_run(self) -> "RunPresenter | None":

@@ -16,8 +16,6 @@ from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.screens.messages import Changed, FollowedChanged
-from chatops.tui.transcript.blocks import changes
-from chatops.tui.transcript.projector import Projector
 from chatops.tui.workflow import WorkflowPanel, step_text
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.transcript.blocks import Block, Op
     from chatops.wiring.sessions import UserState
 
 
@@ -219,23 +216,11 @@ class FollowerPresenter:
         """Create the presenter. It posts `FollowedChanged` to `screen`."""
         self.reader = reader
         """The followed session."""
-        self._blocks: dict[str, Block] = {}
         self._claimed = False
         self.run = RunPresenter(screen, user, self._run_state, clock=clock) if reader.run is not None else None
         """The presenter of the session's workflow run, or None."""
         self._screen = screen
         reader.on_change(self._changed)
-
-    def blocks(self) -> "list[Block]":
-        """Return the session's blocks, for a transcript that shows nothing of it yet."""
-        found = Projector().load(self.reader.events(self.reader.run))
-        self._blocks = {block.id: block for block in found}
-        return found
-
-    def changes(self) -> "list[Op]":
-        """Return what has changed since the blocks were shown last."""
-        before = self._blocks
-        return changes(before, self.blocks())
 
     def _run_state(self) -> RunState:
         run = self.reader.run

@@ -11,13 +11,12 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.open_session import OpenSession
-from chatops.tui.status.banner import Banner, QueuedMessages
-from chatops.tui.status.status_line import StatusLine
+from chatops.tui.status import Banner, QueuedMessages, StatusLine
 
 if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft

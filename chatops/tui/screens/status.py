@@ -7,13 +7,12 @@ from textual.screen import Screen
 
 from chatops.domain.messages import Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
+from chatops.tui.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.status.banner import Banner
-from chatops.tui.status.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
-from chatops.tui.status.status_line import StatusLine, approvals_pending
+from chatops.tui.status import Banner, StatusLine, approvals_pending
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from chatops.policy.workflow import WorkflowSpec
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import Snapshot
-    from chatops.tui.status.banner import BannerTone
+    from chatops.tui.status import BannerTone
     from chatops.wiring.rows import SessionRow
     from chatops.wiring.workspace import Workspace
 

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.tui.commands.replies import Context
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
@@ -190,7 +190,7 @@ class SessionSwitcher:
         follower = self.current.follower if self.current is not None else None
         if follower is None or follower.reader is not reader:
             return
-        self._drawing.apply(follower.changes())
+        self._drawing.show_changes()
         self._dialogs.refresh()
         if follower.claim():
             self._background.start(partial(self._open_here, follower), group="run", holds_keys=False)

@@ -85,8 +85,10 @@ from chatops.tui.transcript.blocks import (
     StepBlock,
     ToolCardBlock,
     UserBlock,
+    finished_card,
+    pending_card,
+    surplus_card,
 )
-from chatops.tui.transcript.call_cards import finished_card, pending_card, surplus_card
 
 _OURS = "[chatops] "
 """Beginning of messages to the model that are not the user's."""

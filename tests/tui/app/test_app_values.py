@@ -25,7 +25,7 @@ from chatops.tui.commands.completion import (
     workspace_files,
 )
 from chatops.tui.commands.replies import Context
-from chatops.tui.composer.composer import Folds
+from chatops.tui.composer import Folds
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList
@@ -38,7 +38,7 @@ from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.rows import Row, line, wrapped
 from chatops.tui.dialogs.server_question import ServerQuestionScreen
 from chatops.tui.dialogs.trust import TrustScreen
-from chatops.tui.status.status_line import fitted, status_parts
+from chatops.tui.status import fitted, status_parts
 from chatops.tui.theme import PLAIN
 from chatops.wiring.rows import RoleRow
 from tests.support.cases import for_each

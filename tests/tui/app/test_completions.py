@@ -3,7 +3,7 @@
 import pytest
 from textual.app import App, ComposeResult
 
-from chatops.tui.composer.composer import Completion, Completions
+from chatops.tui.composer import Completion, Completions
 
 pytestmark = pytest.mark.more
 

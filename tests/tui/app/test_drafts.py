@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId
 from chatops.engine.effects import ComposerDraft
 from chatops.runtime.services import WorkerThread
 from chatops.runtime.view import SessionView
-from chatops.tui.composer.composer import Composer
+from chatops.tui.composer import Composer
 from chatops.tui.screens.drafts import Drafts
 from chatops.wiring.stored import Settings
 from tests.store.storekit import memory_store

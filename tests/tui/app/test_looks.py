@@ -18,8 +18,8 @@ from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Usage, UserMessage
 from chatops.domain.tools import ToolCall
 from chatops.tui.dialogs.choices import below_origins
+from chatops.tui.first_screen import FirstFacts, branch_of, first_facts, first_lines
 from chatops.tui.notice import show_notice
-from chatops.tui.status.first_screen import FirstFacts, branch_of, first_facts, first_lines
 from chatops.wiring.rows import SessionRow
 from tests.tui.app.fake_run import FakeRun
 from tests.tui.app.fakes import ROUND, TURN, FakeSession, FakeSessions, FakeWorkspace

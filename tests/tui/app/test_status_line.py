@@ -8,7 +8,7 @@ from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted
 from chatops.domain.ids import MessageId, TurnId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
-from chatops.tui.status.status_line import Progress, StatusLine, fitted, status_parts
+from chatops.tui.status import Progress, StatusLine, fitted, status_parts
 from tests.tui.app.fakes import ROUND, FakeSession, pending_call
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")

@@ -5,7 +5,7 @@ import pytest
 from chatops.domain.endings import EndedBy, Ending, with_ending
 from chatops.domain.tools import CallEnd, Outcome, ResultFacts
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript.call_cards import finished_card
+from chatops.tui.transcript.blocks import finished_card
 from chatops.tui.transcript.card import card_lines
 
 SENTENCE = "The command was not run, because its sandbox could not be set up: bwrap: no. Repeat the call."

@@ -7,7 +7,7 @@ from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView, run_view
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
-from chatops.tui.status.status_line import count
+from chatops.tui.status import count
 from chatops.tui.theme import ASCII, UNICODE, Symbols
 from chatops.tui.workflow import StyledLine, above, beside, clock, folded, listing, readable, step_text
 from chatops.wiring.rows import RunRow, WorkflowRow

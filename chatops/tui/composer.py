@@ -17,10 +17,10 @@ from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from chatops.domain.wording import cut, plural
-from chatops.tui.composer.text_fields import TextField, types_invisible
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import with_user_keys
 from chatops.tui.notice import plain
+from chatops.tui.text_fields import TextField, types_invisible
 
 _PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3

@@ -1,1 +1,0 @@
-"""The message field, its text fields and its completions."""

@@ -1,1 +1,0 @@
-"""The status line, and the lines above the message field."""
