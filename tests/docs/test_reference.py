@@ -1,4 +1,4 @@
-"""docs/configuration.md and the man page say what the code says, of every key, command and option."""
+"""docs/configuration.md, keys.md and the man page say what the code says."""
 
 import argparse
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from chatops.commands.parser import build_parser
 from chatops.config.document import keys_of
 from chatops.config.registry_read import RegistryFile
-from tests.docs import man
+from tests.docs import keys, man
 from tests.docs.reference import PAGE, page
 
 
@@ -19,6 +19,11 @@ def test_every_key_of_the_registry_is_on_it() -> None:
     text = PAGE.read_text()
     for name in keys_of(RegistryFile):
         assert f"| `{name}` |" in text
+
+
+def test_the_page_of_keys_is_as_the_tables_say() -> None:
+    """After a change: ``python -m tests.docs.keys``."""
+    assert keys.PAGE.read_text() == keys.page()
 
 
 def test_the_man_page_is_as_the_parser_says() -> None:

@@ -3,10 +3,10 @@
 import os
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from tests.readme.test_tour import FILM, play
+from tests.readme.user import renamed
 from tests.support.film import Screen, film, still
 
 STILL = FILM.with_name("screen.svg")
@@ -27,7 +27,7 @@ def draw() -> None:
         (programs / "chatops").chmod(0o755)
         # The dialog names folders of programs; those of this machine are nobody's business.
         os.environ |= {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": os.getcwd(), "CHATOPS_HOME": f"{place}/home"}
-        shots = [_renamed(shot, place) for shot in play(folder)]
+        shots = [renamed(shot, place, HOME) for shot in play(folder)]
     waiting = next(shot for shot in shots if "Approve Shell?" in _text(shot))
     STILL.write_text(still(waiting, title=TITLE), encoding="utf-8")
     FILM.write_text(film(shots, title=TITLE, seconds=SECONDS), encoding="utf-8")
@@ -35,15 +35,6 @@ def draw() -> None:
 
 def _text(shot: Screen) -> str:
     return "\n".join("".join(cell.text for cell in row) for row in shot)
-
-
-def _renamed(shot: Screen, place: str) -> Screen:
-    assert len(place) == len(HOME)
-    rows = []
-    for row in shot:
-        text = "".join(cell.text or " " for cell in row).replace(place, HOME)
-        rows.append([replace(cell, text=text[x]) if cell.text else cell for x, cell in enumerate(row)])
-    return rows
 
 
 if __name__ == "__main__":

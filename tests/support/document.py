@@ -57,10 +57,10 @@ def commands(name: str, *, page: Path | None = None) -> list[Command]:
     return [Command(line=line, shown=tuple(shown)) for line, shown in found]
 
 
-def rows(name: str) -> list[Row]:
+def rows(name: str, *, page: Path | None = None) -> list[Row]:
     """The steps of a table *you | the screen*."""
     found = []
-    for line in block(name)[2:]:
+    for line in block(name, page=page)[2:]:
         you, screen = line.strip().strip("|").split("|")
         actions = [
             Action(verb=verb, object=_code(span))

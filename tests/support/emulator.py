@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyte
 
@@ -45,6 +45,10 @@ class Cell:
     background: str
     marked: bool
     """Bold, underlined or in reverse: told from plain text without a colour."""
+
+    def with_text(self, text: str) -> "Cell":
+        """Return the cell with another character."""
+        return replace(self, text=text)
 
 
 class Emulator:
