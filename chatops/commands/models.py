@@ -9,9 +9,8 @@ from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.screen import table
-from chatops.models import prices
 from chatops.models.hosts import host_and_port
-from chatops.models.memory import TaskScore, memory_of
+from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Reach, Reachability, reach
@@ -70,16 +69,16 @@ def run(arguments: Namespace) -> int:
 def _prices(arguments: Namespace) -> int:
     with app(arguments) as opened:
         if arguments.refresh:
-            if not prices.available():
+            if not prices_available():
                 raise ConfigError(f"There is nothing to refresh: {not_installed('prices')}.")
-            prices.refresh()
+            refresh_prices()
         found = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
         rows = [
             (spec.name, *(("-", "-", "-") if price is None else _columns(price)), source)
             for spec, price, source in found
         ]
         notes = ["Per million tokens; known prices are in US dollars. A price in the registry takes precedence."]
-        if not prices.available():
+        if not prices_available():
             notes.append(f"Prices of public providers are not known: {not_installed('prices')}.")
         values = [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in found]
         return show_list(arguments, values, ("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows, notes=notes)
@@ -96,7 +95,7 @@ def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, 
     if spec.price is not None:
         return spec.price, "registry"
     memory = memory_of(spec, opened.settings) if spec.has_server else None
-    price = None if memory is None else prices.learn(spec, memory, again=again)
+    price = None if memory is None else known_price(spec, memory, again=again)
     return price, "-" if price is None else "genai-prices"
 
 

@@ -1,17 +1,19 @@
-"""OAuth logins at servers: made by `log_in` while the user waits, used and renewed by `StoredAuth`.
+"""HTTP to a server, and OAuth logins at it: made by `log_in` while the user waits, used and renewed by `StoredAuth`.
 
 Imports the SDK, which has the protocol (PKCE, discovery, registration: MCP authorization, RFC 7591, 8414, 8707, 9207):
 import this module in a thread. Discovery follows addresses that a server names, so it happens only in `log_in`, which
 the user starts. A connection sends the stored token to the server's own origin, and asks only the stored token endpoint
-for a new one.
+for a new one. The headers of its entry go to that origin only too, and its answers are limited in size.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -30,8 +32,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 from chatops.config.paths import write_private
 from chatops.domain import __version__
 from chatops.mcp.catalogue import login_file
-from chatops.mcp.http import Origin
-from chatops.mcp.process import ServerStartError
+from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
 from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.output import visible
@@ -44,6 +45,112 @@ _MOST_REQUEST = 16_384
 _MOST_URL = 8_000
 _CALLBACK = "/callback"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
+
+
+_CONNECT_S = 10.0
+_SILENCE_S = 300.0
+"""Seconds without a byte after which a stream counts as broken. Calls have a limit of their own."""
+_EVENTS = "text/event-stream"
+"""A stream of events has no end; the SDK limits each event."""
+
+
+class TooLargeError(httpx2.TransportError):
+    """Raised if an answer is larger than a message may be."""
+
+
+class EncodedError(httpx2.TransportError):
+    """Raised for a compressed answer: the limit of size counts the bytes that arrive."""
+
+
+class OriginError(httpx2.RequestError):
+    """Raised for a request to another host than that of the server."""
+
+
+class Origin:
+    """Makes HTTP clients for the URL of a server."""
+
+    def __init__(
+        self,
+        spec: McpServerSpec,
+        *,
+        auth: httpx2.Auth | None = None,
+        allows: Callable[[httpx2.Request], bool] = lambda request: False,
+    ) -> None:
+        """Read the headers. Raises ServerStartError if a variable in them is not set or no header may hold its value.
+
+        `auth` authenticates the requests. Its own requests may go to other hosts, without the headers, if it `allows`
+        them.
+        """
+        self._auth = auth
+        self._allows = allows
+        self._origin = _origin(httpx2.URL(spec.url))
+        self._local = is_loopback(urlsplit(spec.url).hostname or "")
+        self._headers = {name: _header(name, text) for name, text in spec.headers}
+        self.first_error = 0
+        """First status that was an error; 0: there was none."""
+        self.last_status = 0
+
+    def client(
+        self,
+        headers: dict[str, Any] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """Return a client. The parameters are those that the SDK gives; its limits of time are not used."""
+        return httpx2.AsyncClient(
+            headers=headers,
+            auth=auth or self._auth,
+            timeout=httpx2.Timeout(_SILENCE_S, connect=_CONNECT_S),
+            follow_redirects=False,
+            trust_env=not self._local,
+            event_hooks={"request": [self._guard], "response": [self._limit]},
+        )
+
+    async def _guard(self, request: httpx2.Request) -> None:
+        request.headers["accept-encoding"] = "identity"
+        if _origin(request.url) != self._origin:
+            if self._allows(request):
+                return
+            raise OriginError(f"a request to {request.url.host} was refused: it is not the server's host")
+        request.headers.update(self._headers)
+
+    async def _limit(self, response: httpx2.Response) -> None:
+        self.last_status = response.status_code
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise EncodedError("it sent a compressed answer, which was not asked for")
+        if response.status_code >= 400 and not self.first_error:
+            self.first_error = response.status_code
+        if not response.headers.get("content-type", "").startswith(_EVENTS):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Limited(response.stream)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_LINE:
+                raise TooLargeError(f"it sent more than {MAX_LINE:,} bytes in one answer")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _header(name: str, text: str) -> str:
+    """Return a header's value. Its error names the header only, because the value may be a secret."""
+    value = expanded(text, environ=os.environ, where=f"headers.{name}").strip()
+    if not (value.isascii() and value.isprintable()):
+        raise ServerStartError(f"headers.{name} holds a character that no header may hold, such as a line end")
+    return value
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int]:
+    return (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
 
 
 class LoginNeededError(httpx2.RequestError):

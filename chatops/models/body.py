@@ -27,11 +27,12 @@ from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, results_of
 from chatops.models.hosts import HostProfile
-from chatops.models.images import IMAGES, ReadFile, takes_images
 from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
+    IMAGES,
     NO_REPLAY,
     MessageEncoder,
+    ReadFile,
     ReasoningReplay,
     ToolEncoder,
     assistant_text,
@@ -39,6 +40,7 @@ from chatops.models.wire import (
     is_empty,
     join_body,
     result_content,
+    takes_images,
     user_content,
     with_image_note,
 )

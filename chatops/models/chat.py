@@ -20,9 +20,7 @@ from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import base_url, host_of
-from chatops.models.images import ReadFile
-from chatops.models.keys import Secret
-from chatops.models.masking import Mask, secrets_of
+from chatops.models.keys import Mask, Secret, secrets_of
 from chatops.models.memory import EndpointMemory, TextStore
 from chatops.models.response import ByteFeed, Pace, ResponseReader
 from chatops.models.retry import (
@@ -36,7 +34,7 @@ from chatops.models.retry import (
 )
 from chatops.models.statuses import endpoint_of, status_failure
 from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
-from chatops.models.wire import FIELDS, IN_CONTENT, ReasoningReplay, ReplayScope, scope_of
+from chatops.models.wire import FIELDS, IN_CONTENT, ReadFile, ReasoningReplay, ReplayScope, scope_of
 from chatops.policy.registry import ModelSpec
 
 if TYPE_CHECKING:

@@ -1,27 +1,31 @@
-"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request."""
+"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request.
+
+An installed package may add a type of models: an entry point of the group ``chatops.models`` with the type's name.
+"""
 
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chatops.config.extras import ENGINES, installed
 from chatops.domain import __version__
-from chatops.domain.errors import ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.models import prices
-from chatops.models.base import Failed, ModelClient, ModelEvent
+from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
 from chatops.models.keys import Secret, read_key
-from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
+from chatops.models.memory import InMemoryTextStore, TextStore, known_price, memory_of
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
-    from chatops.models.images import ReadFile
     from chatops.models.response import Pace
+    from chatops.models.wire import ReadFile
 
 AGENT = f"chatops/{__version__}"
 KEY_KEPT_S = 300.0
@@ -94,7 +98,7 @@ class RegistryClient:
         if spec is None or spec.price is not None or not spec.has_server:
             return
         if (memory := memory_of(spec, self._remembered)) is not None:
-            prices.learn(spec, memory)
+            known_price(spec, memory)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -142,8 +146,6 @@ class RegistryClient:
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
         if spec.engine:
-            from chatops.models.packages import package_engine  # needed only for these
-
             return package_engine(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
@@ -178,3 +180,78 @@ def warm_up() -> None:
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")
+
+
+log = logging.getLogger(__name__)
+
+
+def package_of(engine: str) -> str:
+    """Return the package that has an engine, with its version; empty if none is installed."""
+    entry = next((one for one in installed(ENGINES) if one.name == engine), None)
+    if entry is None:
+        return ""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+def package_engine(spec: ModelSpec) -> ModelClient:
+    """Return the client that the package makes for `spec`. Imports the package. Raises ConfigError."""
+    entry = next((one for one in installed(ENGINES) if one.name == spec.engine), None)
+    if entry is None:
+        raise ConfigError(
+            f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",
+            advice="Install it in the same environment as chatops, or choose another model.",
+        )
+    try:
+        return _Guarded(entry.load()(spec), name=spec.engine)
+    except ChatopsError:
+        raise
+    except Exception as error:
+        log.exception("engine %s", spec.engine)
+        raise ConfigError(
+            f"The engine {spec.engine} cannot be used: {_line(error)}.", advice="The log has the details."
+        ) from None
+
+
+class _Guarded:
+    """An engine that keeps the protocol whatever it does: exactly one last event, and no exception."""
+
+    def __init__(self, engine: ModelClient, *, name: str) -> None:
+        self._engine = engine
+        self._name = name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Pass the events on until the last one."""
+        try:
+            async with contextlib.aclosing(self._events(request)) as events:
+                async for event in events:
+                    yield event
+                    if isinstance(event, Replied | Failed):
+                        return
+        except Exception as error:
+            log.exception("engine %s", self._name)
+            what = f"failed: {_line(error)}"
+        else:
+            what = "ended without a reply"
+        failure = ModelFailure(
+            kind=FailureKind.INTERNAL,
+            message=f"The engine {self._name} {what}.",
+            advice="The log has the details; press R to try again.",
+        )
+        yield Failed(failure=failure)
+
+    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        async for event in self._engine.stream(request):
+            yield event
+
+    async def aclose(self) -> None:
+        """Close the engine."""
+        try:
+            await self._engine.aclose()
+        except Exception:
+            log.exception("closing engine %s", self._name)
+
+
+def _line(error: Exception) -> str:
+    from chatops.models.server_json import plain_line  # loads what only a reply needs
+
+    return plain_line(f"{type(error).__name__}: {error}", limit=300).rstrip(".")

@@ -12,8 +12,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
-from chatops.models.keys import NO_KEY, Secret, read_key
-from chatops.models.masking import redact, secrets_of
+from chatops.models.keys import NO_KEY, Secret, read_key, redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
 from chatops.policy.registry import HostType, ModelSpec, Timeouts
 
@@ -201,9 +200,8 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
 
 async def _listed(connection: "ServerConnection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
-    from chatops.models.error_text import looks_like_html
     from chatops.models.failures import error_failure
-    from chatops.models.server_json import BadDataError
+    from chatops.models.server_json import BadDataError, looks_like_html
     from chatops.models.statuses import endpoint_of, status_failure
 
     endpoint = endpoint_of(spec, url=url)

@@ -6,7 +6,7 @@ Why it is ours. The SDK parses streams too, but reports success for eight respon
 error object and a whole completion in index of a stream (no chunks, no error), an end without a finish reason, with and
 without a tool call cut in the middle of its arguments, an `error` event of another shape, a byte order mark before the
 first event (which is then lost), and a finish reason that stays null. It also builds a model object for each chunk,
-about 88 µs; reading the bytes with `sse.py` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and
+about 88 µs; reading the bytes with `SseReader` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and
 sends, and this module reads the bytes.
 
 A `ResponseReader` reads the response of one attempt. `events` takes bytes from a `ByteFeed` and yields text and
@@ -56,10 +56,16 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import ReasoningChunk, TextChunk, Waiting
 from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TooManyCallsError
-from chatops.models.error_text import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.retry import AGAIN, AttemptFailure, in_words
-from chatops.models.server_json import BadDataError, as_object, parse
-from chatops.models.sse import DONE, EventTooLargeError, ServerEvent, SseReader
+from chatops.models.server_json import (
+    BadDataError,
+    as_object,
+    error_of_body,
+    error_of_object,
+    looks_like_html,
+    parse,
+    plain_line,
+)
 from chatops.models.statuses import Endpoint, stream_failure
 from chatops.policy.registry import Timeouts
 
@@ -75,6 +81,97 @@ BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 Chunk = TextChunk | ReasoningChunk
+DONE = b"[DONE]"
+
+
+class EventTooLargeError(Exception):
+    """One event is larger than the reader accepts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """One event. `data` is not decoded, so that a character cut in two by the network stays intact."""
+
+    data: bytes
+    name: str = ""
+
+
+class SseReader:
+    """Parser of server-sent events (WHATWG HTML, 9.2) that takes bytes cut anywhere and returns complete events.
+
+    It is lenient: lines may end in LF, CRLF or CR; a byte order mark and the space after the colon are optional.
+    """
+
+    def __init__(self, *, limit: int = 32 * 1024 * 1024) -> None:
+        self._limit = limit
+        self._rest: list[bytes] = []
+        """The unfinished line, in pieces. They are joined only at its end, so that a long line takes linear time."""
+        self._rest_size = 0
+        self._data: list[bytes] = []
+        self._size = 0
+        self._name = ""
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Return the events that `chunk` completes.
+
+        Raises EventTooLargeError.
+        """
+        if self._after_cr and chunk:
+            # The CR already ended the line; this LF belongs to it.
+            chunk = chunk.removeprefix(b"\n")
+            self._after_cr = False
+        if not chunk:
+            return []
+        if self._at_start:
+            chunk = b"".join([*self._rest, chunk])
+            self._rest, self._rest_size = [chunk], len(chunk)
+            if len(chunk) < 3 and b"\xef\xbb\xbf".startswith(chunk):
+                return []
+            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+            self._rest, self._rest_size, self._at_start = [], 0, False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *others = chunk.split(b"\n")
+        self._rest.append(first)
+        self._rest_size += len(first)
+        if self._rest_size + self._size > self._limit:
+            raise EventTooLargeError
+        if not others:
+            return []
+        lines = [b"".join(self._rest), *others[:-1]]
+        self._rest, self._rest_size = [others[-1]], len(others[-1])
+        return [event for line in lines if (event := self._line(line)) is not None]
+
+    def close(self) -> list[ServerEvent]:
+        """Return the event that the end of the stream completes, if any: servers forget the last empty line."""
+        lines = [b"".join(self._rest), b""]
+        self._rest, self._rest_size = [], 0
+        return [event for line in lines if (event := self._line(line)) is not None]
+
+    def _line(self, line: bytes) -> ServerEvent | None:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._size += len(value)
+            if self._size > self._limit:
+                raise EventTooLargeError
+        elif field == b"event":
+            self._name = value.decode("utf-8", "replace")
+        return None
+
+    def _dispatch(self) -> ServerEvent | None:
+        if not self._data:
+            self._name = ""
+            return None
+        event = ServerEvent(data=b"\n".join(self._data), name=self._name)
+        self._data, self._size, self._name = [], 0, ""
+        return event
 
 
 class FeedState(Enum):

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chatops.domain.model import FailureKind, ModelFailure
-from chatops.models.error_text import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import host_and_port, without_secrets
-from chatops.models.images import IMAGES
 from chatops.models.retry import (
     LONGEST_WAIT_S,
     AttemptFailure,
@@ -21,7 +19,8 @@ from chatops.models.retry import (
     in_words,
     retry_after,
 )
-from chatops.models.wire import FIELDS
+from chatops.models.server_json import ServerError, error_of_body, plain_line, sentence
+from chatops.models.wire import FIELDS, IMAGES
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 
 DROPPABLE = (

@@ -12,19 +12,22 @@ Reasoning. Most servers drop or refuse reasoning in the history, so it is not se
 calls, and lose track or answer 400 without it. DeepSeek from V3.2 on and Kimi want it with every message that has
 calls. MiniMax, GLM, gpt-oss, MiMo and others, whose templates keep it until the next message of the user, want it
 within the turn. Reasoning is sent back in the field that it came in, and only to the model that wrote it.
+
+An image is never decoded here. Its header tells type and size, and one that no server would take is only named.
 """
 
+import base64
 import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue
-from chatops.domain.files import FileRef
+from chatops.domain.files import IMAGE_TYPES, FileRef, image_size, media_type
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -37,7 +40,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST, RESULTS_RECEIVED, after_no_reply, results_of
-from chatops.models.images import ReadFile, data_url
+from chatops.policy.registry import ModelSpec, ModelType
 
 IN_CONTENT = "content"
 """Value for `field`: the model writes its thought in tags at the beginning of its text."""
@@ -55,6 +58,36 @@ _ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ReadFile = Callable[[FileRef], bytes | None]
+"""Returns the bytes of a kept file; None if they are gone."""
+IMAGES = "images"
+"""Name of the images of a request among the fields that a server may refuse."""
+MOST_BYTES = 5_000_000
+"""Largest image that all common servers accept."""
+MOST_PIXELS = 8_000
+"""Longest side that all common servers accept."""
+_SEES = re.compile(
+    r"gpt-(4o|4\.1|4-turbo|[5-9])|(^|/)o[134](-|$)|claude|gemini|gemma-?3|llava|pixtral|llama-?4|vision|[-_.0-9]vl\b"
+    r"|internvl|minicpm-v|kimi-k2\.[5-9]|glm-4\.\dv|mistral-(small|medium)-3"
+)
+"""Families of models that are known to take images, by their `model_name`."""
+
+
+def takes_images(spec: ModelSpec) -> bool:
+    """Return True if the model takes images: the registry's key `images`, else by its family."""
+    if spec.images is not None:
+        return spec.images
+    return spec.type is ModelType.GEMINI or _SEES.search(spec.model_name.lower()) is not None
+
+
+def data_url(data: bytes | None) -> str:
+    """Return the image as a data URL; empty if the bytes are gone or no image that a server would take."""
+    if data is None or len(data) > MOST_BYTES or (type_ := media_type(data[:64])) not in IMAGE_TYPES:
+        return ""
+    size = image_size(data)
+    if size is None or max(size) > MOST_PIXELS:
+        return ""
+    return f"data:{type_};base64,{base64.b64encode(data).decode()}"
 
 
 class ReplayScope(StrEnum):

@@ -26,11 +26,11 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
+from chatops.models.client import package_of
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
 from chatops.models.memory import CallStyle
-from chatops.models.packages import package_of
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome, try_calling
 from chatops.policy.registry import KeySource, ModelSpec, ModelType

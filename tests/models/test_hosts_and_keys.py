@@ -11,8 +11,7 @@ import pytest
 
 from chatops.domain.errors import ConfigError
 from chatops.models.hosts import base_url, host_and_port, is_loopback
-from chatops.models.keys import NO_KEY, read_key
-from chatops.models.masking import redact
+from chatops.models.keys import NO_KEY, read_key, redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 from tests.models.asking import ask
 from tests.support.cases import for_each
