@@ -17,7 +17,7 @@ from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from chatops.wiring.doctor import store_checks
 from tests.store import storekit as kit
-from tests.store.damage import filled, flip, pages_of
+from tests.store.damage import filled
 from tests.support.command_line import CommandLine
 
 DEAD = Holder(host="box", pid=2**22 + 1, boot_id="", pid_started="")
@@ -84,19 +84,6 @@ def test_doctor_shows_size_version_and_pending_work_of_a_sound_store(chatops: Co
     assert "kB" in said
     assert "1 call pending, 1 unfinished turn chatops approvals list" in said
     assert "free on its disk" in said
-    assert contents(path.parent) == before
-
-
-@pytest.mark.more
-def test_damage_fails_and_nothing_is_moved(chatops: CommandLine, path: Path) -> None:
-    filled(path)
-    flip(path, pages_of(path, "messages")[5])
-    before = contents(path.parent)
-    ran = chatops("doctor")
-    assert ran.code == 1
-    assert "fail  store" in ran.out
-    assert "The file is damaged" in ran.out
-    assert "chatops sessions export SESSION" in ran.out
     assert contents(path.parent) == before
 
 

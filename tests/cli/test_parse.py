@@ -97,32 +97,33 @@ def test_without_any_tools_nothing_is_a_call(workspace: Path) -> None:
     assert answer["calls"] == []
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("nonsense", "the line is not JSON"),
-        ("", "the line is not JSON"),
-        (
-            '{"text": "cut',
-            "the line is not JSON: EOF while parsing a string at line 1 column 13; an object has to be whole",
-        ),
-        ("[" * 100_000, "the line is not JSON"),
-        ("[]", 'not an object with a string "text"'),
-        ("{}", 'not an object with a string "text"'),
-        ('{"text": 3}', 'not an object with a string "text"'),
-        ('{"text": "x", "tools": "all"}', '"tools" is neither'),
-        ('{"text": "x", "tools": {"f": 3}}', '"tools" is neither'),
-        ('{"text": "x", "tools": [3]}', "has no name"),
-        ('{"text": "x", "tools": [{"name": "f", "parameters": 3}]}', '"tools" is neither'),
-        ('{"text": "x", "finish_reason": 3}', '"finish_reason" is not a string'),
-    ],
-)
-def test_a_broken_line_gives_an_error_and_the_next_is_read(line: str, reason: str, workspace: Path) -> None:
-    broken, good = _answers(workspace, line, {"text": CALL, "tools": TOOLS})
-    assert list(broken) == ["error"]
-    assert reason in broken["error"]
-    assert good["calls"] == PARIS
+BROKEN = [
+    ("nonsense", "the line is not JSON"),
+    ("", "the line is not JSON"),
+    (
+        '{"text": "cut',
+        "the line is not JSON: EOF while parsing a string at line 1 column 13; an object has to be whole",
+    ),
+    ("[" * 100_000, "the line is not JSON"),
+    ("[]", 'not an object with a string "text"'),
+    ("{}", 'not an object with a string "text"'),
+    ('{"text": 3}', 'not an object with a string "text"'),
+    ('{"text": "x", "tools": "all"}', '"tools" is neither'),
+    ('{"text": "x", "tools": {"f": 3}}', '"tools" is neither'),
+    ('{"text": "x", "tools": [3]}', "has no name"),
+    ('{"text": "x", "tools": [{"name": "f", "parameters": 3}]}', '"tools" is neither'),
+    ('{"text": "x", "finish_reason": 3}', '"finish_reason" is not a string'),
+]
+"""Lines, and what is said of each."""
+
+
+def test_a_broken_line_gives_an_error_and_the_next_is_read(workspace: Path) -> None:
+    good = {"text": CALL, "tools": TOOLS}
+    answers = _answers(workspace, *(each for line, _ in BROKEN for each in (line, good)))
+    assert [one["calls"] for one in answers[1::2]] == [PARIS] * len(BROKEN)
+    for (line, reason), broken in zip(BROKEN, answers[::2], strict=True):
+        assert list(broken) == ["error"], line[:40]
+        assert reason in broken["error"]
 
 
 def test_half_characters_in_a_text_are_answered_and_written_as_ascii(workspace: Path) -> None:

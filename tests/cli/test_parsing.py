@@ -29,25 +29,6 @@ def test_version_and_help(chatops: CommandLine) -> None:
     assert {line.split()[0] for line in ran.out.splitlines() if line.startswith("    ") and line.strip()} >= COMMANDS
 
 
-@pytest.mark.parametrize("word", ["replay"])
-def test_help_does_not_offer_what_is_not_there(word: str, chatops: CommandLine) -> None:
-    for arguments in (["--help"], ["registry", "--help"], ["policy", "--help"]):
-        assert f"    {word}" not in chatops(*arguments).out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["policy", "replay", "s1"],
-        ["policy", "replay", "s1", "--registry", "r.json"],
-    ],
-)
-def test_a_planned_command_is_unknown(arguments: list[str], chatops: CommandLine) -> None:
-    ran = chatops(*arguments)
-    assert ran.code == 2
-    assert "there is no command" in ran.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

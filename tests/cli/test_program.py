@@ -82,20 +82,6 @@ def test_an_input_that_cannot_be_read_is_told_in_a_sentence(workspace: Path, arg
 
 
 @pytest.mark.more
-def test_headless_use_never_loads_the_screen(workspace: Path) -> None:
-    script = (
-        "import sys\nfrom chatops.cli import main\ncode = main(['-p', 'read note.txt'])\n"
-        "assert 'textual' not in sys.modules and 'rich' not in sys.modules, 'the screen was loaded'\nsys.exit(code)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=workspace, env=program_environment(), check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert "due on Friday" in ran.stdout
-
-
-@pytest.mark.more
 def test_an_interrupt_stops_the_answer_and_exits_with_130(workspace: Path) -> None:
     arrived = threading.Event()
 
@@ -134,22 +120,6 @@ def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: Comman
         assert "Traceback" not in resumed.err
     finally:
         store.close()
-
-
-@pytest.mark.more
-def test_an_approval_from_another_terminal_reaches_the_open_chat(chatops: CommandLine) -> None:
-    with Terminal([sys.executable, "-m", "chatops", "--role", "coder"], cwd=chatops.workspace) as chat:
-        chat.wait_for("coder")
-        chat.send("run `touch made.txt`")
-        chat.press("enter")
-        chat.wait_for("touch made.txt")
-        while not (waiting := chatops("approvals", "list", "--output-format", "json").json):
-            chat.wait_for("touch made.txt")
-        assert chatops("approvals", "approve", waiting[0]["id"]).code == 0
-        chat.wait_for("shell_exec gave no output.")
-        chat.press("ctrl+q")
-        assert chat.wait_exit() == 0
-    assert (chatops.workspace / "made.txt").exists()
 
 
 def test_a_terminal_that_cannot_show_screens_is_told_about_p(workspace: Path) -> None:

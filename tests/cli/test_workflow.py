@@ -5,7 +5,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,10 @@ from chatops.domain.ids import SessionId
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.store.base import Holder
 from chatops.store.store import Store
-from tests.support.command_line import CommandLine
-from tests.support.fake_openai import Completion, FakeOpenAI, Reply, call, calls, error, says
-from tests.support.workflows import WorkflowInstallation, answer, gave_up, step
+from tests.support.fake_openai import Completion, call, calls, says
+from tests.support.workflows import Scripted, answer, gave_up, step
 
-Scripted = tuple[Callable[..., WorkflowInstallation], FakeOpenAI]
 APPEND = call("shell_exec", command="echo x >> count.txt")
-
-
-@pytest.fixture
-def scripted(chatops: CommandLine) -> Iterator[Scripted]:
-    """An installation whose server says what the test gives."""
-    replies: list[Reply] = []
-    with FakeOpenAI(lambda request: replies.pop(0) if replies else error(500, "the script is over")) as server:
-
-        def installation(*script: Reply) -> WorkflowInstallation:
-            replies.extend(script)
-            return WorkflowInstallation(chatops, server.url)
-
-        yield installation, server
-        assert server.violations == []
-        assert replies == []
 
 
 @pytest.fixture

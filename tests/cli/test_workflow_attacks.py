@@ -1,7 +1,6 @@
 """Hostile models, tools and haste against a step, through the command line: what was not shown is not accepted."""
 
 import json
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import pytest
 
 from chatops.sandbox.process import Limits, run_isolated
 from chatops.tools import answers
-from tests.support.command_line import CommandLine
-from tests.support.fake_openai import Call, Completion, FakeOpenAI, Reply, call, calls, error, says
-from tests.support.workflows import WorkflowInstallation, answer, checking, gave_up, step
+from tests.support.fake_openai import Call, Completion, call, calls, says
+from tests.support.workflows import Scripted, answer, checking, gave_up, step
 
 RULES = ("--approve", "shell_exec:cat *", "--approve", "shell_exec:cp *", "--approve", "file_write")
 GOOD = json.dumps({"valid": True})
@@ -28,24 +26,12 @@ FILES = {
     "marked": f"\ufeff{BAD}",
 }
 
-Scripted = tuple[Callable[..., WorkflowInstallation], FakeOpenAI]
 
-
-@pytest.fixture
-def scripted(chatops: CommandLine, workspace: Path) -> Iterator[Scripted]:
-    """An installation whose server says what the test gives, and files that say what is valid."""
-    replies: list[Reply] = []
+@pytest.fixture(autouse=True)
+def files(workspace: Path) -> None:
+    """Files that say what is valid."""
     for name, content in FILES.items():
         (workspace / f"{name}.json").write_text(content)
-    with FakeOpenAI(lambda request: replies.pop(0) if replies else error(500, "the script is over")) as server:
-
-        def installation(*script: Reply) -> WorkflowInstallation:
-            replies.extend(script)
-            return WorkflowInstallation(chatops, server.url)
-
-        yield installation, server
-        assert server.violations == []
-        assert replies == []
 
 
 def shell(command: str) -> Call:

@@ -46,39 +46,3 @@ def test_the_dialog_closes_by_itself_and_the_turn_goes_on(installation: Installa
     assert isinstance(decision.decision, Approved)
     listed = installation.run("audit", "list")
     assert "via approvals" in listed.out
-
-
-@pytest.mark.more
-def test_the_first_answer_counts_wherever_it_came_from(installation: Installation) -> None:
-    with FakeOpenAI(asks) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.dialog()
-            (waiting,) = json.loads(installation.run("approvals", "list", "--output-format", "json").out)
-            terminal.press("d")
-            terminal.wait_for("Understood.")
-            late = installation.run("approvals", "approve", waiting["id"])
-        assert late.code == 1
-        assert re.search(r"No pending call .*: it was denied by uid \d+.* via tui on .* at \d\d:\d\d", late.err)
-        assert server.violations == []
-    assert installation.count == 0
-
-
-@pytest.mark.more
-def test_a_second_window_is_told_where_the_conversation_is_open(installation: Installation) -> None:
-    with FakeOpenAI(asks) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.dialog()
-            ran = installation.run("resume", installation.session().id)
-            assert ran.code == 1
-            assert str(terminal.pid) in ran.err
-            assert "Traceback" not in ran.err
-            with installation.open("-c") as second:
-                second.wait_for(str(terminal.pid))
-                assert "Traceback" not in second.text()
-    assert installation.count == 0

@@ -96,22 +96,6 @@ def test_a_message_typed_right_after_a_choice_is_sent_under_it(installation: Ins
 
 
 @pytest.mark.more
-def test_keys_typed_ahead_of_an_approval_dialog_decide_nothing(installation: Installation) -> None:
-    with chat(installation, "coder") as (terminal, server):
-        terminal.say("Run it.")
-        terminal.dialog()
-        terminal.press("escape")
-        terminal.wait_for("1 approval pending")
-        terminal.send("\x07aAsd\r")
-        terminal.wait_for("What you typed is in the message field.")
-        terminal.dialog()
-        terminal.press("escape")
-        terminal.wait_for(re.compile(r"^│ aAsd +│$", re.MULTILINE))
-        assert installation.count == 0
-        assert len(server.requests) == 1
-
-
-@pytest.mark.more
 @pytest.mark.parametrize("opens", ["", "\x12coder\r", "/sessions\r\x1b"])
 def test_what_is_typed_right_before_quitting_is_kept(installation: Installation, opens: str) -> None:
     with chat(installation, "assistant") as (terminal, _):

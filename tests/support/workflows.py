@@ -1,11 +1,12 @@
 """Workflows for tests: definitions as people write them, a registry for a scripted server, replies of its model."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.support.command_line import CommandLine, Ran
-from tests.support.fake_openai import Completion, says
+from tests.support.fake_openai import Completion, FakeOpenAI, says
 
 GATED = ("file_read", "file_write", "shell_exec")
 
@@ -89,3 +90,7 @@ class WorkflowInstallation:
     def made(self, name: str) -> Path:
         """A file of the workspace."""
         return self.workspace / name
+
+
+Scripted = tuple[Callable[..., WorkflowInstallation], FakeOpenAI]
+"""What makes an installation of the replies of its server, and that server."""
