@@ -36,7 +36,7 @@ HELP = (
     "- fetch URL · search the web for TEXT\n"
     "- use TOOL {JSON}: any other tool, such as one of an MCP server\n\n"
     'Join them with "and" (side by side) or "then" (one after the other). '
-    "To talk to a real model, leave with ctrl+q and run: chatops connect URL"
+    "To talk to a real model, leave with /quit and run: chatops connect URL"
 )
 OVER = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
@@ -90,7 +90,7 @@ def missing_tool(names: list[str]) -> str:
     listing = " and ".join(names)
     return (
         f"(demo) I would need {listing}, which this role does not have. "
-        "Another role may (ctrl+r or --role); chatops roles show says what a role lacks."
+        "Another role may (/role or --role); chatops roles show says what a role lacks."
     )
 
 

@@ -179,7 +179,7 @@ class SessionFollower(SessionView):
         if taken:
             text = "Your decision counts. The session continues in the window that has it open."
             if self._found.lease is None:
-                text = "Your decision counts. The session continues once it is opened: F2 opens it here."
+                text = "Your decision counts. The session continues once it is opened: /takeover opens it here."
             # One notice for all calls of a round.
             round_id = call_id.rpartition(".")[0]
             self._bus.publish(Notice(id=f"{round_id}.decided", parent_id=self.session_id, text=text))
@@ -281,7 +281,7 @@ class SessionFollower(SessionView):
         other = lease.requested_by or lease.holder
         self.notify(
             f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
-            advice="Press F2 to request it again.",
+            advice="/takeover requests it again.",
         )
 
 

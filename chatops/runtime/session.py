@@ -441,7 +441,7 @@ def owned(session: SessionView, refused: str) -> Session:
     """
     if isinstance(session, Session):
         return session
-    raise SessionHeldError(f"{refused}: {session.whereabouts()}.", advice="Press F2 to take it over.")
+    raise SessionHeldError(f"{refused}: {session.whereabouts()}.", advice="/takeover takes it over.")
 
 
 def _refused_approval(store: Store) -> NotSavedError:

@@ -145,7 +145,7 @@ class UserActions:
             if grant.tool(SHELL_TOOL) is None:
                 raise ChatopsError(
                     f"The command was not run: role {grant.role} may not run commands here.",
-                    advice=f"ctrl+r switches to another role; /policy {SHELL_TOOL} says why.",
+                    advice=f"/role switches to another role; /policy {SHELL_TOOL} says why.",
                 )
 
             def make(turn: TurnState) -> TurnStep:

@@ -29,7 +29,7 @@ from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.key_order import KeyOrder
-from chatops.tui.keys import Keymap, use
+from chatops.tui.keys import Keymap, key_of, use
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
@@ -223,7 +223,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         self._interrupted_at = now
         done = await self._chat.sending.interrupt()
-        self.notify(f"{done} ctrl+c again quits.".strip(), markup=False, timeout=TWICE_S)
+        self.notify(f"{done} {key_of('interrupt')} again quits.".strip(), markup=False, timeout=TWICE_S)
         # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
 

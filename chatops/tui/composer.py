@@ -18,11 +18,10 @@ from textual.widgets import Static, TextArea
 
 from chatops.domain.wording import cut, plural
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import with_user_keys
+from chatops.tui.keys import key_of
 from chatops.tui.notice import plain
 from chatops.tui.text_fields import TextField, types_invisible
 
-_PLACEHOLDER = "Message (Enter sends, ctrl+j newline, / commands)"
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
 ALONE_S = 0.35
@@ -193,7 +192,7 @@ class Composer(TextField):
             id=id,
             compact=True,
             highlight_cursor_line=False,
-            placeholder=with_user_keys(_PLACEHOLDER),
+            placeholder=f"Message (Enter sends, {key_of('newline')} newline, / commands)",
             show_line_numbers=False,
         )
         self.cursor_blink = False
@@ -489,7 +488,7 @@ class Composer(TextField):
 
     def _label(self) -> None:
         """Show the model on the frame, or the keys for a text that is typed while a turn runs."""
-        keys = with_user_keys(self.keys_while_running) if self.text else ""
+        keys = self.keys_while_running if self.text else ""
         self.border_subtitle = Content(keys or self._model) if keys or self._model else None
 
 

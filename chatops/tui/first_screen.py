@@ -15,7 +15,7 @@ from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import cut
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import with_user_keys
+from chatops.tui.keys import key_of
 
 if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
@@ -151,7 +151,7 @@ def first_lines(
     change = Content.assemble((own[0], key), f"  {own[1]}")
     lines.append(_apart(Content.assemble(model[0], (model[1], muted)), change, width))
     tools = f"  {', '.join(_line(tool) for tool in facts.tools)}" if facts.tools else "  no tools"
-    switch = Content.assemble((with_user_keys("ctrl+r"), key), "  another role")
+    switch = Content.assemble((key_of("role"), key), "  another role")
     room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
     role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (cut(tools, most=room), muted))
     lines += [_apart(role, switch, width), Content("")]
@@ -198,7 +198,7 @@ def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
     if rows:
         accent = "$text-accent"
         keys = Content.assemble(" " * 7, ("/sessions", accent), "  all of them")
-        pending = Content.assemble((with_user_keys("ctrl+g"), accent), "  what is pending")
+        pending = Content.assemble((key_of("pending"), accent), "  what is pending")
         lines.append(_apart(keys, pending if any(row.asks for row in rows) else Content(""), width))
     return lines
 

@@ -1,11 +1,17 @@
 """The keys of the chat for the help screen, those that the user can change, and the legends that name keys.
 
 `keys` in settings.yaml gives an id other keys. A key that the user has chosen is translated when it arrives, so that
-everything else knows the default keys only. Likewise texts for the screen are written with the default keys, and
-`with_user_keys` puts the user's keys into them. Dialogs have tables of their own keys.
+everything else knows the default keys only. Texts for the screen name a key by its id: `key_of` returns the label of
+the key in force. Texts from below the screen name commands instead. Dialogs have tables of their own keys.
 
-Why not `App.set_keymap`: it gives ids of bindings other keys, while some of these keys have none, or one of a widget
-of Textual that has no id. Texts that name a key would still have to follow.
+Why not `App.set_keymap`: it renames the keys of bindings, and Textual asks the focused widget first.
+
+- A chosen key would reach the message field before the chat screen. ``role: ctrl+e`` would go to the end of the line.
+- A key that was given up would fall through to a binding of Textual: ctrl+d would delete a letter, ctrl+z undo an edit,
+  shift+tab move the focus. Here it means nothing.
+- Some of these keys are no bindings: the composer decides by its text whether ctrl+d or PgUp is meant for it. Others
+  are bindings of `TextArea` without an id.
+- Ids are the same for the whole app, while most of these keys keep their default place in dialogs.
 """
 
 import difflib
@@ -36,8 +42,8 @@ KEY_GROUPS: dict[KeyGroup, str] = {
 KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
     "message": {
         "Enter": "send the message; with no text, send the queued ones",
-        "ctrl+j, shift+Enter": "new line; so does Enter after \\",
-        "ctrl+s": "while a turn runs: interrupt it and go on with this message",
+        "{newline}, shift+Enter": "new line; so does Enter after \\",
+        "{correct}": "while a turn runs: interrupt it and go on with this message",
         "Up": "with no text: take back the last queued message",
         "shift+Up, shift+Down": "with no text: mark a queued message; Delete removes it",
         "Up, Down": "earlier messages, at the first or last line",
@@ -46,32 +52,32 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
         "!": "run a command: !git status; !! does not show it to the model",
         "@": "name a file of the workspace; it is attached to the message",
         "Esc": "stop the answer and hold the queue",
-        "alt+r": "choose among the texts you sent before",
+        "{history}": "choose among the texts you sent before",
         "R": "alone, with no text: retry after an error",
-        "ctrl+d": "with no text: quit",
-        "ctrl+_": "undo; ctrl+y redoes",
+        "{leave}": "with no text: quit",
+        "{undo}": "undo; {redo} redoes",
         "alt+b, alt+f": "a word left, right; ctrl+w, alt+d delete one",
     },
     "chat": {
-        "ctrl+r": "switch the role",
-        "shift+Tab": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
-        "ctrl+g": "open what is pending: approvals, a review, a question",
-        "F2": "take over a session that is open elsewhere",
-        "PgUp, PgDn": "scroll the transcript",
-        "ctrl+Home, ctrl+End": "its start, its end; Home, End with no text",
-        "ctrl+f": "find a text in this session; then n older, N newer, Esc back",
-        "ctrl+Up, ctrl+Down": "select a message or tool call; Esc selects none",
-        "y": "alone, with no text: copy what is selected with ctrl+Up",
+        "{role}": "switch the role",
+        "{next-role}": "the next one of your favourite roles: favourite_roles in settings.yaml, else all",
+        "{pending}": "open what is pending: approvals, a review, a question",
+        "{take-over}": "take over a session that is open elsewhere",
+        "{page-up}, {page-down}": "scroll the transcript",
+        "{start}, {end}": "its start, its end; Home, End with no text",
+        "{find}": "find a text in this session; then n older, N newer, Esc back",
+        "{block-above}, {block-below}": "select a message or tool call; Esc selects none",
+        "y": "alone, with no text: copy what is selected with {block-above}",
         "o": "alone, with no text: open images and other files of what is selected",
-        "ctrl+o": "open or fold what is selected, else the last tool call",
-        "ctrl+t": "fold or open the panel of a workflow",
-        "ctrl+l": "the steps of a workflow and their answers",
-        "ctrl+p": "all commands",
-        "F1": "this help",
+        "{open-block}": "open or fold what is selected, else the last tool call",
+        "{panel}": "fold or open the panel of a workflow",
+        "{steps}": "the steps of a workflow and their answers",
+        "{palette}": "all commands",
+        "{help}": "this help",
         "drag, double click": "select text; shift+drag selects as the terminal does",
-        "ctrl+c": "copy the selection; else stop or clear the text, twice quits",
-        "ctrl+q": "quit; pending approvals stay pending",
-        "ctrl+z": "suspend to the shell; fg resumes",
+        "{interrupt}": "copy the selection; else stop or clear the text, twice quits",
+        "{quit}": "quit; pending approvals stay pending",
+        "{suspend}": "suspend to the shell; fg resumes",
     },
     "changes": {
         "n, p, Tab, shift+Tab": "next or previous file",
@@ -79,7 +85,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
         "Esc": "back",
     },
 }
-"""What keys outside the deciding dialogs do, by their names on the screen."""
+"""What keys outside the deciding dialogs do, by their names on the screen. An id in braces stands for its keys."""
 
 
 _NO_LIMIT = 10_000
@@ -171,10 +177,6 @@ class Keymap:
                 if other is not None and other != name:
                     raise ConfigError(f"keys: {key_label(key)} would be both {other} and {name}. Give one another key.")
                 self._meant[key] = name
-        # Longest names first, because ctrl+End begins like ctrl+e.
-        names = sorted((key_label(DEFAULTS[name]) for name in self._chosen), key=len, reverse=True)
-        self._names = re.compile(rf"(?<![\w+])(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
-        self._new = {key_label(DEFAULTS[name]).lower(): keys for name, keys in self._chosen.items()}
 
     def translated(self, key: str, *, in_dialog: bool) -> str:
         """Return the default key for a pressed one: the same if it has not changed, empty if it means nothing now."""
@@ -192,25 +194,9 @@ class Keymap:
             key in _EDITING or self._meant.get(key) is not None or (key in DEFAULTS.values() and key not in self._freed)
         )
 
-    def key_of(self, id: str) -> str:
-        """Return the key of an id as texts name it."""
-        return key_label(self._chosen.get(id, [DEFAULTS[id]])[0])
-
-    def with_user_keys(self, text: str, *, every: bool = False, in_dialog: bool = False) -> str:
-        """Return a text of the app with the keys in force, the first of each or `every` one.
-
-        In a dialog only some keys can be changed, as in `translated`.
-        """
-        if not self._chosen:
-            return text
-        kept = {key_label(DEFAULTS[name]).lower() for name in self._chosen if in_dialog and name not in _EVERYWHERE}
-        most = None if every else 1
-
-        def new(found: re.Match[str]) -> str:
-            key = found[0].lower()
-            return found[0] if key in kept else " / ".join(map(key_label, self._new[key][:most]))
-
-        return self._names.sub(new, text)
+    def labels(self, id: str) -> list[str]:
+        """Return the keys of an id as texts name them."""
+        return [key_label(key) for key in self._chosen.get(id, [DEFAULTS[id]])]
 
 
 def _read(key: str, name: str) -> str:
@@ -241,14 +227,20 @@ def use(keymap: Keymap) -> None:
     _in_force[0] = keymap
 
 
-def with_user_keys(text: str, *, every: bool = False, in_dialog: bool = False) -> str:
-    """Return a text of the app, which names default keys, with the keys in force."""
-    return _in_force[0].with_user_keys(text, every=every, in_dialog=in_dialog)
-
-
 def key_of(id: str) -> str:
-    """Return the key in force for an id as texts name it."""
-    return _in_force[0].key_of(id)
+    """Return the key in force for an id as texts name it, the first one if there are several."""
+    return _in_force[0].labels(id)[0]
+
+
+def keys_of(id: str) -> str:
+    """Return all keys in force for an id as texts name them."""
+    return " / ".join(_in_force[0].labels(id))
+
+
+def help_rows(group: KeyGroup) -> dict[str, str]:
+    """Return what the keys of a group do, by the keys in force."""
+    every, first = ({id: label(id) for id in DEFAULTS} for label in (keys_of, key_of))
+    return {name.format_map(every): does.format_map(first) for name, does in KEYS.get(group, {}).items()}
 
 
 def alt_acts(character: str) -> bool:

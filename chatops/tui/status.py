@@ -21,7 +21,7 @@ from textual.widgets import Static
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import money, plural, spent
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import BACK, KeyHint, KeyLegend, with_user_keys
+from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
 from chatops.tui.textual_internals import refresh_notices
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Banner(_Lines):
         self.display = bool(whole)
         for name in ("waiting", "error", "quiet"):
             self.set_class(name == ("error" if problem else tone), f"-{name}")
-        self.update(Content(with_user_keys(sanitize(whole))))
+        self.update(Content(sanitize(whole)))
 
 
 class Notices(_Lines):
@@ -69,7 +69,7 @@ class Notices(_Lines):
         """Replace the notices. An empty sequence hides the widget."""
         self.display = bool(notices)
         self.set_class(any(notice.severity == "error" for notice in notices), "-error")
-        self._texts = [with_user_keys(sanitize(notice.message)) for notice in notices]
+        self._texts = [sanitize(notice.message) for notice in notices]
         self._draw()
         if notices:
             left = min(notice.time_left for notice in notices)
@@ -200,7 +200,7 @@ def status_parts(
         _Part(_model(snapshot)),
     ]
     if snapshot.questions:
-        parts.append(_Part("waits for your answer – ctrl+g", _ATTENTION, stays=True))
+        parts.append(_Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True))
     elif progress is not None:
         time = f" {spent(progress.seconds)}" if progress.seconds else ""
         far = f", {count(progress.written)} characters" if progress.written >= _WORTH_COUNTING else ""
@@ -305,7 +305,7 @@ class StatusLine(ErrorBoundary, Static):
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""
-        self._parts = [_Part(with_user_keys(text))]
+        self._parts = [_Part(text)]
         self._draw()
 
     def on_resize(self) -> None:

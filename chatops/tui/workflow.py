@@ -25,14 +25,13 @@ from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, Checkin
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView
 from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.keys import with_user_keys
+from chatops.tui.keys import key_of
 from chatops.tui.status import count
 from chatops.tui.theme import Symbols, symbols_for
 from chatops.tui.transcript.lines import one_line, truncated
 from chatops.wiring.rows import RunRow, WorkflowRow
 
 SpanTone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
-HINTS = ("ctrl+l outputs, ctrl+t folds", "ctrl+t folds")
 """The longest hint that fits is shown."""
 _LONGEST_REASON = 400
 WIDE, TALL = 118, 22
@@ -209,6 +208,12 @@ def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
     return [_spread(left, end, width=width, signs=signs)]
 
 
+def _hints() -> tuple[str, str]:
+    """Return the keys of the panel, in full and in short."""
+    folds = f"{key_of('panel')} folds"
+    return f"{key_of('steps')} outputs, {folds}", folds
+
+
 def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[StyledLine]:
     """Return at most `height` lines over the whole width."""
     at = f" {signs.dot} step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
@@ -216,7 +221,7 @@ def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[Sty
     head = [StyledSpan(one_line(view.workflow), "strong"), StyledSpan("  "), StyledSpan(view.word, _tone(view.mark))]
     head.append(StyledSpan(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
     room = width - sum(cell_len(span.text) for span in head) - 3
-    hint = next((hint for hint in map(with_user_keys, HINTS) if cell_len(hint) <= room), "")
+    hint = next((hint for hint in _hints() if cell_len(hint) <= room), "")
     lines = [_spread(head, hint, width=width, signs=signs), *_problem(view, width=width)]
     steps = [_above_step(step, width=width, signs=signs, here=step.number - 1 == view.at) for step in view.steps]
     return [*lines, *_window(steps, view, room=height - len(lines), width=width, signs=signs)]
@@ -233,9 +238,7 @@ def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[St
     ]
     steps = [_beside_step(step, width=width, signs=signs, here=step.number - 1 == view.at) for step in view.steps]
     lines += _window(steps, view, room=height - len(lines) - 2, width=width, signs=signs)
-    return [
-        _cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(with_user_keys(HINTS[0]), "muted"),))
-    ]
+    return [_cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(_hints()[0], "muted"),))]
 
 
 def clock(seconds: float) -> str:

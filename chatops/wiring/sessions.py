@@ -219,7 +219,7 @@ class SessionList:
         first, state = left[0]
         title = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Unfinished: {state} (session "{title}"){more} – ctrl+g'
+        return f'Unfinished: {state} (session "{title}"){more}'
 
     def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
@@ -370,7 +370,7 @@ def _reviews_left(runs: Sequence[SessionInfo]) -> str:
         return ""
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
     many = plural(len(runs), "run")
-    return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names}) – ctrl+g"
+    return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names})"
 
 
 def _replaced_copies(

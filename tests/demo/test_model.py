@@ -201,7 +201,7 @@ async def test_a_tool_that_is_not_offered_is_named_with_the_way_out() -> None:
     reply = await say(user("run `ls`"), tools=("file_read",))
     assert not reply.calls
     assert "shell_exec" in reply.text
-    assert "ctrl+r" in reply.text
+    assert "/role" in reply.text
     both = await say(user("run `ls` and read a.txt"), tools=("file_read",))
     assert [call.name for call in both.calls] == ["file_read"]
     assert "shell_exec" in both.text

@@ -71,7 +71,7 @@ async def retry(context: Context, argument: str) -> Replies:
     In a run, retry what could not be started or saved.
     """
     if context.run is not None and not context.run.over:
-        nothing = "Nothing in this run can be retried. For a failed step press ctrl+g."
+        nothing = "Nothing in this run can be retried. /pending opens a failed step."
         return () if await context.run.retry() else (Notify(nothing),)
     session = owned(context.session, "Nothing was retried")
     if not argument:

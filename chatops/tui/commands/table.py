@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import context as context_commands
@@ -11,7 +10,7 @@ from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler
 from chatops.tui.composer import Completion
-from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KEYS, KeyGroup, key_label, with_user_keys
+from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KeyGroup, help_rows, keys_of
 
 _KEY_COLUMN = 24
 """Cells of the keys and commands in the help. What is longer pushes its explanation to the right."""
@@ -201,19 +200,17 @@ def help_text(*, first: KeyGroup = "message") -> str:
     from chatops.tui.dialogs.server_question import ServerQuestionScreen
     from chatops.tui.dialogs.trust import TrustScreen
 
-    keys: dict[KeyGroup, dict[str, str]] = {group: dict(KEYS.get(group, {})) for group in KEY_GROUPS}
+    keys: dict[KeyGroup, dict[str, str]] = {group: help_rows(group) for group in KEY_GROUPS}
     for dialog in (ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
         for key in dialog.KEYS:
             if key.help:
                 keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help
     for group in (first, *(group for group in KEY_GROUPS if group != first)):
-        wording = partial(with_user_keys, in_dialog=group not in ("message", "chat"))
-        rows = [(wording(name, every=True), wording(does)) for name, does in keys[group].items()]
-        lines += [KEY_GROUPS[group], *_table(rows), ""]
+        lines += [KEY_GROUPS[group], *_table(list(keys[group].items())), ""]
     lines.append("Commands")
     lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
-    lines += _table([(name, with_user_keys(key_label(default), every=True)) for name, default in DEFAULTS.items()])
+    lines += _table([(name, keys_of(name)) for name in DEFAULTS])
     return "\n".join(lines)
 
 

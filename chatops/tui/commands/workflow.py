@@ -21,7 +21,7 @@ VERBS = {
     "cancel": "cancel this run",
 }
 _NO_RUN = "This session is not a workflow run. /workflow lists workflows and runs."
-_LED_ELSEWHERE = "This run is followed read-only. F2 takes it over."
+_LED_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
 
 
 async def workflow(context: Context, argument: str) -> Replies:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from chatops.tui.dialogs.key_gate import KeyKind
-from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label
+from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label, keys_of
 
 Words = str | tuple[str, ...] | None
 """What a legend says of a key, shorter the less room there is; None: it is not offered now."""
@@ -49,7 +49,8 @@ class DialogKey:
     @property
     def help_name(self) -> str:
         """All its keys as the help names them."""
-        return self.named or ", ".join(map(key_label, self.names.split()))
+        first, *others = self.names.split()
+        return self.named or ", ".join([keys_of(self.id) if self.id else key_label(first), *map(key_label, others)])
 
     def words(self, state: Any) -> Words:
         """Return what the legend says of it in this state; None if it is not offered."""

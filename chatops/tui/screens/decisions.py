@@ -7,6 +7,7 @@ from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer import Composer
+from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.messages import Changed, PendingChanged
 from chatops.tui.screens.open_session import OpenSession
@@ -198,7 +199,7 @@ class DecisionDialogs:
         if asked <= self._warned_questions:
             return False
         self._warned_questions |= asked
-        show_notice(self._screen.app, "A call waits for your answer: ctrl+g answers, Esc again stops it.")
+        show_notice(self._screen.app, f"A call waits for your answer: {key_of('pending')} answers, Esc again stops it.")
         return True
 
     def _open_question(self, current: OpenSession, asked: "OpenQuestion") -> None:

@@ -15,6 +15,7 @@ from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinis
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.picker import Picker
+from chatops.tui.keys import key_of
 from chatops.tui.screens.messages import Changed, FollowedChanged
 from chatops.tui.workflow import WorkflowPanel, step_text
 
@@ -226,7 +227,7 @@ class FollowerPresenter:
         run = self.reader.run
         assert run is not None
         left = self.reader.lease is None and not isinstance(run.phase, RunFinished)
-        problem = "No process has it open. F2 takes it over." if left else ""
+        problem = f"No process has it open. {key_of('take-over')} takes it over." if left else ""
         return RunState(run=run, turn=self.reader.state, problem=problem)
 
     async def show(self) -> None:

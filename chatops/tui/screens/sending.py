@@ -12,6 +12,7 @@ from textual.screen import Screen
 from chatops.domain.errors import ChatopsError
 from chatops.tui.commands.dispatch import is_command
 from chatops.tui.composer import Composer
+from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.drawing import TranscriptPresenter
@@ -141,7 +142,7 @@ class SendingPresenter:
         `correcting`: interrupt the turn, which goes on with the message.
         """
         if self._failed:
-            show_notice(self._screen.app, "No session is open, so nothing was sent. ctrl+q quits.")
+            show_notice(self._screen.app, f"No session is open, so nothing was sent. {key_of('quit')} quits.")
             self.give_back(text)
             return None
         if self._current is not None and not self.outbox.submitting:
@@ -251,7 +252,7 @@ class SendingPresenter:
         self._failed = True
         self.ready.set()
         self._screen.query_one(Banner).show(error.full, tone="error")
-        self._screen.query_one(StatusLine).say("no session, ctrl+q quits")
+        self._screen.query_one(StatusLine).say(f"no session, {key_of('quit')} quits")
         if self.outbox.texts:
             self._composer.set_text(self.unsaved_text)
             self.outbox.texts.clear()

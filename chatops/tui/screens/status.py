@@ -9,6 +9,7 @@ from chatops.domain.messages import Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer import Composer
 from chatops.tui.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
+from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
@@ -54,7 +55,7 @@ class StatusPresenter:
 
     def note_pending(self, text: str) -> None:
         """Show what is pending in other sessions, as found at the start, until the user goes on; empty: no more."""
-        self._pending_elsewhere = text
+        self._pending_elsewhere = f"{text} – {key_of('pending')}" if text else ""
 
     def update(self, current: OpenSession, *, dialog: bool) -> bool:
         """Show the session's current state. Return True if R retries its last turn. `dialog`: a dialog is open."""
@@ -141,7 +142,7 @@ def _keys_while_running(messages: "Sequence[Message]") -> str:
     opener = next((one for one in reversed(messages) if isinstance(one, UserMessage)), None)
     command = opener is not None and opener.by is Speaker.COMMAND
     # No model could go on with a correction of a command.
-    return "Enter queues, Esc stops" if command else "Enter queues, ctrl+s interrupts"
+    return "Enter queues, Esc stops" if command else f"Enter queues, {key_of('correct')} interrupts"
 
 
 def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
@@ -152,13 +153,16 @@ def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
     what = ", ".join(dict.fromkeys(verb(one.call.name, one.call.arguments) for one in pending))
     again = any(one.reason is AskReason.CHANGED for one in pending)
     changed = " It has changed since it was approved." if again else ""
-    return f"{approvals_pending(len(pending))} – ctrl+g  ({sanitize(what, newlines=False)}){changed}", "waiting"
+    return (
+        f"{approvals_pending(len(pending))} – {key_of('pending')}  ({sanitize(what, newlines=False)}){changed}",
+        "waiting",
+    )
 
 
 def questions_pending(questions: "Sequence[OpenQuestion]") -> BannerText:
     """Return the text for questions of servers while their dialog is closed."""
     servers = ", ".join(dict.fromkeys(asked.question.server for asked in questions))
-    return f"{sanitize(servers, newlines=False)} asks you, and its call waits – ctrl+g", "waiting"
+    return f"{sanitize(servers, newlines=False)} asks you, and its call waits – {key_of('pending')}", "waiting"
 
 
 def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
@@ -168,13 +172,13 @@ def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText
     name = sanitize(spec.step(wanted.step).name, newlines=False)
     match wanted.reason:
         case ReviewReason.REVIEW:
-            return f"Step {name} to review – ctrl+g", "waiting"
+            return f"Step {name} to review – {key_of('pending')}", "waiting"
         case ReviewReason.FAILED:
-            return f"Step {name} failed, decision pending – ctrl+g", "waiting"
+            return f"Step {name} failed, decision pending – {key_of('pending')}", "waiting"
         case ReviewReason.STOPPED:
-            return f"Step {name} stopped, decision pending – ctrl+g", "waiting"
+            return f"Step {name} stopped, decision pending – {key_of('pending')}", "waiting"
         case ReviewReason.UNANSWERED:
-            return f"Step {name}: no model could be asked, decision pending – ctrl+g", "waiting"
+            return f"Step {name}: no model could be asked, decision pending – {key_of('pending')}", "waiting"
 
 
 def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> BannerText:
@@ -195,17 +199,20 @@ def _owner(reader: "SessionFollower") -> BannerText:
 
     lease = reader.lease
     if lease is None:
-        return "No longer open elsewhere. Press F2 to take over.", "waiting"
+        return f"No longer open elsewhere. Press {key_of('take-over')} to take over.", "waiting"
     who = sanitize(f"pid {lease.holder.pid} on {lease.holder.host}", newlines=False)
     match reader.request_state:
         case LeaseRequestState.HELD:
-            return f"Open elsewhere ({who}, since {reader.since()}): read-only here. F2 takes over.", "quiet"
+            return (
+                f"Open elsewhere ({who}, since {reader.since()}): read-only here. {key_of('take-over')} takes over.",
+                "quiet",
+            )
         case LeaseRequestState.REQUESTED:
             return f"Asked {who} to hand over …", "quiet"
         case LeaseRequestState.OVERDUE:
             return (
-                f"{who} has not handed over yet: a tool runs there, or it hangs. F2 takes over now; the outcome of a "
-                "tool that runs there is then unknown.",
+                f"{who} has not handed over yet: a tool runs there, or it hangs. {key_of('take-over')} takes "
+                "over now; the outcome of a tool that runs there is then unknown.",
                 "waiting",
             )
         case _:
@@ -214,7 +221,7 @@ def _owner(reader: "SessionFollower") -> BannerText:
 
 def greeting(snapshot: "Snapshot", *, first_screen: bool) -> BannerText:
     """Return the text for an empty session: how to get help and quit, and without a first screen what to do."""
-    keys = "/help shows keys and commands, ctrl+q quits."
+    keys = f"/help shows keys and commands, {key_of('quit')} quits."
     if first_screen:
         return keys, "quiet"
     asks = "Ask for something in this folder; calls that could change anything ask first."

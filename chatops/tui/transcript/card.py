@@ -15,7 +15,7 @@ from chatops.domain.decisions import deciding_login
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, NOT_RUN_HERE, Outcome, is_undo, tool_name
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
-from chatops.tui.keys import with_user_keys
+from chatops.tui.keys import key_of
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.diff import diff_lines
@@ -220,7 +220,7 @@ def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]
     if (more := card.added + card.removed - shown) > 0:
         lines.append(
             Text(
-                f"{theme.symbols.ellipsis} {plural(more, 'more line')} {with_user_keys('(ctrl+o)')}",
+                f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})",
                 theme.muted,
                 end="",
             )
@@ -237,7 +237,7 @@ def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> l
     shown = [truncated(line.plain.rpartition("␍")[2], width=most, ellipsis=theme.symbols.ellipsis) for line in last]
     drawn = [part for line in shown for part in wrap(Text(line, theme.muted, end=""), width=width)]
     if (more := len(lines) - _LAST_LINES) > 0:
-        earlier = f"{theme.symbols.ellipsis} {plural(more, 'earlier line')} {with_user_keys('(ctrl+o)')}"
+        earlier = f"{theme.symbols.ellipsis} {plural(more, 'earlier line')} ({key_of('open-block')})"
         drawn.insert(0, Text(earlier, theme.muted, end=""))
     return drawn
 
@@ -248,7 +248,7 @@ def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
     first = [styled((line, theme.muted)) for line in lines[:_FIRST_LINES]]
     shown = [truncated(line.plain, width=width, ellipsis=theme.symbols.ellipsis) for line in first]
     if (more := len(lines) - _FIRST_LINES) > 0:
-        shown.append(f"{theme.symbols.ellipsis} {plural(more, 'more line')} {with_user_keys('(ctrl+o)')}")
+        shown.append(f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})")
     return [Text(line, theme.muted, end="") for line in shown]
 
 

@@ -16,7 +16,7 @@ from textual.strip import Strip
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.wording import plural
-from chatops.tui.keys import with_user_keys
+from chatops.tui.keys import key_of
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
 from chatops.tui.transcript.blocks import (
@@ -414,7 +414,7 @@ def _lines(
             bar = Text(theme.symbols.user.ljust(GUTTER), theme.role(block.role), end="")
             words = wrap(styled((block.text, theme.text), prose=True), width=prose)
             if can_open(block) and not expanded and (more := len(words) - FOLDED_LINES) > 0:
-                rest = f"{theme.symbols.ellipsis} {plural(more, 'more line')} {with_user_keys('(ctrl+o)')}"
+                rest = f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})"
                 words[FOLDED_LINES:] = [Text(rest, theme.muted, end="")]
             named = [_file(file, width=prose, theme=theme) for file in block.files]
             lines = prefixed([*words, *named], first=bar, rest=bar)
