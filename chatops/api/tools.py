@@ -43,6 +43,8 @@ class ToolOptions(TypedDict, total=False):
     path: str
     writes: str
     reads_workspace: bool
+    verb: str
+    counts: str | tuple[str, str]
 
 
 @overload
@@ -74,6 +76,10 @@ def tool(
     and a rule without one is refused, as for shell_exec. `writes` is the path of the file that a call writes, as a
     template over the arguments (``{path}``). `reads_workspace`: its result may contain data of the workspace. A
     function may return the `subprocess.CompletedProcess` of a program, so that its exit code is known.
+
+    `verb` is the name that the user sees, such as ``Look up``; one that a built-in tool has is not used. `counts` is
+    the noun for an item of the list that the function returns, such as ``"port"``, or ``("entry", "entries")``: the
+    number of items then stands beside the call.
 
     Raises ConfigError for a function that cannot be a tool.
     """
@@ -116,6 +122,8 @@ def _spec(
     path: str = "",
     writes: str = "",
     reads_workspace: bool = False,
+    verb: str = "",
+    counts: str | tuple[str, str] = "",
 ) -> ToolSpec:
     """Return what `ToolOptions` say of a tool with these parameters, and their defaults.
 
@@ -141,7 +149,18 @@ def _spec(
         idempotent=idempotent,
         timeout_s=timeout_s,
         source=SOURCE,
-        capabilities=Capabilities(command=command, code=code, url=url, path=path, writes=writes, reads_workspace=reads),
+        capabilities=Capabilities(
+            command=command,
+            code=code,
+            url=url,
+            path=path,
+            writes=writes,
+            reads_workspace=reads,
+            verb=verb,
+            counts=(counts, "") if isinstance(counts, str) else counts,
+            # As for file_read: several files that were read in a row are one line.
+            folds=bool(read_only and path and counts),
+        ),
     )
 
 

@@ -16,7 +16,15 @@ from chatops.domain.decisions import Decision, Principal
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, Speaker, Usage
-from chatops.domain.tools import CallEnd, CallFacts, Interruption, Problem, ToolCall
+from chatops.domain.tools import (
+    CallEnd,
+    CallFacts,
+    Capabilities,
+    Interruption,
+    Problem,
+    ToolCall,
+    built_in_capabilities,
+)
 
 
 class Status(StrEnum):
@@ -86,11 +94,18 @@ class PendingCall:
     """Knowledge of an earlier attempt that may have taken effect."""
     denial: Denial | None = None
     """Set if an approval would not let the call run."""
+    known: Capabilities | None = None
+    """Capabilities of the tool as the grant offers it; None: it is not on offer."""
 
     @property
     def outcome_unknown(self) -> bool:
         """True if an earlier attempt may have taken effect; approving then means running it again."""
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of the tool: as offered, else those of the built-in tool of that name."""
+        return self.known if self.known is not None else built_in_capabilities(self.call.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Tools, calls of tools and their results, and the terms of the policy about them: access levels and verdicts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Literal
@@ -71,6 +71,14 @@ class Capabilities:
     """True if its result may contain data of the workspace; later outbound calls then ask."""
     returns_content: bool = False
     """True if its result is the content of files, which says nothing about how the call went."""
+    verb: str = ""
+    """Name that the user sees, such as ``Read``; empty: the tool's own name."""
+    counts: tuple[str, str] = ("", "")
+    """Nouns for one and for many of what `ResultFacts.count` counts. An empty second is the first with an s."""
+    in_diff: tuple[str, ...] = ()
+    """Arguments that the diff of a call shows, all of them."""
+    folds: bool = False
+    """True if calls in a row that succeeded are shown as one line."""
 
     @property
     def runs_anything(self) -> bool:
@@ -86,27 +94,34 @@ class Capabilities:
 NO_CAPABILITIES = Capabilities()
 _READS = Capabilities(path="path", reads_workspace=True, returns_content=True)
 _WRITES = Capabilities(path="path", writes="{path}", reads_workspace=True)
+_FOR_DISPLAY = ("verb", "counts", "in_diff", "folds")
 BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
     {
-        "file_read": _READS,
-        "file_list": _READS,
-        "file_search": _READS,
-        "file_write": _WRITES,
-        "file_edit": _WRITES,
+        "file_read": replace(_READS, verb="Read", counts=("line", ""), folds=True),
+        "file_list": replace(_READS, verb="List", counts=("entry", "entries")),
+        "file_search": replace(_READS, verb="Search", counts=("match", "matches")),
+        "file_write": replace(_WRITES, verb="Write", in_diff=("content",)),
+        "file_edit": replace(_WRITES, verb="Edit", in_diff=("old", "new")),
         "scratch_write": Capabilities(),
         "scratch_read": Capabilities(),
         "knowledge_search": Capabilities(reads_workspace=True),
         "skill_read": Capabilities(),
         "memory_read": Capabilities(),
-        "memory_write": Capabilities(),
-        "web_search": Capabilities(),
+        "memory_write": Capabilities(in_diff=("text",)),
+        "web_search": Capabilities(verb="Web search"),
         "wolfram_alpha": Capabilities(),
-        "web_fetch": Capabilities(url="url"),
-        "shell_exec": Capabilities(command="command", reads_workspace=True),
-        "python_exec": Capabilities(code="code", reads_workspace=True),
+        "web_fetch": Capabilities(url="url", verb="Fetch"),
+        "shell_exec": Capabilities(command="command", reads_workspace=True, verb="Shell"),
+        "python_exec": Capabilities(code="code", reads_workspace=True, verb="Python"),
     }
 )
 """The built-in tools. Each takes its capabilities from here, so that rules can be read without loading the tools."""
+
+
+def built_in_capabilities(tool: str) -> Capabilities:
+    """Return the capabilities of the built-in tool of this name or alias; of any other tool, none."""
+    return BUILT_IN_TOOLS.get(tool_name(tool), NO_CAPABILITIES)
+
 
 CONTAINED_APPLY = "contained_apply"
 """Name of the call that applies the changes of a contained turn. The engine makes it; no model can call it."""
@@ -191,7 +206,10 @@ def changed_lines(diff: str) -> tuple[int, int]:
 
 
 def definition_of(spec: ToolSpec) -> str:
-    """Return a digest of what an approval takes the tool for. Rights and limits are left out: they are judged again."""
+    """Return a digest of what an approval takes the tool for.
+
+    Rights and limits are left out, because they are judged again, and what only says how a call is drawn.
+    """
     return digest(
         spec.name,
         spec.description,
@@ -200,7 +218,7 @@ def definition_of(spec: ToolSpec) -> str:
         spec.read_only,
         spec.idempotent,
         spec.source,
-        asdict(spec.capabilities),
+        {name: value for name, value in asdict(spec.capabilities).items() if name not in _FOR_DISPLAY},
     )
 
 

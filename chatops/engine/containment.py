@@ -32,7 +32,7 @@ from dataclasses import replace
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.events import CallProposed, RoundStarted
 from chatops.domain.ids import call_id, round_id
-from chatops.domain.tools import BUILT_IN, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DiscardCopy, InspectCall
 from chatops.engine.state import (
@@ -46,7 +46,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.verdicts import Judgement
 
-CHANGING = frozenset({"file_write", "file_edit", "shell_exec", "python_exec"})
+CHANGING = frozenset(name for name, known in BUILT_IN_TOOLS.items() if known.writes or known.runs_anything)
 """Tools whose *ask* a contained turn answers."""
 ANSWERED = "the turn is contained"
 PROMPT = (

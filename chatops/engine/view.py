@@ -53,6 +53,7 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             said=phase.said,
             interruption=one.status.interruption,
             denial=_denial(state, phase, one.call.name, one.status.facts),
+            known=spec.capabilities if (spec := phase.proposed_under.tool(one.call.name)) is not None else None,
         )
         for one in phase.calls
         if isinstance(one.status, AwaitingDecision)

@@ -29,6 +29,7 @@ MOST_DESCRIPTION = 20_000
 MOST_SCHEMA = 100_000
 """Characters. A tool with more is left out: nobody could review it."""
 _MOST_NAME = 64
+_MOST_TITLE = 40
 _NO_SETTING = ToolSetting()
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class Described:
     description: str
     input_schema: JsonValue
     output_schema: JsonValue = None
+    title: str = ""
+    """Its name for people; untrusted text."""
 
 
 def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
@@ -131,6 +134,8 @@ def _fault(tool: Described) -> str:
 def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     setting = dict(server.tools).get(tool.name, _NO_SETTING)
     assert isinstance(tool.input_schema, Mapping)
+    # The server's name stands first, so that no title can pass for a tool of ours or of another server.
+    verb = f"{server.name}: {visible(title, limit=_MOST_TITLE)}" if (title := tool.title.strip()) else ""
     reaches_out = bool(server.url or server.sandbox.network or server.sandbox.hosts)
     return ToolSpec(
         name=local_name(server.name, tool.name),
@@ -139,7 +144,7 @@ def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
         output_schema=_clean(canonical(tool.output_schema)) if tool.output_schema is not None else "",
         min_access=AccessLevel.OPERATOR if setting.min_access is None else setting.min_access,
         verdict=setting.verdict or Verdict.ASK,
-        capabilities=Capabilities(reads_workspace=not server.url),
+        capabilities=Capabilities(reads_workspace=not server.url, verb=verb),
         asks_after_reading=reaches_out,
         timeout_s=setting.timeout_s or server.timeout_s,
         source=mcp_source(server.name),
@@ -236,8 +241,14 @@ class Record:
 
     def _write(self) -> None:
         tools: list[JsonValue] = [
-            {"name": one.name, "description": one.description, "input": one.input_schema, "output": one.output_schema}
-            for one in self._tools
+            {
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "input": tool.input_schema,
+                "output": tool.output_schema,
+            }
+            for tool in self._tools
         ]
         text = json.dumps({"server": self._server, "tools": tools, "used": self._used})
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
@@ -253,9 +264,13 @@ class Record:
 def _described(stored: JsonValue) -> Described | None:
     if not isinstance(stored, Mapping):
         return None
-    name, description = stored.get("name"), stored.get("description")
-    if not isinstance(name, str) or not isinstance(description, str):
+    name, description, title = stored.get("name"), stored.get("description"), stored.get("title", "")
+    if not isinstance(name, str) or not isinstance(description, str) or not isinstance(title, str):
         return None
     return Described(
-        name=name, description=description, input_schema=stored.get("input"), output_schema=stored.get("output")
+        name=name,
+        description=description,
+        input_schema=stored.get("input"),
+        output_schema=stored.get("output"),
+        title=title,
     )

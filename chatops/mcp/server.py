@@ -319,6 +319,7 @@ class Server:
                 description=tool.description or tool.title or "",
                 input_schema=tool.input_schema,
                 output_schema=tool.output_schema,
+                title=tool.title or (tool.annotations and tool.annotations.title) or "",
             )
             for tool in await connection.tools()
         ]

@@ -10,7 +10,6 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal
 
 from chatops.domain.canonical import JsonValue, json_or_text
@@ -236,21 +235,17 @@ def _argument(key: str, value: JsonValue) -> str:
     return f"{key}: {json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)}"
 
 
-_IN_DIFF = MappingProxyType({"file_edit": ("old", "new"), "file_write": ("content",), "memory_write": ("text",)})
-"""Arguments of our tools that the diff shows, all of them."""
-
-
 def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
     """Return True if the command, the diff, the file or the timeout shows this argument, character for character."""
-    facts, tool = pending.facts, tool_name(pending.call.name)
+    facts, known = pending.facts, pending.capabilities
     if facts.command and key in ("command", "code") and value == facts.command:
         return True
-    if facts.diff and key in _IN_DIFF.get(tool, ()):
+    if facts.diff and key in known.in_diff:
         return True
     if _timeout(pending) and key == "timeout_s":
         return True
     inside = map(facts.relative, facts.paths)
-    return key == "path" and tool in _IN_DIFF and value in (*inside, *facts.paths)
+    return bool(known.in_diff) and key == known.path and value in (*inside, *facts.paths)
 
 
 def _timeout(pending: PendingCall) -> int | None:

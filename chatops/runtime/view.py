@@ -24,7 +24,18 @@ from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.ids import CallId, MessageId, SessionId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, CallFacts, Outcome, Problem, ToolCall, is_undo
+from chatops.domain.tools import (
+    CONTAINED_APPLY,
+    AccessLevel,
+    CallFacts,
+    Capabilities,
+    Outcome,
+    Problem,
+    ToolCall,
+    built_in_capabilities,
+    is_undo,
+    tool_name,
+)
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.transcript import fit
@@ -255,6 +266,11 @@ class SessionView(ABC):
     def in_memory_only(self) -> bool:
         """True if the session ends with this process because nothing can be stored. No other process can find it."""
         return bool(self._services.store.unsaved)
+
+    def capabilities(self, tool: str) -> Capabilities:
+        """Return the capabilities of a tool, also of one that the role does not have."""
+        found = self._services.tools.get(tool_name(tool))
+        return found.spec.capabilities if found is not None else built_in_capabilities(tool)
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""

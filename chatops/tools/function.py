@@ -21,6 +21,7 @@ from chatops.domain.files import File, FileRef
 from chatops.domain.tools import (
     BUILT_IN,
     NO_CAPABILITIES,
+    NO_FACTS,
     AccessLevel,
     CallFacts,
     Capabilities,
@@ -253,8 +254,12 @@ def as_result(value: object, *, limit: int) -> ToolResult:
             text = _as_text(value)
     capped = cap(text, limit=limit)
     failed = isinstance(value, Mapping) and bool(value.get("error"))
-    outcome = Outcome.FAILED if failed else Outcome.SUCCESS
-    return ToolResult(outcome=outcome, content=_without_surrogates(capped.text), truncated=capped.truncated)
+    return ToolResult(
+        outcome=Outcome.FAILED if failed else Outcome.SUCCESS,
+        content=_without_surrogates(capped.text),
+        truncated=capped.truncated,
+        facts=ResultFacts(count=len(value)) if isinstance(value, list | tuple) else NO_FACTS,
+    )
 
 
 def file_result(files: Sequence[FileRef], *, text: str = "") -> ToolResult:

@@ -11,6 +11,7 @@ from chatops.domain.endings import Ending
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import ToolMessage
+from chatops.domain.tools import Outcome
 from chatops.engine.replay import replay
 from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.projector import Projector
@@ -97,6 +98,17 @@ def test_the_card_says_how_the_program_ended(stage: Stage) -> None:
     blocks = Projector().load(replay(messages, None, session_id=SessionId(done.session_id), role="", model=""))
     (card,) = [block for block in blocks if isinstance(block, ToolCardBlock)]
     assert card.end.ended_because == "exit code 1"
+
+
+def test_the_items_of_a_list_that_a_tool_returns_are_counted(stage: Stage) -> None:
+    @tool(verdict="allow", min_access="viewer", counts="port")
+    def ports(coast: str) -> list[str]:
+        """Return the ports of a coast."""
+        return [f"{coast} 1", f"{coast} 2"]
+
+    stage.plays(calls(call("ports", coast="west")), answers("done"))
+    (result,) = results(flow(ports).run("go", model="fake", workspace=stage.workspace).session_id)
+    assert (result.outcome, result.facts.count) == (Outcome.SUCCESS, 2)
 
 
 def test_a_validation_that_runs_whatever_the_model_writes_is_refused(stage: Stage) -> None:

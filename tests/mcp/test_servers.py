@@ -32,6 +32,14 @@ async def test_all_pages_are_listed_under_the_names_of_server_and_tool(world: Wo
     assert world.calls == ["echo"]
 
 
+async def test_the_title_of_a_tool_is_kept_for_its_card(world: World) -> None:
+    world.lists({**tool("echo"), "title": "Say again"}, {**tool("close"), "annotations": {"title": "Close it"}})
+    for _ in ("listed", "remembered"):
+        async with world.servers(h=entry()) as servers:
+            verbs = [known.spec.capabilities.verb for known in servers.tools()]
+            assert verbs == ["h: Say again", "h: Close it"]
+
+
 async def test_a_server_that_exits_in_mid_call_leaves_an_unknown_outcome_and_is_started_again(world: World) -> None:
     world.lists(tool("exit"), tool("echo"))
     async with world.servers(h=entry()) as servers:

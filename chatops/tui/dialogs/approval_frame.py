@@ -41,7 +41,7 @@ from chatops.tui.dialogs.rows import FOREIGN, Description, DiffRows, Row, RowTon
 from chatops.tui.keys import KeyLegend
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
-from chatops.tui.transcript.card import verb
+from chatops.tui.transcript.card import pending_verb
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -72,7 +72,7 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
     """Return the dialog's heading: what is asked, and on the right who asks and which call is shown, of how many."""
     items, index = approvals.items, approvals.index
     item = items[index]
-    tool, several = verb(item.pending.call.name), len(items) > 1
+    tool, several = pending_verb(item.pending), len(items) > 1
     if narrow and several:
         return Content(f"{index + 1}/{len(items)} {item.mark.value}")
     if item.pending.outcome_unknown:
@@ -351,7 +351,7 @@ def title(pending: PendingCall) -> str:
     facts = pending.facts
     paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
     about = line(facts.command) or paths or line(" ".join(facts.hosts) or facts.arguments)
-    return f"{verb(pending.call.name)}  {about}"
+    return f"{pending_verb(pending)}  {about}"
 
 
 def _call(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme, side_by_side: bool) -> Iterator[Row]:

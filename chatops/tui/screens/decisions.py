@@ -141,9 +141,9 @@ class DecisionDialogs:
         """Tell the app what waits, for a user who is elsewhere."""
         pending = {}
         if snapshot.pending:
-            from chatops.tui.transcript.card import verb
+            from chatops.tui.transcript.card import pending_verb
 
-            pending = {one.digest: f"Approve {verb(one.call.name, one.call.arguments)}?" for one in snapshot.pending}
+            pending = {one.digest: f"Approve {pending_verb(one)}?" for one in snapshot.pending}
         for asked in snapshot.questions:
             pending[asked.question.id] = f"{sanitize(asked.question.server, newlines=False)} asks you"
         if self._wanted is not None:

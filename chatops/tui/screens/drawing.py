@@ -92,6 +92,7 @@ class TranscriptPresenter:
         self._current = current
         blocks = self._load(current)
         if self._transcript is not None:
+            self._transcript.know_tools(current.session.capabilities)
             self._transcript.set_blocks(blocks)
 
     def show_changes(self) -> None:

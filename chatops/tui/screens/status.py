@@ -148,9 +148,9 @@ def _keys_while_running(messages: "Sequence[Message]") -> str:
 def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
     """Return the text for pending calls while their dialog is closed."""
     from chatops.domain.events import AskReason
-    from chatops.tui.transcript.card import verb
+    from chatops.tui.transcript.card import pending_verb
 
-    what = ", ".join(dict.fromkeys(verb(one.call.name, one.call.arguments) for one in pending))
+    what = ", ".join(dict.fromkeys(pending_verb(one) for one in pending))
     again = any(one.reason is AskReason.CHANGED for one in pending)
     changed = " It has changed since it was approved." if again else ""
     return (

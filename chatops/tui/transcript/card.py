@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import assert_never
 
 from rich.cells import cell_len
@@ -12,7 +11,17 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.decisions import deciding_login
-from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, NOT_RUN_HERE, Outcome, is_undo, tool_name
+from chatops.domain.events import PendingCall
+from chatops.domain.tools import (
+    BUILT_IN_TOOLS,
+    CONTAINED_APPLY,
+    NOT_RUN_HERE,
+    Capabilities,
+    Outcome,
+    built_in_capabilities,
+    is_undo,
+    tool_name,
+)
 from chatops.domain.wording import duration, plural, spent
 from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.keys import key_of
@@ -38,29 +47,11 @@ _MOST_NAMES = 3
 """Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
-_VERBS: Mapping[str, str] = MappingProxyType(
-    {
-        "file_read": "Read",
-        "file_list": "List",
-        "file_search": "Search",
-        "file_edit": "Edit",
-        "file_write": "Write",
-        "shell_exec": "Shell",
-        "python_exec": "Python",
-        "web_fetch": "Fetch",
-        "web_search": "Web search",
-        CONTAINED_APPLY: "Apply",
-    }
-)
-_UNDO = "Undo"
-_COUNTED: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"file_read": ("line", ""), "file_list": ("entry", "entries"), "file_search": ("match", "matches")}
-)
-"""The nouns for one and many of what these tools count."""
-_CHANGES = frozenset({"content", "old", "new"})
-"""Arguments that a diff shows."""
+_APPLY, _UNDO = "Apply", "Undo"
+"""Verbs of `CONTAINED_APPLY`, the call of the engine, which is no tool and has no capabilities."""
+_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, *(known.verb for known in BUILT_IN_TOOLS.values()))}
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
-"""Arguments that identify a call by themselves. The first one present is used."""
+"""Arguments that identify a call by themselves, after those that its tool declares. The first one present is used."""
 clock = time.time
 """The present time, as `ToolCardBlock.started_at` counts."""
 _LONGEST_REASON = 100
@@ -72,44 +63,43 @@ def card_lines(
     width: int,
     theme: BlockTheme,
     expanded: bool,
+    known: Capabilities | None = None,
     further: Sequence[ToolCardBlock] = (),
 ) -> list[Text]:
     """Return the card in `width` columns, without the gutter.
 
-    `further` are the reads that are folded into this one.
+    `known` are the capabilities of its tool; None: those of the built-in tool of that name. `further` are the calls
+    that are folded into this one.
     """
+    known = known if known is not None else built_in_capabilities(card.tool)
     room = min(width, _WIDEST)
     if further:
-        return _reads([card, *further], width=room, theme=theme)
-    lines = _headline(card, width=room, theme=theme)
+        return _folded([card, *further], known, width=room, theme=theme)
+    lines = _headline(card, known, width=room, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
-        lines.extend(prefixed(_details(card, width=width - 2, theme=theme), first=bar, rest=bar))
+        lines.extend(prefixed(_details(card, known, width=width - 2, theme=theme), first=bar, rest=bar))
     else:
         indent = Text("  ", end="")
-        lines.extend(prefixed(_body(card, width=max(1, room - 2), theme=theme), first=indent, rest=indent))
+        lines.extend(prefixed(_body(card, known, width=max(1, room - 2), theme=theme), first=indent, rest=indent))
     return lines
 
 
-def is_plain_read(card: ToolCardBlock) -> bool:
-    """Return True if the call only read a file, so that it may be folded into another one."""
+def may_fold(card: ToolCardBlock, known: Capabilities) -> bool:
+    """Return True if the call may be folded into another one of its tool: it succeeded, and nothing else is to say."""
     done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
-    return (
-        done
-        and not card.imported
-        and tool_name(card.tool) == "file_read"
-        and not card.end.aftermath
-        and not login(card.decided_by)
-    )
+    return known.folds and done and not card.imported and not card.end.aftermath and not login(card.decided_by)
 
 
-def _reads(cards: Sequence[ToolCardBlock], *, width: int, theme: BlockTheme) -> list[Text]:
-    line = Text.assemble((f"{theme.symbols.done} ", theme.good), ("Read", theme.text + theme.strong), end="")
-    lines = plural(sum(card.count or 0 for card in cards), "line")
+def _folded(cards: Sequence[ToolCardBlock], known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return the one line of several calls of a tool."""
+    name = verb(cards[0].tool, known)
+    line = Text.assemble((f"{theme.symbols.done} ", theme.good), (name, theme.text + theme.strong), end="")
+    counted = plural(sum(card.count or 0 for card in cards), *known.counts)
     words = duration(sum(card.duration_ms for card in cards))
-    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments) for card in cards)]
-    room = width - line.cell_len - cell_len(f"    {lines}  {words}")
-    line.append(f"  {_named(names, width=room)}", theme.text).append(f"  {lines}", theme.muted)
+    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, known) for card in cards)]
+    room = width - line.cell_len - cell_len(f"    {counted}  {words}")
+    line.append(f"  {_named(names, width=room)}", theme.text).append(f"  {counted}", theme.muted)
     return [_with_words(line, Text(words, theme.muted, end=""), width=width)]
 
 
@@ -123,23 +113,34 @@ def _named(names: Sequence[str], *, width: int) -> str:
     return plural(len(names), "file")
 
 
-def verb(tool: str, arguments: str = "") -> str:
+def verb(tool: str, known: Capabilities, arguments: str = "") -> str:
     """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
-    if tool == CONTAINED_APPLY and is_undo(arguments):
-        return _UNDO
-    known = _VERBS.get(tool_name(tool))
-    if known is not None:
-        return known
+    if tool == CONTAINED_APPLY:
+        return _UNDO if is_undo(arguments) else _APPLY
+    if known.verb and _is_ours(tool):
+        return known.verb
+    declared = one_line(known.verb).strip()
+    if declared and declared.casefold() not in _OUR_VERBS:
+        return declared
     name = one_line(tool) or "(no name)"
-    return f'"{name}"' if name.casefold() in {verb.casefold() for verb in (*_VERBS.values(), _UNDO)} else name
+    return f'"{name}"' if name.casefold() in _OUR_VERBS else name
 
 
-def _headline(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+def pending_verb(pending: PendingCall) -> str:
+    """Return the name to show for the tool of a pending call."""
+    return verb(pending.call.name, pending.capabilities, pending.call.arguments)
+
+
+def _is_ours(tool: str) -> bool:
+    return tool_name(tool) in BUILT_IN_TOOLS
+
+
+def _headline(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = sign_of(card, theme)
-    words, summary, counts = words_of(card, theme.symbols.dot), _object(card), _counts(card, theme)
+    words, summary, counts = words_of(card, theme.symbols.dot), _subject(card, known), _counts(card, known, theme)
     others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
     room = max(8, width // 3, width - others)
-    tool = truncated(verb(card.tool, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
+    tool = truncated(verb(card.tool, known, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
     room = width - used - 2 - (cell_len(words) + 2)
@@ -164,18 +165,17 @@ def _with_words(line: Text, words: Text, *, width: int) -> Text:
     return line.append_text(words)
 
 
-def _object(card: ToolCardBlock) -> str:
+def _subject(card: ToolCardBlock, known: Capabilities) -> str:
     """Return what the call is about, on one line: without the arguments that its diff shows."""
-    if tool_name(card.tool) in ("file_edit", "file_write"):
-        return argument_summary(card.arguments, without=_CHANGES)
     if card.tool == CONTAINED_APPLY:
         only = (_parsed(card.arguments) or {}).get("only")
         chosen = [path for path in card.paths if not isinstance(only, list) or path in only]
         return one_line(", ".join(chosen)[:_LONGEST_ARGUMENT])
-    return argument_summary(card.arguments)
+    hidden = known.in_diff if known.writes or card.diff else ()
+    return argument_summary(card.arguments, without=hidden, lead=(known.command, known.code, known.url, known.path))
 
 
-def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
+def _counts(card: ToolCardBlock, known: Capabilities, theme: BlockTheme) -> Text:
     """Return how much the call has changed or found."""
     counts = Text(end="")
     if card.added or card.removed:
@@ -184,19 +184,19 @@ def _counts(card: ToolCardBlock, theme: BlockTheme) -> Text:
         counts.rstrip()
     elif card.files:
         return counts
-    elif card.count is not None and (nouns := _COUNTED.get(tool_name(card.tool))) is not None:
-        counts.append(plural(card.count, *nouns), theme.muted)
+    elif card.count is not None and known.counts[0]:
+        counts.append(one_line(plural(card.count, *known.counts)), theme.muted)
     return counts
 
 
-def _body(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+def _body(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return what is shown of a folded card below its headline."""
     lines: list[Text] = []
     if card.diff:
-        lines.extend(_change(card, width=width, theme=theme))
+        lines.extend(_change(card, known, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.end.tail
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
-    if card.outcome is Outcome.SUCCESS and not card.end.tail and tool_name(card.tool) not in BUILT_IN_TOOLS:
+    if card.outcome is Outcome.SUCCESS and not card.end.tail and not _is_ours(card.tool):
         lines.extend(_first_lines(card.output, width=width, theme=theme))
     if card.end.error_line:
         failure = truncated(one_line(card.end.error_line), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
@@ -214,8 +214,8 @@ def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(name, theme.text, end="") for name in names]
 
 
-def _change(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
-    name = _path(card.arguments)
+def _change(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    name = _path(card.arguments, known)
     lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MOST_CHANGED, whole=False)
     if (more := card.added + card.removed - shown) > 0:
         lines.append(
@@ -252,8 +252,10 @@ def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(line, theme.muted, end="") for line in shown]
 
 
-def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+def _details(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     facts = []
+    if known.verb and not _is_ours(card.tool):
+        facts.append(("tool", card.tool))
     if card.asks_because and card.status in (CardStatus.WAITING, CardStatus.UNKNOWN_WAITING):
         facts.append(("asks because", card.asks_because))
     if card.decided_by:
@@ -266,7 +268,7 @@ def _details(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text
     lines.extend(_arguments(card.arguments, width=width, theme=theme))
     if card.diff:
         changed, shown = diff_lines(
-            card.diff, name=_path(card.arguments), width=width, theme=theme, most=_MOST_LINES, whole=True
+            card.diff, name=_path(card.arguments, known), width=width, theme=theme, most=_MOST_LINES, whole=True
         )
         more = card.added + card.removed - shown
         label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
@@ -310,24 +312,25 @@ def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     return [*lines[:half], left_out, *lines[-half:]]
 
 
-def argument_summary(arguments: str, *, without: Collection[str] = ()) -> str:
+def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Sequence[str] = ()) -> str:
     """Return the subject of a call: its main argument bare, the others but `without` as ``name=value``.
 
-    Arguments that are no JSON object are returned as written.
+    The main one is the first of `lead` and `_TELLING` that is given. Arguments that are no JSON object are returned as
+    written.
     """
     given = _parsed(arguments)
     if given is None:
         return one_line(arguments[:_LONGEST_ARGUMENT])
     named = {key: value for key, value in given.items() if key not in without}
-    lead = next((key for key in _TELLING if isinstance(named.get(key), str)), None)
-    parts = [] if lead is None else [str(named.pop(lead))]
+    main = next((key for key in (*lead, *_TELLING) if isinstance(named.get(key), str)), None)
+    parts = [] if main is None else [str(named.pop(main))]
     parts.extend(f"{key}={value if isinstance(value, str) else _short(value)}" for key, value in named.items())
     return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
 
 
-def _path(arguments: str) -> str:
+def _path(arguments: str, known: Capabilities) -> str:
     """Return the path that a call names; empty if it names none."""
-    path = (_parsed(arguments) or {}).get("path", "")
+    path = (_parsed(arguments) or {}).get(known.path or "path", "")
     return path if isinstance(path, str) else ""
 
 

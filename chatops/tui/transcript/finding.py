@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from chatops.domain.messages import RoleSwitchMessage
-from chatops.domain.tools import tool_name
+from chatops.domain.tools import NO_CAPABILITIES, Capabilities
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -26,13 +26,16 @@ from chatops.tui.transcript.lines import marked
 _CURRENT = Style(reverse=True, bold=True)
 
 
-def copied_text(block: Block) -> str:
-    """Return what is copied of a block: a message as written; of a tool call its command and output, or its change."""
+def copied_text(block: Block, known: Capabilities = NO_CAPABILITIES) -> str:
+    """Return what is copied of a block: a message as written; of a tool call its command and output, or its change.
+
+    `known` are the capabilities of the tool.
+    """
     match block:
         case UserBlock() | AnswerBlock() | ReasoningBlock():
             return block.text
         case ToolCardBlock():
-            return _call_text(block)
+            return _call_text(block, known)
         case RoleSwitchMessage():
             tools = {"+": block.added, "-": block.removed}
             named = [f"{sign} {', '.join(names)}" for sign, names in tools.items() if names]
@@ -78,12 +81,12 @@ def searched_text(block: Block) -> str:
     )
 
 
-def _call_text(card: ToolCardBlock) -> str:
+def _call_text(card: ToolCardBlock, known: Capabilities) -> str:
     if card.diff:
         return card.diff
     values = _strings(card.arguments)
     about = "\n".join(values) if values else card.arguments
-    if tool_name(card.tool) == "shell_exec" or not card.output:
+    if known.command or not card.output:
         return f"{about}\n{card.output}".rstrip("\n")
     return card.output.rstrip("\n")
 

@@ -5,7 +5,7 @@ come near the view. Lines far from the view are dropped again and only heights a
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import assert_never
 
@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.tools import Capabilities, built_in_capabilities
 from chatops.domain.wording import plural
 from chatops.tui.keys import key_of
 from chatops.tui.theme import BlockTheme
@@ -28,7 +29,7 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.card import card_lines, is_plain_read
+from chatops.tui.transcript.card import card_lines, may_fold
 from chatops.tui.transcript.lines import GUTTER, PROSE, one_line, padded, prefixed, strips_of, styled, truncated, wrap
 
 _KEPT_AROUND = 1_000
@@ -121,6 +122,8 @@ class BlockLayout:
         self.index: dict[str, int] = {}
         self.width = 0
         self.theme: BlockTheme | None = None
+        self.capabilities: Callable[[str], Capabilities] = built_in_capabilities
+        """Returns the capabilities of a tool by its name."""
         self._starts = [0]
         self._kept = 0
         self._errors: list[Exception] = []
@@ -229,12 +232,12 @@ class BlockLayout:
         return first, max(first, end - 1)
 
     def _fold_reads(self, first: int, end: int) -> None:
-        """Fold each run of reads from `first` up to `end` into its first one."""
+        """Fold each run of reads from `first` up to `end`, all of one tool, into its first one."""
         start = first
         while start < end:
             stop = start + 1
-            if _is_foldable(self.entries[start]):
-                while stop < end and _is_foldable(self.entries[stop]):
+            if tool := self._foldable_tool(self.entries[start]):
+                while stop < end and self._foldable_tool(self.entries[stop]) == tool:
                     stop += 1
             further = tuple(
                 entry.block for entry in self.entries[start + 1 : stop] if isinstance(entry.block, ToolCardBlock)
@@ -247,6 +250,13 @@ class BlockLayout:
                     # A line more or less is taken into account even where nothing is drawn yet.
                     entry.height = self._estimate(entry)
             start = stop
+
+    def _foldable_tool(self, entry: LaidOutBlock) -> str:
+        """Return the tool of an entry that may be folded together with those beside it; empty if it may not."""
+        block = entry.block
+        if entry.expanded or entry.apart or not isinstance(block, ToolCardBlock):
+            return ""
+        return block.tool if may_fold(block, self.capabilities(block.tool)) else ""
 
     def stale(self, *, top: int, bottom: int) -> Iterator[int]:
         """Yield the entries between two lines whose height is an estimate, from the lowest up."""
@@ -314,6 +324,7 @@ class BlockLayout:
                 self.width,
                 theme,
                 expanded=entry.expanded,
+                known=self.capabilities(block.tool) if isinstance(block, ToolCardBlock) else None,
                 further=entry.further,
             )
             return
@@ -346,23 +357,19 @@ def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
     return cards and not above.expanded and not below.expanded and above.height <= 1
 
 
-def _is_foldable(entry: LaidOutBlock) -> bool:
-    """Return True if the entry is a read that may be folded together with the reads beside it."""
-    plain = not entry.expanded and not entry.apart
-    return plain and isinstance(entry.block, ToolCardBlock) and is_plain_read(entry.block)
-
-
 def render_block(
     block: Block,
     width: int,
     theme: BlockTheme,
     *,
     expanded: bool = False,
+    known: Capabilities | None = None,
     further: Sequence[ToolCardBlock] = (),
 ) -> list[Strip]:
     """Return `block` in `width` columns, gutter included, without empty lines around it.
 
-    `further` are the cards that are folded into this one.
+    `known` are the capabilities of the tool of a card; None: those of the built-in tool of its name. `further` are the
+    cards that are folded into this one.
 
     Untrusted text is sanitised: no control character acts, and none is hidden.
     """
@@ -372,7 +379,7 @@ def render_block(
         if not block.open:
             drawing.close(incomplete=block.incomplete)
         return drawing.strips()
-    lines = _lines(block, width=width, theme=theme, expanded=expanded, further=further)
+    lines = _lines(block, width=width, theme=theme, expanded=expanded, known=known, further=further)
     return strips_of(lines, width=width, base=theme.base)
 
 
@@ -405,6 +412,7 @@ def _lines(
     width: int,
     theme: BlockTheme,
     expanded: bool,
+    known: Capabilities | None,
     further: Sequence[ToolCardBlock],
 ) -> list[Text]:
     room = max(1, width - GUTTER)
@@ -423,7 +431,7 @@ def _lines(
             lines = _thought(block, width=prose, theme=theme, expanded=expanded)
             return prefixed(lines, first=_BLANK, rest=_BLANK)
         case ToolCardBlock():
-            lines = card_lines(block, width=room, theme=theme, expanded=expanded, further=further)
+            lines = card_lines(block, width=room, theme=theme, expanded=expanded, known=known, further=further)
             return prefixed(lines, first=_BLANK, rest=_BLANK)
         case RoleSwitchMessage():
             return _divider(block, width=width, theme=theme)

@@ -4,7 +4,7 @@ One widget per message makes a long session slow, because layout visits all of t
 frame costs what has changed. See `viewport` for how.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, assert_never
 
@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.tools import NO_CAPABILITIES, Capabilities
 from chatops.tui.notice import copy
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -101,6 +102,10 @@ class Transcript(Viewport):
     def blocks(self) -> list[Block]:
         """The blocks as shown, including text that has streamed in."""
         return [entry.block for entry in self._blocks_layout.entries]
+
+    def know_tools(self, capabilities: Callable[[str], Capabilities]) -> None:
+        """Draw cards by these capabilities of tools, which are looked up by the tool's name."""
+        self._blocks_layout.capabilities = capabilities
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""
@@ -247,8 +252,10 @@ class Transcript(Viewport):
     def copy_block(self) -> None:
         """Copy the selected block."""
         if self.selected_block in self._blocks_layout.index:
-            block = self._blocks_layout.entries[self._blocks_layout.index[self.selected_block]].block
-            copy(self.app, copied_text(block), noun_of(block))
+            layout = self._blocks_layout
+            block = layout.entries[layout.index[self.selected_block]].block
+            known = layout.capabilities(block.tool) if isinstance(block, ToolCardBlock) else NO_CAPABILITIES
+            copy(self.app, copied_text(block, known), noun_of(block))
 
     def open_files(self) -> None:
         """Open the files of the selected block."""

@@ -44,10 +44,12 @@ from chatops.domain.tools import (
     NO_CAPABILITIES,
     AccessLevel,
     CallFacts,
+    Capabilities,
     Problem,
     ToolCall,
     ToolSpec,
     Verdict,
+    built_in_capabilities,
 )
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.replay import replay
@@ -302,6 +304,9 @@ class FakeSession(Session):
         return self.now.session_id
 
     turn: TurnState | None = None
+
+    def capabilities(self, tool: str) -> Capabilities:
+        return built_in_capabilities(tool)
 
     def snapshot(self) -> Snapshot:
         return self.now

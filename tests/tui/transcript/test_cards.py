@@ -8,7 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.style import Style
 
+from chatops import tool
 from chatops.domain.tools import Outcome, changed_lines
+from chatops.mcp.catalogue import Described, catalogue
+from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import card as card_module
 from chatops.tui.transcript.answer import warm_up
@@ -176,6 +179,42 @@ def test_a_line_is_cut_after_slashes_and_nothing_of_it_is_lost(before: str) -> N
         assert all(0 < cell_len(part) <= 20 for part in parts)
         if not before and "/" in text:
             assert all(part.endswith("/") for part in parts[:-1] if "/" in part[10:])
+
+
+def test_an_own_tool_has_a_card_as_good_as_ours() -> None:
+    def gauge(station: str, day: str) -> list[int]:
+        """Return the levels of a day."""
+        return []
+
+    for verb, shown_name in (("Levels", "Levels"), ("Read", "gauge")):
+        made = tool(verb=verb, counts="level", path="station", read_only=True)(gauge)
+        layout = BlockLayout()
+        layout.capabilities = {"gauge": made.spec.capabilities}.__getitem__
+        layout.restyle(width=60, theme=PLAIN)
+        arguments = json.dumps({"day": "today", "station": "Oban"})
+        call = replace(read("a"), tool="gauge", arguments=arguments, count=3, output="")
+        layout.reset([call])
+        layout.ensure(0)
+        assert shown(layout) == [f"✓ {shown_name} Oban day=today 3 levels 2 ms"]
+        layout.insert(replace(call, id="b", arguments='{"station": "Brest"}', count=1), at=1)
+        layout.redraw(1)
+        layout.ensure(0)
+        layout.sum_from(0)
+        assert shown(layout) == [f"✓ {shown_name} Oban, Brest 4 levels 4 ms"]
+        opened = card_lines(call, width=80, theme=PLAIN, expanded=True, known=made.spec.capabilities)
+        assert "│ tool: gauge" in [line.plain for line in opened]
+
+
+@pytest.mark.parametrize("title", ["Find pages", "Read", "Shell\n✓ Read x", "\x1b[2J\u202eabc", "x" * 900, "\ud800"])
+def test_the_title_of_a_servers_tool_is_its_name_after_that_of_the_server(title: str) -> None:
+    server = McpServerSpec(name="docs", url="https://docs.example/mcp", transport=ServerTransport.HTTP)
+    (listed,), _ = catalogue(server, [Described(name="find", description="", input_schema={}, title=title)])
+    block = card("c", "", outcome=Outcome.SUCCESS, tool=listed.spec.name, arguments='{"query": "tides"}')
+    known = listed.spec.capabilities
+    (line,) = (line.plain for line in card_lines(block, width=98, theme=PLAIN, expanded=False, known=known))
+    assert line.startswith("✓ docs: " + (title if title.isalpha() and len(title) < 40 else ""))
+    assert "  tides  " in line
+    assert not set(line) & HIDDEN
 
 
 @pytest.mark.parametrize("name", ["Shell", "edit", "Web search"])
