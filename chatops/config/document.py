@@ -185,6 +185,11 @@ def read_document(
         ) from None
 
 
+def place_at(text: str, index: int) -> Place:
+    """Return the line and column of a character."""
+    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+
+
 def key_of(path: Path) -> str:
     """Return the part of a message that names a key; empty at the top level."""
     return f", key {dotted(path)}" if path else ""
@@ -322,8 +327,7 @@ class _Reader:
     def _place(self, index: int) -> Place:
         # Except for errors, positions are requested in rising order, so each line is counted once.
         if index < self._seen:
-            line = self.text.count("\n", 0, index) + 1
-            return line, index - (self.text.rfind("\n", 0, index) + 1) + 1
+            return place_at(self.text, index)
         self._line += self.text.count("\n", self._seen, index)
         if (newline := self.text.rfind("\n", self._seen, index)) >= 0:
             self._line_start = newline + 1

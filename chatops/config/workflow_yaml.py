@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from chatops.config.document import MAX_DEPTH, Json, Located, MalformedFileError, Path, Place, key_of
+from chatops.config.document import MAX_DEPTH, Json, Located, MalformedFileError, Path, Place, key_of, place_at
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import cut
 from chatops.policy.workflow import Definition
@@ -49,7 +49,7 @@ def parse_yaml(text: str) -> Located:
         raise MalformedFileError(why, place=(1, 1) if mark is None else (mark.line + 1, mark.column + 1)) from None
     except yaml.reader.ReaderError as error:
         raise MalformedFileError(
-            "this character is not allowed in YAML", place=_counted(text, int(error.position))
+            "this character is not allowed in YAML", place=place_at(text, int(error.position))
         ) from None
     return Located(value=value, places=reader.places)
 
@@ -155,10 +155,6 @@ def _whole(event: yaml.ScalarEvent, path: Path) -> str:
 def _place(event: yaml.Event) -> Place:
     mark = event.start_mark
     return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-
-
-def _counted(text: str, index: int) -> Place:
-    return text.count("\n", 0, index) + 1, index - (text.rfind("\n", 0, index) + 1) + 1
 
 
 MOST_TOLD = 20

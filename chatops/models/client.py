@@ -42,9 +42,8 @@ class RegistryClient:
     """`ModelClient` for all types of models. Specs are looked up again for every request.
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
-    request after the next start. `api_key_env` is looked up in `environ`. `demo` makes the adapter of a model of type
-    demo; without it there is none. `read_file` reads images of messages. `cli` makes
-    the adapter of a model of type cli.
+    request after the next start. `api_key_env` is looked up in `environ`. `read_file` reads images of messages.
+    `demo` and `cli` make the adapters of models of these types.
     """
 
     def __init__(
