@@ -169,6 +169,7 @@ def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
     """Return messages that the tools of the role can answer in this workspace."""
     readable = next((name for name in _READABLE if os.path.isfile(os.path.join(snapshot.workspace, name))), "")
     in_git = os.path.exists(os.path.join(snapshot.workspace, ".git"))
+    # By name, because the demo model answers each of these texts with a call of that very tool.
     demo = {
         "list .": "file_list" in tools,
         f"read {readable}": "file_read" in tools and bool(readable),

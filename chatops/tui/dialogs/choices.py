@@ -85,6 +85,7 @@ def abilities(row: RoleRow) -> str:
     found = {
         "edits files": any(tool.writes for tool in known),
         "runs commands": any(tool.runs_anything for tool in known),
+        # By name: a search gives no URL, so no capability says that it is on the web.
         "web": any(tool.url for tool in known) or "web_search" in row.tools,
         f"{len(row.tools) - len(known)} other": len(row.tools) > len(known),
     }
