@@ -1,10 +1,11 @@
 """One user's installation: a workspace, a registry that points at a model server, terminals, the store."""
 
 import json
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,6 +116,12 @@ class Installation:
         assert turn is not None
         with self.store() as store:
             return store.journal(turn)
+
+    def drafts(self) -> list[str]:
+        """Return the stored drafts that are not empty."""
+        with closing(sqlite3.connect(self.home / "data" / "chatops.db")) as raw:
+            rows = raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%' AND value != ''")
+            return [text for (text,) in rows]
 
     @property
     def count(self) -> int:

@@ -1,9 +1,7 @@
 """Several sessions wait for the user after a kill: which one comes first, and which keys decide."""
 
 import re
-import sqlite3
 import threading
-from contextlib import closing
 
 import pytest
 
@@ -23,11 +21,6 @@ def wait_in(installation: Installation, *messages: str) -> None:
             terminal.say(message)
             terminal.dialog()
             terminal.kill9()
-
-
-def drafts(installation: Installation) -> list[str]:
-    with closing(sqlite3.connect(installation.home / "data" / "chatops.db")) as raw:
-        return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%' AND value != ''")]
 
 
 @pytest.mark.more
@@ -78,7 +71,7 @@ def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(installation: Instal
                 terminal.wait_for("1 approval pending – ctrl+g")
                 terminal.press("ctrl+q")
                 terminal.wait_exit()
-            assert sum(text.count("a") for text in drafts(installation)) == 2 * (1 + bool(arguments))
+            assert sum(text.count("a") for text in installation.drafts()) == 2 * (1 + bool(arguments))
         assert server.violations == []
     assert installation.count == 0
 

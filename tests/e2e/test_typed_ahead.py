@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import EFFECT, ChatTerminal, Installation, registry
-from tests.e2e.test_pending import drafts
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 SCREENS = {
@@ -101,4 +100,4 @@ def test_what_is_typed_right_before_quitting_is_kept(installation: Installation,
     with chat(installation, "assistant") as (terminal, _):
         terminal.send(f"{opens}My draft.\x11")
         terminal.wait_exit()
-    assert drafts(installation) == ["My draft."]
+    assert installation.drafts() == ["My draft."]

@@ -3,9 +3,7 @@
 import os
 import re
 import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
@@ -31,12 +29,6 @@ def second(chat: FaultyChat) -> Iterator[ChatTerminal]:
 
 def ask(chat: FaultyChat, command: str) -> None:
     chat.say("write it down", calls(call("shell_exec", command=command)), says("Understood."))
-
-
-def drafts(chat: FaultyChat) -> list[str]:
-    """Return the stored drafts."""
-    with closing(sqlite3.connect(chat.installation.home / "data" / "chatops.db")) as raw:
-        return [text for (text,) in raw.execute("SELECT value FROM settings WHERE key LIKE '%draft:%'")]
 
 
 def seen(terminal: ChatTerminal, pattern: str) -> str:
@@ -71,7 +63,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     first.press("escape")
     seen(first, "1 approval pending – ctrl.g")
     first.send("not yet sent")
-    first.wait_until(lambda _: "not yet sent" in drafts(chat), what="the draft to be stored")
+    first.wait_until(lambda _: "not yet sent" in chat.installation.drafts(), what="the draft to be stored")
     second.press("f2")
     seen(first, rf"Taken over by another chatops .host \S+, pid {second.pid}")
     seen(first, f"Open elsewhere .pid {second.pid} on")

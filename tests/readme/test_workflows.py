@@ -1,32 +1,15 @@
 """Workflow examples of the README, executed as written."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.readme.shell import follow
 from tests.support import document
-from tests.support.command_line import Ran, program_environment
+from tests.support.command_line import program
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
-from tests.support.waiting import PATIENCE
 from tests.support.workflows import answer
-
-
-def chatops(*arguments: str, cwd: Path) -> Ran:
-    done = subprocess.run(
-        [sys.executable, "-m", "chatops", *arguments],
-        cwd=cwd,
-        env=program_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 
 @pytest.mark.more
@@ -41,7 +24,7 @@ def test_the_definition_is_one_that_runs(folder: Path, chatops_home: Path) -> No
     workflows = chatops_home / "config" / "workflows"
     workflows.mkdir(parents=True)
     (workflows / "changelog.yaml").write_text("\n".join(lines))
-    shown = chatops("workflow", "show", "changelog", "--output-format", "json", cwd=folder).json
+    shown = program("workflow", "show", "changelog", "--output-format", "json", cwd=folder).json
     assert (shown["errors"], shown["warnings"]) == ([], [])
     (folder / "a.py").write_text("print()\n")
 
@@ -56,7 +39,7 @@ def test_the_definition_is_one_that_runs(folder: Path, chatops_home: Path) -> No
         value = {"version": 3, "default_role": "assistant", "models": {"fake": model_entry}, "roles": roles}
         value["users"] = {"*": {"access_level": "operator"}}
         (chatops_home / "config" / "model_registry.json").write_text(json.dumps(value))
-        paused = chatops("workflow", "run", "changelog", "what has changed?", cwd=folder)
+        paused = program("workflow", "run", "changelog", "what has changed?", cwd=folder)
         assert paused.code == 3, paused.err
         assert "the answer of step write needs your review" in paused.err and "--accept" in paused.err
         assert server.violations == []
