@@ -65,6 +65,11 @@ class _Stored:
     posted: tuple[DecideCall, ...]
     """Decisions on calls of `state` that the owner has not taken yet."""
 
+    @property
+    def settings(self) -> SessionSettings:
+        """The session settings, as stored."""
+        return SessionSettings(self.info.role, model_pin=self.info.model_pin, persona=self.info.persona)
+
 
 class SessionFollower(SessionView):
     """A session that is followed read-only. Create it with `follow_session`.
@@ -74,7 +79,7 @@ class SessionFollower(SessionView):
 
     def __init__(self, services: Services, found: _Stored) -> None:
         super().__init__(services)
-        self._found = found
+        self._source = self._found = found
         self._changed: Callable[[], None] = lambda: None
         self._asked_at: float | None = None
         """When this process requested the lease, in seconds of the monotonic clock; None: it does not."""
@@ -83,11 +88,6 @@ class SessionFollower(SessionView):
         self._following = asyncio.create_task(self._follow(), name="session follower")
 
     # State
-
-    @property
-    def state(self) -> TurnState | None:
-        """The unfinished turn, or the last one, as committed."""
-        return self._found.state
 
     @property
     def run(self) -> WorkflowState | None:
@@ -112,12 +112,6 @@ class SessionFollower(SessionView):
             return LeaseRequestState.HELD
         overdue = time.monotonic() - self._asked_at >= ANSWER_S
         return LeaseRequestState.OVERDUE if overdue else LeaseRequestState.REQUESTED
-
-    @property
-    def settings(self) -> SessionSettings:
-        """The session settings, as stored."""
-        info = self._found.info
-        return SessionSettings(info.role, model_pin=info.model_pin, persona=info.persona)
 
     def grant(self) -> Grant:
         """Return what the session's role may do. Raises ConfigError if this process's registry lacks the role."""
@@ -150,14 +144,6 @@ class SessionFollower(SessionView):
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the event loop whenever something to show has changed, including `request_state`."""
         self._changed = changed
-
-    @property
-    def _info(self) -> SessionInfo:
-        return self._found.info
-
-    @property
-    def _history(self) -> History:
-        return self._found.history
 
     def _next_grant(self) -> Grant:
         rights = self._services.rights
@@ -263,13 +249,13 @@ class SessionFollower(SessionView):
     async def _look(self) -> None:
         found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
         if found != self._found:
-            self._found = found
+            self._source = self._found = found
             self._check_request()
             self._changed()
 
     async def _look_at_holder(self) -> None:
         lease = await self._services.worker(self._services.store.lease, self.session_id)
-        self._found = replace(self._found, lease=lease)
+        self._source = self._found = replace(self._found, lease=lease)
         self._check_request()
 
     def _check_request(self) -> None:

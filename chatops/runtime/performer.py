@@ -104,10 +104,6 @@ class Performer:
         publish: Callable[[Event], None],
     ) -> None:
         self._services = services
-        self._models = services.models
-        self._tools = services.tools
-        self._contexts = services.contexts
-        self._contained = services.contained
         self._session_id = session_id
         self._holds_lease = holds_lease
         self._deliver = deliver
@@ -183,7 +179,7 @@ class Performer:
             task.cancel()
 
     async def _ask(self, call: "ModelCall", request: ModelRequest) -> None:
-        self._deliver(await call.run(self._models, request))
+        self._deliver(await call.run(self._services.models, request))
 
     async def _check(self, effect: CheckAnswer) -> None:
         from chatops.tools.answers import read_answer  # only steps need its pydantic and schema reader
@@ -299,16 +295,16 @@ class Performer:
 
     def _tool(self, name: str, contained: str) -> Tool | None:
         """Return the tool of a call; in a contained turn, the one that works on its copy."""
-        tool = self._tools.get(name)
+        tool = self._services.tools.get(name)
         if not contained:
             return tool
-        return self._contained().tool(name, tool)
+        return self._services.contained().tool(name, tool)
 
     async def _discard(self, name: str) -> None:
-        await in_thread(self._contained().discard, name)
+        await in_thread(self._services.contained().discard, name)
 
     def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        return self._contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)
+        return self._services.contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)
 
 
 class Questions:
@@ -353,11 +349,8 @@ class Questions:
 
 
 def _timed(result: ToolResult, began: float) -> ToolResult:
-    return result if result.duration_ms else replace(result, duration_ms=_since(began))
-
-
-def _since(began: float) -> int:
-    return round((time.monotonic() - began) * 1000)
+    took = round((time.monotonic() - began) * 1000)
+    return result if result.duration_ms else replace(result, duration_ms=took)
 
 
 def _ignore(text: str) -> None:

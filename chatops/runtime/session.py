@@ -29,7 +29,6 @@ from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, holds, resolve
-from chatops.runtime.queue import MessageQueue, no_draft
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
     Rights,
@@ -41,8 +40,8 @@ from chatops.runtime.settings import (
     stored_settings,
 )
 from chatops.runtime.turns import MakeStep, Turns
-from chatops.runtime.user_actions import UserActions
-from chatops.runtime.view import History, SessionView, Snapshot
+from chatops.runtime.user_actions import MessageQueue, UserActions, no_draft
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.store import Store
 
@@ -56,7 +55,7 @@ class Session(SessionView):
     def __init__(self, services: Services, info: SessionInfo | None, settings: SessionSettings) -> None:
         """Use `open_session` instead, which takes the lease and loads the stored state."""
         super().__init__(services)
-        self._turns = Turns(services, self._bus, info, settings)
+        self._source = self._turns = Turns(services, self._bus, info, settings)
         self._runner = self._turns.runner
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
@@ -70,16 +69,6 @@ class Session(SessionView):
         """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
 
     # State
-
-    @property
-    def state(self) -> TurnState | None:
-        """The last turn, as committed."""
-        return self._runner.state
-
-    @property
-    def settings(self) -> SessionSettings:
-        """The session settings: role, pinned model, persona and revoked tools."""
-        return self._turns.settings
 
     @property
     def unfinished(self) -> bool:
@@ -115,17 +104,6 @@ class Session(SessionView):
 
     def grant(self) -> Grant:
         """Return what the current role may do now."""
-        return self._turns.grant
-
-    @property
-    def _info(self) -> SessionInfo | None:
-        return self._turns.info
-
-    @property
-    def _history(self) -> History:
-        return self._turns.history
-
-    def _next_grant(self) -> Grant:
         return self._turns.grant
 
     # Messages

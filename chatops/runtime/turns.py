@@ -126,10 +126,14 @@ class Turns:
         return self.info.id if self.info is not None else SessionId("")
 
     @property
+    def state(self) -> TurnState | None:
+        """The last turn, as committed."""
+        return self.runner.state
+
+    @property
     def unfinished(self) -> bool:
         """True while a turn is running or paused."""
-        state = self.runner.state
-        return state is not None and not isinstance(state.phase, Finished)
+        return self.state is not None and not isinstance(self.state.phase, Finished)
 
     # Loading and resuming
 

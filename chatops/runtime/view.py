@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
@@ -168,6 +168,26 @@ def _for_summaries(messages: Sequence[Message]) -> list[Usage | None]:
     return [message.usage for message in messages if isinstance(message, SummaryMessage)]
 
 
+class SessionSource(Protocol):
+    """Where a view finds its session: in the turns of its owner, or in what a follower has read."""
+
+    @property
+    def info(self) -> SessionInfo | None:
+        """The session as stored; None until the first message is submitted."""
+
+    @property
+    def settings(self) -> SessionSettings:
+        """Role, pinned model, persona and revoked tools."""
+
+    @property
+    def state(self) -> TurnState | None:
+        """The last turn, as committed."""
+
+    @property
+    def history(self) -> History:
+        """The session before that turn."""
+
+
 class SessionView(ABC):
     """A session on a screen.
 
@@ -176,34 +196,25 @@ class SessionView(ABC):
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._source: SessionSource
         self._loop = asyncio.get_running_loop()
         self._bus = EventBus()
         self.is_closed = False
         """True once `aclose` was called."""
 
     @property
-    @abstractmethod
     def state(self) -> TurnState | None:
         """The last turn, as committed."""
+        return self._source.state
 
     @property
-    @abstractmethod
     def settings(self) -> SessionSettings:
         """The session settings: role, pinned model, persona and revoked tools."""
+        return self._source.settings
 
-    @property
-    @abstractmethod
-    def _info(self) -> SessionInfo | None:
-        """The session as stored; None until the first message is submitted."""
-
-    @property
-    @abstractmethod
-    def _history(self) -> History:
-        """The session before the current turn."""
-
-    @abstractmethod
     def _next_grant(self) -> Grant:
         """Return the grant that the next turn would get."""
+        return self.grant()
 
     @abstractmethod
     def grant(self) -> Grant:
@@ -228,7 +239,7 @@ class SessionView(ABC):
     @property
     def session_id(self) -> SessionId:
         """Id of the session; empty until the first message is submitted."""
-        return self._info.id if self._info is not None else SessionId("")
+        return self._source.info.id if self._source.info is not None else SessionId("")
 
     @property
     def workspace(self) -> Path:
@@ -274,7 +285,7 @@ class SessionView(ABC):
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""
-        state, info, rights = self.state, self._info, self._services.rights
+        state, info, rights = self.state, self._source.info, self._services.rights
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None
         grant = self._next_grant() if state is None or ended is not None else state.grant
         pending = self.pending
@@ -291,7 +302,7 @@ class SessionView(ABC):
             model_label=model.label or model.name,
             is_demo=rights.is_demo(model.name),
             persona=self.settings.persona,
-            messages=self._history.with_turn(state),
+            messages=self._source.history.with_turn(state),
             status=turn_status(state) if state is not None else None,
             detail=ended.detail if ended is not None else "",
             advice=ended.advice if ended is not None else "",
@@ -301,8 +312,8 @@ class SessionView(ABC):
             correction=correction_of(state),
             permitted=permitted_calls(state) if state is not None else {},
             contained=state is not None and ended is None and state.containment is not None and not undoes,
-            usage=self._history.usage(state),
-            context_used=self._history.context_used(state, grant),
+            usage=self._source.history.usage(state),
+            context_used=self._source.history.context_used(state, grant),
             context_window=model.context_window,
             notices=rights.notices(grant),
         )
@@ -365,10 +376,38 @@ class SessionView(ABC):
         """Return the rules that the decision on a pending call can make. Raises ConfigError if its role is gone."""
         return RuleOffer(pending=pending, grant=replace(self._grant_in_force(), role=pending.role))
 
-    async def recorded_calls(self, tool: str) -> tuple["RecordedCall", ...]:
-        """Return the session's calls of `tool`, newest first. Raises ConfigError if the role is gone."""
-        grant, messages = self._grant_in_force(), self.snapshot().messages
-        return await recorded_calls(tool, self._services, session_id=self.session_id, grant=grant, messages=messages)
+    async def recorded_calls(self, name: str) -> tuple["RecordedCall", ...]:
+        """Return the session's calls of `tool`, newest first, each arguments once.
+
+        They are inspected again, which has no effect. Calls that never could run are left out. Raises ConfigError if
+        the role is gone.
+        """
+        sandbox = self._grant_in_force().sandbox
+        found: dict[str, ToolMessage] = {}
+        for message in reversed(self._source.history.with_turn(self.state)):
+            if isinstance(message, ToolMessage) and message.tool == name:
+                found.setdefault(message.arguments, message)
+        recorded: list[RecordedCall] = []
+        if (tool := self._services.tools.get(name)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INSPECTING_S):
+                    for message in list(found.values())[:MOST_RECORDED]:
+                        facts = await self._inspect_again(tool, message, sandbox)
+                        if facts is not None:
+                            recorded.append(RecordedCall(message=message, facts=facts))
+        return tuple(recorded)
+
+    async def _inspect_again(self, tool: Tool, message: ToolMessage, sandbox: SandboxSpec | None) -> CallFacts | None:
+        call = ToolCall(id=message.call_id, name=message.tool, arguments=message.arguments)
+        context = self._services.contexts(self.session_id, call.id, attempt=1, tool=tool, output=lambda text: None)
+        try:
+            facts = await inspect_call(tool, call, replace(context, sandbox=sandbox or context.sandbox))
+        except Exception:
+            log.exception("a recorded call of %s could not be inspected", message.tool)
+            return None
+        # A call that ran often could not run again: what it replaced is no longer there. A rule still covers its paths.
+        unusable = facts.problems and (message.outcome is Outcome.INVALID or not facts.may_resolve)
+        return None if unusable or facts.refusal else facts
 
     async def argument_problems(self, pending: PendingCall, arguments: str) -> tuple[Problem, ...]:
         """Return what is wrong with other arguments (JSON) for a pending call. Inspects the call, without any effect.
@@ -483,41 +522,3 @@ class RuleOffer:
             for one in recorded
             if self.grant.judge(pending.call.name, one.facts, remembered=(rule,)).rule is not None
         ]
-
-
-async def recorded_calls(
-    name: str, services: Services, *, session_id: SessionId, grant: Grant, messages: tuple[Message, ...]
-) -> tuple[RecordedCall, ...]:
-    """Return the calls of tool `name` among `messages`, newest first, each arguments once.
-
-    They are inspected again, which has no effect. Calls that never could run are left out.
-    """
-    found: dict[str, ToolMessage] = {}
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage) and message.tool == name:
-            found.setdefault(message.arguments, message)
-    tool = services.tools.get(name)
-    recorded: list[RecordedCall] = []
-    if tool is not None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(INSPECTING_S):
-                for message in list(found.values())[:MOST_RECORDED]:
-                    facts = await _inspected(tool, message, services, session_id=session_id, sandbox=grant.sandbox)
-                    if facts is not None:
-                        recorded.append(RecordedCall(message=message, facts=facts))
-    return tuple(recorded)
-
-
-async def _inspected(
-    tool: Tool, message: ToolMessage, services: Services, *, session_id: SessionId, sandbox: SandboxSpec | None
-) -> CallFacts | None:
-    call = ToolCall(id=CallId(message.call_id), name=message.tool, arguments=message.arguments)
-    context = services.contexts(session_id, call.id, attempt=1, tool=tool, output=lambda text: None)
-    try:
-        facts = await inspect_call(tool, call, replace(context, sandbox=sandbox or context.sandbox))
-    except Exception:
-        log.exception("a recorded call of %s could not be inspected", message.tool)
-        return None
-    # A call that ran often could not run again: what it replaced is no longer there. A rule still covers its paths.
-    unusable = facts.problems and (message.outcome is Outcome.INVALID or not facts.may_resolve)
-    return None if unusable or facts.refusal else facts

@@ -328,12 +328,6 @@ _FOR_NOW: dict[int, tuple[str, str, str, bool]] = {
         "Make its folder writable, or set CHATOPS_HOME to a folder that is.",
         True,
     ),
-    sqlite3.SQLITE_PERM: (
-        READ_ONLY,
-        "Not saving: {path} may not be opened by this user.",
-        "Correct the owner of the file, or set CHATOPS_HOME to a folder of your own.",
-        True,
-    ),
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_IOERR: (

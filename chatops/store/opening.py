@@ -96,7 +96,7 @@ def open_file(path: Path) -> OpenedFile:
     """
     refuse_other_version(path)
     with locked(path.parent):
-        make_private(path)
+        _make_writable(path)
         identity = file_identity(path)
         raw, notices = _open_checked(path, identity)
         names = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
@@ -107,6 +107,8 @@ def open_file(path: Path) -> OpenedFile:
 def _open_checked(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     with closing(connect(uri(path, mode="ro"))) as raw:
         check(raw, path, pages=path.stat().st_size <= LOOKED_THROUGH)
+    # Only now: the file of another program stays as it is.
+    _close_to_others(path)
     raw = connect(uri(path, mode="rwc"))
     try:
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -126,9 +128,9 @@ _ONE_ROW = re.compile(r"(NULL|NUMERIC|TEXT|non-\w+) value in |CHECK constraint f
 """Complaints about a value of another type than its column: that row is shown as damaged, the file is sound."""
 
 
-def faults_of(raw: sqlite3.Connection) -> list[str]:
-    """Return the first complaints about the pages of a database."""
-    found = [str(row[0]) for row in raw.execute("PRAGMA quick_check(20)")]
+def faults_of(raw: sqlite3.Connection, *, how: str = "quick_check") -> list[str]:
+    """Return the first complaints about the pages of a database. Only ``integrity_check`` finds damage in an index."""
+    found = [str(row[0]) for row in raw.execute(f"PRAGMA {how}(20)")]
     return [complaint for complaint in found if complaint != "ok" and not is_of_one_row(complaint)]
 
 
@@ -172,8 +174,8 @@ def sound(path: Path) -> bool:
     """
     try:
         with closing(connect(uri(path, mode="ro"))) as raw:
-            check(raw, path)
-            return path.stat().st_size > 0
+            check(raw, path, pages=False)
+            return path.stat().st_size > 0 and not faults_of(raw, how="integrity_check")
     except sqlite3.Error as error:
         if not is_damage(error):
             raise
@@ -224,8 +226,8 @@ def _refuse_newer(path: Path, version: int) -> None:
         )
 
 
-def make_private(path: Path) -> None:
-    """Create file and folders with no rights for others, whatever the umask. An existing file is corrected."""
+def _make_writable(path: Path) -> None:
+    """Create file and folders with no rights for others, whatever the umask; an existing file must be writable."""
     try:
         make_folders(path.parent)
         if not path.exists():
@@ -234,6 +236,13 @@ def make_private(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         elif not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise refused_by_the_system(error, path=path) from error
+
+
+def _close_to_others(path: Path) -> None:
+    """Take all rights of others to the file and its log, which may have been made under another umask."""
+    try:
         for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
             if name.exists() and name.stat().st_mode & 0o177:
                 name.chmod(0o600)

@@ -218,36 +218,23 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
             found = self._rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", full)
         return tuple(text(row[0]) for row in found)
 
-    def remove_queued_message(self, session_id: SessionId, text: str, *, later: int) -> bool:
-        """Remove the queued message `text` that has `later` newer ones. Returns False if it is not there any more."""
-        with self._rows.write():
-            found = self._queued(session_id, later=later)
-            if found is None or found[1] != text:
-                return False
-            self._rows.run("DELETE FROM queued_texts WHERE seq = ?", found[0])
-            return True
+    def take_queued_message(
+        self, session_id: SessionId, *, later: int = 0, only: str | None = None, into: str = ""
+    ) -> str | None:
+        """Remove the queued message that has `later` newer ones and return it, storing it as setting `into`, if any.
 
-    def take_queued_message(self, session_id: SessionId, *, into: str) -> str | None:
-        """Remove the newest queued message and return it, storing it as setting `into` in the same transaction.
-
-        Returns None, and changes nothing, if the queue is empty. Raises NoSuchSessionError.
+        Returns None, and changes nothing, if there is none or it is not `only`. Raises NoSuchSessionError.
         """
         with self._rows.write():
-            newest = self._queued(session_id, later=0)
-            if newest is None:
+            full = sessions.full_id(self._rows, session_id)
+            sql = "SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
+            number, found = self._rows.one(sql, full, later) or (None, None)
+            if found is None or only not in (None, found):
                 return None
-            self._rows.run("DELETE FROM queued_texts WHERE seq = ?", newest[0])
-            self._rows.upsert("settings", "key", key=into, value=newest[1])
-            return newest[1]
-
-    def _queued(self, session_id: SessionId, *, later: int) -> tuple[int, str] | None:
-        """Return number and text of the queued message that has `later` newer ones."""
-        found = self._rows.one(
-            "SELECT seq, text FROM queued_texts WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
-            sessions.full_id(self._rows, session_id),
-            later,
-        )
-        return None if found is None else (integer(found[0]), text(found[1]))
+            self._rows.run("DELETE FROM queued_texts WHERE seq = ?", number)
+            if into:
+                self._rows.upsert("settings", "key", key=into, value=found)
+            return text(found)
 
     def setting(self, key: str) -> str | None:
         """Return a setting of the application, or None: last role of a workspace, default model, drafts."""

@@ -14,8 +14,8 @@ from chatops.domain.events import ApprovalRequested, Published, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.transcript import fit, shared
-from chatops.runtime.queue import no_draft
 from chatops.runtime.session import Session
+from chatops.runtime.user_actions import no_draft
 from chatops.sandbox import confinement as sandbox
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock
@@ -182,8 +182,8 @@ async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
         await run(session, "true")
         assert session.snapshot().queue_held
         assert session.snapshot().queued == ("a", "b", "a")
-        assert not await session.queue.remove("a", later=1)
-        assert await session.queue.remove("a", later=2)
+        assert not await session.queue.take(later=1, only="a")
+        assert await session.queue.take(later=2, only="a")
         assert session.snapshot().queued == ("b", "a")
 
 

@@ -352,7 +352,7 @@ class SendingPresenter:
         session = current.owned("The queue was not changed")
         self._composer.add_history(text)
         current.workspace.user.remember(text)
-        if await session.queue.remove(text, later=later):
+        if await session.queue.take(later=later, only=text):
             self._marked = min(later, len(queued) - 2)
 
     async def _resume_queue(self) -> None:

@@ -58,9 +58,9 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer
-from chatops.runtime.queue import MessageQueue
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
+from chatops.runtime.user_actions import MessageQueue
 from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
@@ -193,7 +193,7 @@ class FakeQueue(MessageQueue):
     def __init__(self, session: "FakeSession") -> None:
         self._session = session
 
-    async def take(self, *, into: str) -> str:
+    async def take(self, *, later: int = 0, only: str | None = None, into: str = "") -> str:
         *rest, last = self._session.now.queued or ("",)
         self._session.change(queued=tuple(rest))
         return last
