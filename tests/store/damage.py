@@ -45,12 +45,23 @@ def pages_of(path: Path, table: str) -> list[int]:
         number = unread.pop()
         found.append(number)
         page = data[(number - 1) * PAGE : number * PAGE]
-        if page[0] == 5:
+        if page[0] in (2, 5):
             cells = [
                 int.from_bytes(page[12 + 2 * n : 14 + 2 * n], "big") for n in range(int.from_bytes(page[3:5], "big"))
             ]
             unread += [int.from_bytes(page[at : at + 4], "big") for at in cells] + [int.from_bytes(page[8:12], "big")]
     return found
+
+
+def spoil_index(path: Path, index: str) -> None:
+    """Overwrite the header of each entry in the leaves of an index: the pages stay sound, the entries unreadable."""
+    data = bytearray(path.read_bytes())
+    for start in ((number - 1) * PAGE for number in pages_of(path, index)):
+        page = data[start : start + PAGE]
+        if page[0] == 10:
+            for n in range(int.from_bytes(page[3:5], "big")):
+                data[start + int.from_bytes(page[8 + 2 * n : 10 + 2 * n], "big") + 1] = 0x7F
+    path.write_bytes(data)
 
 
 def flip(path: Path, *pages: int) -> None:

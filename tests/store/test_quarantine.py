@@ -26,7 +26,7 @@ from chatops.store.recovery import sessions_of
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import storekit as kit
-from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, waiting
+from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, spoil_index, waiting
 from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -198,6 +198,20 @@ def test_damage_in_an_open_file_is_repaired_when_it_is_met(path: Path) -> None:
         assert MESSAGES - 8 <= len(store.history(one)) < MESSAGES
         store.append_message(one, kit.user(one, "afterwards", 6000))
         assert texts(store.history(one))[-1] == "afterwards"
+        assert len(store.notices) == 1
+
+
+def test_damage_in_an_index_is_repaired_once_and_costs_nothing(path: Path) -> None:
+    """A quick check does not see it: the file opens, and a statement that needs the index fails."""
+    one, _ = filled(path)
+    spoil_index(path, "sqlite_autoindex_messages_1")
+    with closing(Store(path)) as store:
+        assert store.notices == ()
+        with pytest.raises(NotSavedError, match="was damaged; it was moved to"):
+            store.history(one)
+        assert len(store.history(one)) == MESSAGES
+        store.append_message(one, kit.user(one, "afterwards", 6000))
+        assert store.problems() == []
         assert len(store.notices) == 1
 
 

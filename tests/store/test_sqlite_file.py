@@ -119,10 +119,11 @@ def test_a_newer_file_is_refused_and_not_touched(path: Path) -> None:
 def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) -> None:
     path.parent.mkdir(parents=True)
     sql(path, "CREATE TABLE bookmarks (url TEXT)")
+    path.chmod(0o644)
     before = path.read_bytes()
     with pytest.raises(UnreadableError, match="another program"):
         Store(path)
-    assert path.read_bytes() == before
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (before, 0o644)
 
 
 @pytest.mark.fault("E07")
