@@ -1,4 +1,4 @@
-"""The interface between slash commands and the chat screen.
+"""The interface between slash commands and the chat screen. Text that starts with a slash never reaches a model.
 
 A command never touches the screen. It gets the session and the workspace in a `Context`, acts on them, and returns
 replies: what the screen is to show or do next, in order. A reply that fails drops those after it.
@@ -180,3 +180,8 @@ Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | Ed
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""
+
+
+def is_command(text: str) -> bool:
+    """Return True if a text is for the app and not for the model. A leading space makes it a message."""
+    return text.startswith("/")

@@ -4,11 +4,12 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from chatops.domain.errors import ChatopsError
 from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import context as context_commands
 from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
-from chatops.tui.commands.replies import Context, Handler
+from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
 from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KeyGroup, help_rows, keys_of
 
@@ -188,6 +189,23 @@ def unknown_command(name: str) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or alike[:3]
     hint = f" Did you mean {', '.join('/' + other for other in near)}?" if near else " /help lists them."
     return f"There is no command /{name}.{hint} To send it as a message, put a space before it."
+
+
+def is_known(text: str) -> bool:
+    """Return True if a typed command starts with the name of one."""
+    return find_command(text[1:].partition(" ")[0].strip()) is not None
+
+
+async def run_command(context: Context, text: str) -> Replies:
+    """Run a typed command. The replies end with `ScreenAction.GIVE_BACK` if nothing was done."""
+    name, _, argument = text[1:].partition(" ")
+    command = find_command(name.strip())
+    if command is None:
+        return (Notify(unknown_command(name.strip())), ScreenAction.GIVE_BACK)
+    try:
+        return await command.run(context, argument.strip())
+    except ChatopsError as error:
+        return (Notify(error.full), ScreenAction.GIVE_BACK)
 
 
 def help_text(*, first: KeyGroup = "message") -> str:

@@ -75,27 +75,6 @@ class DialogBody(Vertical):
         """The view that shows the subject of the decision."""
         return self.query_one(PayloadView)
 
-    def scrolled(self, key: str) -> bool:
-        """Scroll if the key scrolls. Return False if it does not."""
-        view = self.payload
-        match key:
-            case "up" | "k":
-                view.scroll_to(y=view.scroll_offset.y - 1, animate=False)
-            case "down" | "j":
-                view.scroll_to(y=view.scroll_offset.y + 1, animate=False)
-            case "pageup":
-                view.page(-1)
-            case "pagedown" | "space":
-                view.page(1)
-            case "home" | "g":
-                view.scroll_to(y=0, animate=False)
-            case "end" | "G":
-                view.scroll_to(y=view.max_scroll_y, animate=False)
-            case _:
-                return False
-        self.call_after_refresh(self._redraw)
-        return True
-
     # The room
 
     @property

@@ -39,8 +39,6 @@ from chatops.tui.keys import BACK, SCROLL, KeyGroup, KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chatops.contained.text import Change, ContainedReview
     from chatops.runtime.view import SessionView
 
@@ -51,7 +49,7 @@ SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
 _ELSEWHERE = "also changed outside this session"
 
 
-def asks_about_changes(pending: "Sequence[PendingCall]") -> bool:
+def asks_about_changes(pending: Sequence[PendingCall]) -> bool:
     """Return True if what is pending are the changes of a contained turn."""
     return len(pending) == 1 and pending[0].call.name == CONTAINED_APPLY
 
@@ -310,7 +308,7 @@ class ContainedScreen(GuardedDialog):
         key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
         self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
 
-    def _rows(self) -> "Iterator[Row]":
+    def _rows(self) -> Iterator[Row]:
         pending, found = self._pending, self._changes
         if pending is None or found is None:
             yield Row(text="Reading the changes…", tone="quiet")
@@ -329,7 +327,7 @@ class ContainedScreen(GuardedDialog):
             yield from self._diffs[change.path].rows(side_by_side=self.body.side_by_side)
             yield Row()
 
-    def _about(self, pending: PendingCall, found: "ContainedReview") -> "Iterator[Row]":
+    def _about(self, pending: PendingCall, found: "ContainedReview") -> Iterator[Row]:
         """Yield the rows above the list of files."""
         yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
         if pending.outcome_unknown:
@@ -442,7 +440,7 @@ class ChangesScreen(Page):
     def on_key(self, event: events.Key) -> None:
         """Scroll, go to another file, or close."""
         view = self.query_one(PayloadView)
-        match event.character if event.is_printable else event.key:
+        match (event.character or "") if event.is_printable else event.key:
             case "escape" | "q" | "enter":
                 self.dismiss("")
             case "tab" | "n" | "right":
@@ -451,18 +449,8 @@ class ChangesScreen(Page):
                 self._go(-1)
             case "|":
                 self._toggle_sides()
-            case "up" | "k":
-                view.scroll_up(animate=False)
-            case "down" | "j":
-                view.scroll_down(animate=False)
-            case "pageup":
-                view.page(-1)
-            case "pagedown" | " ":
-                view.page(1)
-            case "home" | "g":
-                view.scroll_home(animate=False)
-            case "end" | "G":
-                view.scroll_end(animate=False)
+            case key if view.scrolled("space" if key == " " else key):
+                pass
             case _:
                 self.typed(event, meant=False)
                 return

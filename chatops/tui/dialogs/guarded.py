@@ -296,7 +296,9 @@ class GuardedDialog(Modal[None]):
 
     def scrolled(self, key: str) -> bool:
         """Scroll if the key scrolls. Return False if it does not."""
-        return self.body.scrolled(key)
+        if scrolled := self.payload.scrolled(key):
+            self.call_after_refresh(self.show_frame)
+        return scrolled
 
     def _ask_help(self) -> None:
         self.post_message(self.HelpWanted(self.KEY_GROUP))

@@ -80,10 +80,10 @@ class PayloadView(ScrollView, can_focus=False):
         self._payload_lines = 0
         self._cautions: list[int] = []
         """The lines of the payload that warn."""
-        self._shown = bytearray()
+        self._seen = bytearray()
         """1 for each line of the payload that was on screen or scrolled past, 0 for the others."""
         self._top = 0
-        """The first line on screen when `_shown` was brought up to date."""
+        """The first line on screen when `_seen` was brought up to date."""
         self._jumped = False
         """True after a jump to a row, until `_look`: the lines between were not scrolled past."""
         self._wrapped_at = 0
@@ -98,7 +98,7 @@ class PayloadView(ScrollView, can_focus=False):
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
         if not same or description.payload != self._description.payload or (self.end_seen and not seen):
-            self._shown, self._cautions, self._jumped = bytearray(), [], True
+            self._seen, self._cautions, self._jumped = bytearray(), [], True
         if charset != "utf-8":
             rows = tuple(shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
@@ -137,12 +137,12 @@ class PayloadView(ScrollView, can_focus=False):
     @property
     def lines_skipped(self) -> int:
         """Payload lines above the first visible one that were not on screen: cautions, and those a jump has skipped."""
-        return self._shown[: self.scroll_offset.y].count(0)
+        return self._seen[: self.scroll_offset.y].count(0)
 
     def read_on(self) -> None:
         """Scroll by one page, or back to the first line that was skipped."""
         if self.lines_skipped:
-            self._jump(self._shown.find(0))
+            self._jump(self._seen.find(0))
         else:
             self.page(1)
 
@@ -190,6 +190,25 @@ class PayloadView(ScrollView, can_focus=False):
         y = top + by * page
         start = self._starts[max(0, bisect_right(self._starts, y) - 1)]
         self.scroll_to(y=start if by > 0 and start - top > page // 2 else y, animate=False, force=True)
+
+    def scrolled(self, key: str) -> bool:
+        """Scroll if the key scrolls. Return False if it does not."""
+        match key:
+            case "up" | "k":
+                self.scroll_to(y=self.scroll_offset.y - 1, animate=False)
+            case "down" | "j":
+                self.scroll_to(y=self.scroll_offset.y + 1, animate=False)
+            case "pageup":
+                self.page(-1)
+            case "pagedown" | "space":
+                self.page(1)
+            case "home" | "g":
+                self.scroll_to(y=0, animate=False)
+            case "end" | "G":
+                self.scroll_to(y=self.max_scroll_y, animate=False)
+            case _:
+                return False
+        return True
 
     def on_resize(self, event: events.Resize) -> None:
         """Wrap again for a new width."""
@@ -240,10 +259,10 @@ class PayloadView(ScrollView, can_focus=False):
             spans = self._drawn[id(row)] = row.spans()
         return spans
 
-    def _rows_shown(self) -> int:
+    def _rows_seen(self) -> int:
         """Return how many rows from the first on were on screen."""
-        first = self._shown.find(0)
-        lines = len(self._shown) if first < 0 else first
+        first = self._seen.find(0)
+        lines = len(self._seen) if first < 0 else first
         return max(0, bisect_right(self._starts, lines) - 1)
 
     def _wrap(self) -> None:
@@ -253,16 +272,16 @@ class PayloadView(ScrollView, can_focus=False):
             return
         self._lines = []
         self._drawn.clear()
-        before, self._starts, kept = self._starts, [], self._rows_shown()
+        before, self._starts, kept = self._starts, [], self._rows_seen()
         for row in self._description.rows:
             self._starts.append(len(self._lines))
             self._lines.extend(wrapped(row, width=width))
         self._starts.append(len(self._lines))
         self._payload_lines = self._starts[min(self._description.payload, len(self._starts) - 1)]
         payload = self._lines[: self._payload_lines]
-        self._cautions = [at for at, one in enumerate(payload) if one.row.tone == "caution"]
-        if self._starts != before or len(self._shown) != self._payload_lines:
-            self._shown, self._jumped = bytearray(self._payload_lines), True
+        self._cautions = [at for at, line in enumerate(payload) if line.row.tone == "caution"]
+        if self._starts != before or len(self._seen) != self._payload_lines:
+            self._seen, self._jumped = bytearray(self._payload_lines), True
             self._mark(0, self._starts[kept])
         self._wrapped_at = width
         self.virtual_size = Size(width, len(self._lines))
@@ -276,17 +295,17 @@ class PayloadView(ScrollView, can_focus=False):
             return
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
         jumped = self._jumped or max(top, self._top) >= self._payload_lines
-        unseen = [at for at in self._cautions if not self._shown[at] and not top <= at < top + height]
+        unseen = [at for at in self._cautions if not self._seen[at] and not top <= at < top + height]
         self._mark(top if jumped else min(top, self._top), (top if jumped else max(top, self._top)) + height)
         for at in unseen:
-            self._shown[at] = 0
+            self._seen[at] = 0
         self._top, self._jumped = top, False
         # Details may follow: what counts is the last line of the payload itself.
-        if self._payload_lines > 0 and 0 not in self._shown:
+        if self._payload_lines > 0 and 0 not in self._seen:
             self.end_seen = True
             self.post_message(self.EndSeen(self._key))
 
     def _mark(self, begin: int, end: int) -> None:
         end = min(end, self._payload_lines)
         if begin < end:
-            self._shown[begin:end] = b"\1" * (end - begin)
+            self._seen[begin:end] = b"\1" * (end - begin)

@@ -62,7 +62,7 @@ class RuleDialog(Modal[Approved | None]):
         self._note = ""
         self._opened_at = math.inf
         """Monotonic seconds when this was opened."""
-        self._usable_scope()
+        self._use_possible_scope()
 
     def compose(self) -> ComposeResult:
         """Yield title, choices, note and keys."""
@@ -138,19 +138,22 @@ class RuleDialog(Modal[Approved | None]):
 
     def _choose_pattern(self, by: int) -> None:
         self._pattern = (self._pattern + by) % len(self._patterns)
-        self._usable_scope()
+        self._use_possible_scope()
         self._draw()
 
     def _choose_scope(self, by: int) -> None:
-        usable = [one for one in SCOPES if not self._offer.why_not(self.pattern, one)]
+        usable = self._usable_scopes
         if self._scope in usable:
             self._scope = usable[(usable.index(self._scope) + by) % len(usable)]
         self._draw()
 
-    def _usable_scope(self) -> None:
+    @property
+    def _usable_scopes(self) -> list[RuleScope]:
+        return [scope for scope in SCOPES if not self._offer.why_not(self.pattern, scope)]
+
+    def _use_possible_scope(self) -> None:
         """Fall back to the narrowest scope that the pattern can have, if it cannot have the chosen one."""
-        if self._offer.why_not(self.pattern, self._scope):
-            usable = [one for one in SCOPES if not self._offer.why_not(self.pattern, one)]
+        if self._scope not in (usable := self._usable_scopes):
             self._scope = usable[0] if usable else RuleScope.SESSION
 
     def _edit(self) -> None:
@@ -162,7 +165,7 @@ class RuleDialog(Modal[Approved | None]):
             if pattern not in self._patterns:
                 self._patterns.append(pattern)
             self._pattern = self._patterns.index(pattern)
-            self._usable_scope()
+            self._use_possible_scope()
             self._draw()
 
         question = Question[ArgumentPattern](
@@ -228,8 +231,8 @@ class RuleDialog(Modal[Approved | None]):
             yield Content(f"It would have allowed none of {total} in this session.")
             return
         yield Content(f"It would have allowed {len(found)} of {total} in this session:")
-        for one in found[:SHOWN]:
-            yield Content(f"  {line(_subject(one))}{_fate(one)}")
+        for call in found[:SHOWN]:
+            yield Content(f"  {line(_subject(call))}{_fate(call)}")
         if len(found) > SHOWN:
             yield Content(f"  and {len(found) - SHOWN} more")
 
@@ -255,10 +258,10 @@ def _where(scope: RuleScope, offer: RuleOffer) -> str:
     return f"{SCOPE_NAMES[scope]} {show_path(folder)}".rstrip()
 
 
-def _subject(one: RecordedCall) -> str:
-    facts = one.facts
+def _subject(call: RecordedCall) -> str:
+    facts = call.facts
     return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST)
 
 
-def _fate(one: RecordedCall) -> str:
-    return "  (it was denied)" if one.message.outcome is Outcome.DENIED else ""
+def _fate(call: RecordedCall) -> str:
+    return "  (it was denied)" if call.message.outcome is Outcome.DENIED else ""

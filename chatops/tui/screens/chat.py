@@ -15,8 +15,7 @@ from textual.binding import Binding
 from textual.notifications import Notification
 from textual.widgets import Static
 
-from chatops.tui.commands.dispatch import is_command
-from chatops.tui.commands.replies import Context, ScreenAction
+from chatops.tui.commands.replies import Context, ScreenAction, is_command
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.first_screen import FirstScreen

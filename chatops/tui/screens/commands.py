@@ -10,7 +10,6 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef
-from chatops.tui.commands.dispatch import is_known, run_command
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -81,6 +80,9 @@ class CommandPresenter:
 
     async def run(self, text: str) -> None:
         """Run a command. Its text goes back into the message field if nothing was done."""
+        # The table imports every handler, which is not needed before the first command.
+        from chatops.tui.commands.table import is_known, run_command
+
         await self.opened()
         self._started = self._sending.clock()
         if not await self.perform(await run_command(self._switcher.context(), text)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.dispatch import is_command
+from chatops.tui.commands.replies import is_command
 from chatops.tui.composer import Composer
 from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice

@@ -16,7 +16,6 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
-from chatops.tui.commands.dispatch import run_command
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -29,6 +28,7 @@ from chatops.tui.commands.replies import (
     ShowText,
     Then,
 )
+from chatops.tui.commands.table import run_command
 from chatops.tui.dialogs.picker import Picker
 from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
