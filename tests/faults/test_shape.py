@@ -169,7 +169,7 @@ def test_what_is_shown_of_one_call_is_what_runs_once_and_only_after_a_yes(seen: 
         asks(seen, one["command"])
         assert out(seen) == "abcdefgh"[:number]
         assert approve(seen) == one["command"]
-    seen.wait_for(rf"printf {'abcdefgh'[len(shapes) - 1]} >> out.txt approved · \d+ ms You said: one call each")
+    seen.wait_for(rf"printf {'abcdefgh'[len(shapes) - 1]} >> out.txt approved · [\d.]+ m?s You said: one call each")
     assert out(seen) == "abcdefgh"[: len(shapes)]
     assert arguments_sent(seen) == wanted
     seen.assert_well()
@@ -184,8 +184,8 @@ def test_two_calls_are_two_questions_and_two_results(seen: FaultyChat) -> None:
         shown = {approve(seen, undecided=2, of=2), approve(seen, undecided=1, of=2)}
         assert shown == {FIRST["command"], SECOND["command"]}, shape
         seen.wait_for(
-            rf"two {shape} .*printf a >> out.txt approved · \d+ ms "
-            rf".*printf b >> out.txt approved · \d+ ms You said: two {shape}"
+            rf"two {shape} .*printf a >> out.txt approved · [\d.]+ m?s "
+            rf".*printf b >> out.txt approved · [\d.]+ m?s You said: two {shape}"
         )
         assert out(seen) == "ab", shape
         assert arguments_sent(seen) == [FIRST, SECOND], shape
@@ -330,7 +330,7 @@ def test_c19_what_was_repaired_is_said_and_what_is_shown_is_what_runs(seen: Faul
     for repair, command in zip(written, (FIRST["command"], SECOND["command"]), strict=True):
         asks(seen, f"repaired {repair}")
         assert approve(seen).split("\n")[-1] == command
-    seen.wait_for(r"repair these .*printf b >> out.txt approved · \d+ ms You said: repair these")
+    seen.wait_for(r"repair these .*printf b >> out.txt approved · [\d.]+ m?s You said: repair these")
     assert out(seen) == "ab"
     assert arguments_sent(seen) == [FIRST, SECOND]
     seen.assert_well()
