@@ -165,7 +165,7 @@ class DialogBody(Vertical):
         self._title = frame.title
         self._name_scroll_keys()
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
-        self._put("#dialog-small", small, shown=self.too_small)
+        self._put("#dialog-small", small)
 
     def _scrolled_to(self, _: float) -> None:
         self.call_after_refresh(self._name_scroll_keys)
@@ -200,7 +200,7 @@ class DialogBody(Vertical):
         view.styles.height = max(1, room if self.has_class("-full") else min(view.total_lines, room))
 
     def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
-        """Show a text in one of the frame's widgets."""
+        """Show a text in one of the widgets. In a window that is too small, only the one that says so is visible."""
         part = self.query_one(where, Static)
         part.update(text if isinstance(text, Content) else Content(text))
-        part.display = shown
+        part.display = shown and self.too_small == (where == "#dialog-small")

@@ -988,3 +988,12 @@ async def test_s_and_plus_act_only_with_what_they_allow_on_screen(size: tuple[in
             assert ("+ adds" if extra.write else "s this command, this session") in shown
             needed.append(presses)
     assert needed[-1] > 1
+
+
+@pytest.mark.parametrize("size", [(19, 8), (40, 5)])
+async def test_a_window_that_is_too_small_shows_nothing_but_that(size: tuple[int, int]) -> None:
+    async with stage(size=size) as running:
+        await asked(running, pending_call())
+        assert "Nothing is" in running.text and "Approve" not in running.text and "Esc" not in running.text
+        await running.press("a")
+        assert running.session.taken == []
