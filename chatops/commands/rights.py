@@ -24,6 +24,7 @@ from chatops.headless.screen import table, when
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
+from chatops.policy.summary import rights_in_words
 from chatops.store.base import RuleRow
 from chatops.wiring.app import App
 from chatops.wiring.explain import Explained, explain_call
@@ -61,20 +62,21 @@ def _list_roles(opened: App, arguments: Namespace) -> int:
             values.append({"role": name, "error": str(error)})
             continue
         verdicts = _verdicts(grant)
-        tools = ", ".join(f"{tool} ({verdict.value})" for tool, verdict in verdicts.items())
-        rows.append((name, grant.models[0].name, tools or "no tools"))
+        rights = rights_in_words(grant)
+        rows.append((name, grant.models[0].name, " · ".join(rights)))
         values.append(
             {
                 "role": name,
                 "level": grant.level.word,
                 "models": [model.name for model in grant.models],
+                "rights": list(rights),
                 "tools": {tool: verdict.value for tool, verdict in verdicts.items()},
                 "max_rounds": grant.max_rounds,
                 "default": name == opened.loaded.registry.default_role,
             }
         )
     notes = (f"Your access level here: {opened.rights.level.word}.",)
-    return show_list(arguments, values, ("ROLE", "MODEL", "TOOLS"), rows, notes=notes)
+    return show_list(arguments, values, ("ROLE", "MODEL", "MAY"), rows, notes=notes)
 
 
 async def _show_role(opened: App, arguments: Namespace) -> int:
@@ -95,6 +97,7 @@ def _role_text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> st
         f"Access level: {grant.level.word}",
         f"Models:       {', '.join(model.name for model in grant.models)}",
         f"Max rounds:   {grant.max_rounds}",
+        f"May:          {' · '.join(rights_in_words(grant))}",
         *(["Turns:        contained, on a copy of the workspace"] if grant.contain and grant.may_contain else []),
         f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
     ]
@@ -116,6 +119,7 @@ def _role_json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> Js
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
         "contain": grant.contain and grant.may_contain,
+        "rights": list(rights_in_words(grant)),
         "tools": {tool: verdict.value for tool, verdict in _verdicts(grant).items()},
         "withheld": list(opened.rights.withheld(grant.role)),
         "answers": [

@@ -1,7 +1,7 @@
 """Small parts of sentences and of lines, worded and cut in one way everywhere."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from chatops.domain.canonical import JsonValue, parsed
@@ -62,6 +62,14 @@ def _entry(value: JsonValue) -> Iterator[str]:
 def plural(count: int, one: str, many: str = "") -> str:
     """Return the count with its noun: ``1 call``, ``3 calls``, ``2 processes`` (`many` where an s is not enough)."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def clauses(parts: Sequence[str], *, most: int) -> str:
+    """Return ``one · two · three`` in at most so many characters: the last clauses are left out whole."""
+    count = len(parts)
+    while count > 1 and len(" · ".join(parts[:count])) > most:
+        count -= 1
+    return cut(" · ".join(parts[:count]), most=most)
 
 
 def sentence(clause: str) -> str:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
-from chatops.domain.wording import cut
+from chatops.domain.wording import clauses, cut
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import key_of
 
@@ -42,6 +42,8 @@ class FirstFacts:
     role: str
     tools: Sequence[str] = ()
     """The tools of the role."""
+    rights: Sequence[str] = ()
+    """What the role may do, as clauses."""
     open: Sequence["SessionRow"] = ()
     """Sessions of this workspace, those with pending approvals first. Of a session and its copies only the newest."""
     branch: str = ""
@@ -50,10 +52,11 @@ class FirstFacts:
 
 def first_facts(workspace: "Workspace", role: str, rows: Sequence["SessionRow"], *, branch: str = "") -> FirstFacts:
     """Return the facts for a role; `rows` are the sessions of this workspace."""
-    tools = next((row.tools for row in workspace.roles() if row.name == role), ())
+    here = next((row for row in workspace.roles() if row.name == role), None)
+    tools, rights = (here.tools, here.rights) if here is not None else ((), ())
     # What waits for the user comes first.
     open_first = sorted(_newest(rows), key=lambda row: not row.pending)
-    return FirstFacts(role=role, tools=tools, open=open_first, branch=branch)
+    return FirstFacts(role=role, tools=tools, rights=rights, open=open_first, branch=branch)
 
 
 def branch_of(workspace: str) -> str:
@@ -150,10 +153,10 @@ def first_lines(
     own = ("chatops connect URL", "uses your own") if snapshot.is_demo else ("/model", "another model")
     change = Content.assemble((own[0], key), f"  {own[1]}")
     lines.append(_apart(Content.assemble(model[0], (model[1], muted)), change, width))
-    tools = f"  {', '.join(_line(tool) for tool in facts.tools)}" if facts.tools else "  no tools"
     switch = Content.assemble((key_of("role"), key), "  another role")
     room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
-    role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (cut(tools, most=room), muted))
+    rights = clauses([_line(clause) for clause in facts.rights], most=room - 2)
+    role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (f"  {rights}", muted))
     lines += [_apart(role, switch, width), Content("")]
     tips: dict[int, str] = {}
     for number, tip in enumerate(_tips(snapshot, facts.tools)[: 3 if roomy else 2]):

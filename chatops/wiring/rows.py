@@ -20,6 +20,8 @@ class RoleRow:
     name: str
     model: str
     tools: tuple[str, ...]
+    rights: tuple[str, ...] = ()
+    """What it may do, as clauses; see `policy.summary`."""
     description: str = ""
 
 

@@ -34,6 +34,7 @@ from chatops.domain.wording import plural
 from chatops.models.memory import memory_of
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
+from chatops.policy.summary import rights_in_words
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
@@ -238,7 +239,12 @@ class Workspace:
         except ConfigError as error:
             return RoleRow(name=name, model="", tools=(), description=str(error))
         model = grant.models[0]
-        return RoleRow(name=name, model=model.label or model.name, tools=tuple(tool.name for tool in grant.tools))
+        return RoleRow(
+            name=name,
+            model=model.label or model.name,
+            tools=tuple(tool.name for tool in grant.tools),
+            rights=rights_in_words(grant),
+        )
 
     # The first session
 

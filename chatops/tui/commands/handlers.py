@@ -63,10 +63,8 @@ async def role_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
     """Complete the roles, each with what its tools can do."""
     if before[1:]:
         return []
-    from chatops.tui.dialogs.choices import abilities
-
     rows = await asyncio.to_thread(context.workspace.roles)
-    return [Completion(insert=row.name, text=row.name, note=abilities(row)) for row in rows]
+    return [Completion(insert=row.name, text=row.name, note=" · ".join(row.rights)) for row in rows]
 
 
 async def next_role(context: Context) -> Replies:

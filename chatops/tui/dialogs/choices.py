@@ -13,8 +13,7 @@ from textual.widgets import Input, Static
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import BUILT_IN_TOOLS
-from chatops.domain.wording import cut, excerpt, plural
+from chatops.domain.wording import clauses, cut, excerpt, plural
 from chatops.engine.workflow.view import RunView, StepView
 from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
@@ -49,6 +48,10 @@ SESSION_KEYS = (KeyHint("ctrl+n", "rename"), KeyHint("ctrl+d", "delete"))
 _KEYS_AGAIN = (KeyHint("ctrl+d", "again deletes it"), KeyHint("escape", "keeps it"))
 
 
+_RIGHTS = 64
+"""Characters for what a role may do: a dialog in 80 columns shows them beside its name."""
+
+
 def difference(before: RoleRow | None, after: RoleRow) -> str:
     """Return the tools the model gains and loses, in one line such as ``+ web_search − shell_exec``."""
     old = set(before.tools) if before else set()
@@ -61,7 +64,7 @@ def difference(before: RoleRow | None, after: RoleRow) -> str:
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     """Return the picker for the role that applies from the next model call on."""
     now = next((row for row in roles if row.name == current), None)
-    texts = table([(row.name, abilities(row), row.model) for row in roles], most=(14, 40, 24)) if roles else []
+    texts = table([(row.name, clauses(row.rights, most=_RIGHTS)) for row in roles], most=(14, _RIGHTS)) if roles else []
     choices = [
         Choice(
             key=row.name,
@@ -69,6 +72,7 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
             find=f"{row.name} {row.model} {' '.join(row.tools)}",
             preview=_role_preview(now, row, current=current),
             current=row.name == current,
+            role=row.name,
         )
         for row, text in zip(roles, texts, strict=True)
     ]
@@ -77,28 +81,11 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     return Picker("Role", choices=choices, hint=hint, empty="No role of that name.")
 
 
-def abilities(row: RoleRow) -> str:
-    """Return what the tools of a role can do, such as ``edits files, runs commands, web``."""
-    if not row.tools:
-        return "no tools"
-    known = [BUILT_IN_TOOLS[tool] for tool in row.tools if tool in BUILT_IN_TOOLS]
-    found = {
-        "edits files": any(tool.writes for tool in known),
-        "runs commands": any(tool.runs_anything for tool in known),
-        # By name: a search gives no URL, so no capability says that it is on the web.
-        "web": any(tool.url for tool in known) or "web_search" in row.tools,
-        f"{len(row.tools) - len(known)} other": len(row.tools) > len(known),
-    }
-    able = [name for name, holds in found.items() if holds]
-    reads = any(tool.path and not tool.writes for tool in known) and not found["edits files"]
-    return ", ".join(["reads files" if able else "only reads files", *able] if reads else able) or "notes only"
-
-
 def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
-    tools = ", ".join(row.tools) or "no tools"
+    model = f"model {row.model}" if row.model else row.description
     if row.name == current:
-        return f"current: {tools}"
-    return f"{current} to {row.name}: {difference(now, row)}\nwould have: {tools}"
+        return f"in force · {model}\n{', '.join(row.tools) or 'no tools'}"
+    return f"{current} to {row.name}: {difference(now, row)}\n{model}"
 
 
 def name_picker(title: str, *, names: Sequence[str], current: str, moved: Callable[[str], str] | None = None) -> Picker:

@@ -1,6 +1,6 @@
 """A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -38,6 +38,8 @@ class Choice:
     find: str
     preview: str = ""
     current: bool = False
+    role: str = ""
+    """The role whose name its text begins with, which is drawn in its colour; empty: it is no role."""
 
 
 class Picker(Modal[str | None]):
@@ -141,7 +143,9 @@ class Picker(Modal[str | None]):
         options = self.query_one(OptionList)
         for place in {self._marked, at}:
             if 0 <= place < len(self._shown):
-                options.replace_option_prompt_at_index(place, _row(self._shown[place], marked=place == at))
+                options.replace_option_prompt_at_index(
+                    place, _row(self._shown[place], self._colours, marked=place == at)
+                )
         self._marked = at
 
     @property
@@ -187,7 +191,7 @@ class Picker(Modal[str | None]):
         options = self.query_one(OptionList)
         self._marked = -1
         options.clear_options()
-        options.add_options([Option(_row(choice)) for choice in self._shown])
+        options.add_options([Option(_row(choice, self._colours)) for choice in self._shown])
         if (left := len(found) - len(self._shown)) > 0:
             options.add_option(Option(f"   … and {left} more: type to filter", disabled=True))
         if self._shown:
@@ -236,6 +240,11 @@ class Picker(Modal[str | None]):
         """Show a text in place of the preview."""
         self.query_one("#picker-preview", Static).update(Content(sanitize(text)))
 
+    @property
+    def _colours(self) -> Mapping[str, str]:
+        """The colours of roles, which the app knows."""
+        return getattr(self.app, "role_colours", {})
+
     def _preview(self, at: int) -> None:
         if at < len(self._shown):
             self.show_text(self.describe(self._shown[at]))
@@ -254,9 +263,12 @@ def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
     return shown if current is None else (current, *shown[:-1])
 
 
-def _row(choice: Choice, *, marked: bool = False) -> Content:
+def _row(choice: Choice, colours: Mapping[str, str], *, marked: bool = False) -> Content:
     mark = f"{'>' if marked else ' '}{'*' if choice.current else ' '} "
-    return Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
+    row = Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
+    if colour := colours.get(choice.role):
+        row = row.stylize(f"bold {colour}", len(mark), len(mark) + len(choice.role))
+    return row
 
 
 def table(rows: Sequence[tuple[str, ...]], *, most: Sequence[int]) -> list[str]:

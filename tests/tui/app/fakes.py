@@ -636,9 +636,24 @@ class FakeWorkspace(Workspace):
 
     def roles(self) -> Sequence[RoleRow]:
         return (
-            RoleRow(name="assistant", model="Qwen 3 (local)", tools=("file_read", "file_list", "file_search")),
-            RoleRow(name="coder", model="Qwen 3 (local)", tools=("file_read", "file_edit", "shell_exec")),
-            RoleRow(name="researcher", model="Gemini", tools=("web_search", "web_fetch", "file_read")),
+            RoleRow(
+                name="assistant",
+                model="Qwen 3 (local)",
+                tools=("file_read", "file_list", "file_search"),
+                rights=("reads files", "no network"),
+            ),
+            RoleRow(
+                name="coder",
+                model="Qwen 3 (local)",
+                tools=("file_read", "file_edit", "shell_exec"),
+                rights=("reads files", "asks before edits and commands", "no network"),
+            ),
+            RoleRow(
+                name="researcher",
+                model="Gemini",
+                tools=("web_search", "web_fetch", "file_read"),
+                rights=("reads files and searches the web", "asks before web pages"),
+            ),
         )
 
     def role_colours(self) -> Sequence[tuple[str, str]]:

@@ -157,7 +157,7 @@ async def test_r_retries_only_after_a_failure_and_only_with_nothing_typed() -> N
 async def test_the_role_picker_says_what_each_role_can_do_and_prefers_the_start_of_its_name() -> None:
     async with stage() as running:
         await running.press("ctrl+r")
-        for able in ("only reads files", "edits files, runs commands", "reads files, web"):
+        for able in ("reads files · no network", "asks before edits and commands", "searches the web · asks before"):
             assert able in running.text
         await running.press("c", "o")
         assert running.app.screen.highlighted_choice.key == "coder"  # type: ignore[attr-defined]

@@ -1,0 +1,92 @@
+"""What a role may do, in words made from its grant. First screen, role picker and command line say the same.
+
+One clause says what it does at once, one what it asks about first, one how far it reaches.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
+from chatops.domain.wording import plural
+from chatops.policy.grant import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Tools that do the same kind of thing: what a role does with them, and what it asks before."""
+
+    does: str
+    asks: str
+
+
+_READS = _Kind("reads files", "reading files")
+_SEARCHES = _Kind("searches documents", "searches of documents")
+_EDITS = _Kind("edits files", "edits")
+_RUNS = _Kind("runs commands", "commands")
+_RUNS_CODE = _Kind("runs code", "code")
+_FETCHES = _Kind("fetches web pages", "web pages")
+_SENDS = _Kind("searches the web", "web searches")
+_KINDS = (_READS, _SEARCHES, _EDITS, _RUNS, _RUNS_CODE, _FETCHES, _SENDS)
+_CONFINED = frozenset({_RUNS, _RUNS_CODE})
+
+
+def rights_in_words(grant: Grant) -> tuple[str, ...]:
+    """Return what the model may do, as clauses: ``reads files``, ``asks before edits and commands``, ``no network``."""
+    if not grant.tools:
+        return ("no tools",)
+    verdicts = {tool: grant.judge_tool(tool.name).verdict for tool in grant.tools}
+    others = [tool for tool in grant.tools if tool.source != BUILT_IN]
+    free, asked = [], []
+    for kind in _KINDS:
+        known = [verdicts[tool] for tool in grant.tools if tool.source == BUILT_IN and _kind(tool) is kind]
+        if known and all(verdict is Verdict.ALLOW for verdict in known):
+            free.append(kind.does)
+        elif known:
+            asked.append(kind.asks)
+    allowed = sum(verdicts[tool] is Verdict.ALLOW for tool in others)
+    if allowed:
+        free.append(f"calls {plural(allowed, 'other tool')}")
+    if rest := len(others) - allowed:
+        asked.append(plural(rest, "other tool"))
+    clauses = [_listed(free)] if free else []
+    if asked:
+        clauses.append(f"asks before {_listed(asked)}")
+    reach = _reach(grant, {_kind(tool) for tool in grant.tools if tool.source == BUILT_IN}, others)
+    copy = ["works on a copy"] if grant.contain and grant.may_contain else []
+    return (*copy, *clauses, *reach) if clauses else (*copy, "keeps notes", *reach)
+
+
+def _kind(tool: ToolSpec) -> _Kind | None:
+    """Return what a built-in tool does; None if it only keeps notes."""
+    known = tool.capabilities
+    if known.writes:
+        return _EDITS
+    if known.command:
+        return _RUNS
+    if known.code:
+        return _RUNS_CODE
+    if known.url:
+        return _FETCHES
+    if tool.asks_after_reading:
+        return _SENDS
+    if known.path:
+        return _READS
+    return _SEARCHES if known.reads_workspace else None
+
+
+def _reach(grant: Grant, kinds: Iterable[_Kind | None], others: Sequence[ToolSpec]) -> tuple[str, ...]:
+    """Return how far calls reach. Of tools that chatops did not write nothing is known."""
+    kinds = {*kinds}
+    sandbox, runs = grant.sandbox, bool(_CONFINED & kinds)
+    if runs and sandbox is not None and sandbox.network:
+        return ("commands reach the network",)
+    if runs and sandbox is not None and sandbox.hosts:
+        return (f"commands reach {plural(len(sandbox.hosts), 'host')}",)
+    if others or {_FETCHES, _SENDS} & kinds:
+        return ("commands without network",) if runs else ()
+    return ("no network",)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Return words as ``a, b and c``."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
