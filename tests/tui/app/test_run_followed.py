@@ -7,6 +7,7 @@ import pytest
 
 from chatops.domain.events import Event, PendingCall
 from chatops.domain.ids import SessionId
+from chatops.domain.tools import Capabilities, built_in_capabilities
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
@@ -32,6 +33,9 @@ class FakeReader(SessionFollower):
         self.held: LeaseRow | None = ELSEWHERE
         self.left = False
         self.looks: Callable[[], None] = lambda: None
+
+    def capabilities(self, tool: str) -> Capabilities:
+        return built_in_capabilities(tool)
 
     @property
     def session_id(self) -> SessionId:
