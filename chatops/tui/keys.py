@@ -257,8 +257,8 @@ class KeyHint(NamedTuple):
     """The id of a key that the user can change, which is named instead of `key`."""
 
     def draw(self) -> Content:
-        """Return the entry with its key in bold, which is also visible on terminals without colours."""
-        key = Content.styled(key_of(self.id) if self.id else key_label(self.key), "bold")
+        """Return the entry with its key in the accent, and in bold for terminals without colours."""
+        key = Content.styled(key_of(self.id) if self.id else key_label(self.key), "bold $text-accent")
         return Content(" ").join(filter(None, (key, Content(self.does))))
 
 

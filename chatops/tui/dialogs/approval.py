@@ -393,7 +393,12 @@ class ApprovalScreen(GuardedDialog):
         if (item := self._calls.current) is None:
             return None
         return DialogFrame(
-            title=heading(self._calls, width=self.body.line_width, narrow=self.room is not Room.USUAL),
+            title=heading(
+                self._calls,
+                width=self.body.line_width,
+                narrow=self.room is not Room.USUAL,
+                colours=getattr(self.app, "role_colours", {}),
+            ),
             calls=calls(self._calls) if len(self._calls.items) > 1 else None,
             waits=item.undecided,
         )

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -68,8 +68,11 @@ _COLUMNS = 70
 """Characters that a line of the call has about."""
 
 
-def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
-    """Return the dialog's heading: what is asked, and on the right who asks and which call is shown, of how many."""
+def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mapping[str, str]) -> Content:
+    """Return the dialog's heading: what is asked, and on the right who asks and which call is shown, of how many.
+
+    `colours` are those of the roles.
+    """
     items, index = approvals.items, approvals.index
     item = items[index]
     tool, several = pending_verb(item.pending), len(items) > 1
@@ -84,7 +87,9 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool) -> Content:
     for right in (f"{role} ({model}){place}" if model else "", f"{role}{place}"):
         gap = width - cell_len(asks) - cell_len(right)
         if right and gap >= 2 and not narrow:
-            return Content.assemble(asks, " " * gap, (right, "not bold $text-muted"))
+            owner = f"bold {colours.get(item.pending.role, '')}".rstrip()
+            rest = (right.removeprefix(role), "not bold $text-muted")
+            return Content.assemble(asks, " " * gap, (role, owner), rest)
     return Content(asks)
 
 
@@ -381,7 +386,8 @@ def _program(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
     shown = [line(part) for part in parts]
     colours = _coloured("\n".join(shown), language=_language(facts), theme=theme)
     begin, risky = 0, deque(risky_parts(facts))
-    under = Style(bgcolor=theme.code.bgcolor)
+    # Nothing in the dialog weighs more than what would run.
+    under = Style(bgcolor=theme.code.bgcolor, bold=True)
     yield Row()
     for part, text, styled in zip(parts, shown, colours, strict=True):
         end, marks = begin + len(part), list[Span]()
