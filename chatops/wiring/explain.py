@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from chatops.config.paths import folder_identity
 from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.decisions import RememberedRule
+from chatops.domain.decisions import AnyArguments, RememberedRule
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST
@@ -33,6 +33,8 @@ NO_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
 ADVICE = 'Write them as \'{"path": "a"}\'.'
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asks", Verdict.DENY: "denied"}
+_MOST_ROLES = 40
+"""Columns of a matrix beside the role in force. There may be thousands of roles."""
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."
 
 
@@ -84,6 +86,45 @@ async def explain_call(
         lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read),
         notices=tuple(notices) if facts is not None else (WITHOUT_ARGUMENTS,),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightsMatrix:
+    """The verdicts on the calls of each tool in each role, for this user in this session."""
+
+    level: str
+    role: str
+    """The role in force."""
+    tools: tuple[str, ...]
+    grants: Mapping[str, Grant | ConfigError]
+    """What each role may do, the role in force first; an error for a role that cannot be used."""
+    left_out: int
+    """Number of further roles, which have no column."""
+    remembered: tuple[RememberedRule, ...]
+    workspace_read: bool
+
+    def verdict(self, tool: str, role: str) -> Verdict | None:
+        """Return the verdict on all calls of a tool, as far as it does not depend on arguments; None: unusable role."""
+        grant = self.grants[role]
+        if isinstance(grant, ConfigError):
+            return None
+        return grant.judge_tool(tool, remembered=self.remembered, workspace_read=self.workspace_read).verdict
+
+    def explain(self, tool: str, role: str) -> tuple[str, ...]:
+        """Return the verdict and the layer that gave it, then what each layer says, and its rules about arguments."""
+        grant = self.grants[role]
+        if isinstance(grant, ConfigError):
+            return (f"Role {role} cannot be used: {grant.full}",)
+        lines = explain(grant, tool, remembered=self.remembered, workspace_read=self.workspace_read)
+        rules = [
+            f"  {rule.verdict.value:<5}  {show_rule(tool, rule.pattern)}  ({layer.name})"
+            for layer in grant.layers
+            for rule in layer.rules
+            if rule.tool == tool and not isinstance(rule.pattern, AnyArguments)
+        ]
+        answers = (one for one in grant.answers if one.tool == tool)
+        rules += [f"  allow  {show_rule(tool, one.pattern)}  ({one.source})" for one in answers]
+        return (f"As {role}, {lines[0]}", *lines[1:], *(["By arguments:", *rules] if rules else []))
 
 
 class SessionRights:
@@ -138,12 +179,7 @@ class SessionRights:
         return "\n".join(lines)
 
     async def verdict(self, session: SessionView, argument: str) -> str:
-        """Return the verdict on ``TOOL [JSON]`` in this session, with its grants and what it has read.
-
-        Without a call, return what each layer says.
-        """
-        if not argument:
-            return _policy(session)
+        """Return the verdict on ``TOOL [JSON]`` in this session, with its grants and what it has read."""
         tool, _, arguments = argument.partition(" ")
         found = await explain_call(
             self._app,
@@ -155,6 +191,29 @@ class SessionRights:
             workspace_read=_workspace_was_read(session),
         )
         return "\n".join([*found.lines, "", *found.notices]).rstrip()
+
+    async def matrix(self, session: SessionView) -> RightsMatrix:
+        """Return the verdicts on all tools in the role of this session and in the other roles, as far as they fit."""
+        present, rules = session.grant(), await self._rules(session)
+        others = [role for role in self._app.rights.roles() if role != present.role]
+        return RightsMatrix(
+            level=present.level.word,
+            role=present.role,
+            tools=tuple(spec.name for spec in self._app.catalog.specs),
+            grants={present.role: present, **await asyncio.to_thread(self._grants, others[:_MOST_ROLES])},
+            left_out=max(0, len(others) - _MOST_ROLES),
+            remembered=tuple(row.rule for row in rules),
+            workspace_read=_workspace_was_read(session),
+        )
+
+    def _grants(self, roles: Sequence[str]) -> dict[str, Grant | ConfigError]:
+        grants: dict[str, Grant | ConfigError] = {}
+        for role in roles:
+            try:
+                grants[role] = self._app.grant_for(role)
+            except ConfigError as error:
+                grants[role] = error
+        return grants
 
     async def _rules(self, session: SessionView) -> tuple[RuleRow, ...]:
         return await asyncio.to_thread(self._app.rules, session.session_id or None)
@@ -246,12 +305,3 @@ def _workspace_was_read(session: SessionView) -> bool:
     if session.state is not None:
         return workspace_was_read(session.state)
     return read_workspace(session.snapshot().messages)
-
-
-def _policy(session: SessionView) -> str:
-    grant = session.grant()
-    lines = [f"Role {grant.role}, access level {grant.level.word}. The strictest layer counts.", ""]
-    for layer in grant.layers:
-        lines.append(f"{layer.name} (otherwise {layer.default.value}):")
-        lines += [f"  {rule.verdict.value:<6} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
-    return "\n".join(lines)

@@ -18,6 +18,7 @@ from chatops.tui.commands.replies import (
     Notify,
     Replies,
     ScreenAction,
+    ShowRights,
     ShowSession,
     ShowText,
     UseTheme,
@@ -354,7 +355,9 @@ async def tools(context: Context, argument: str) -> Replies:
 
 
 async def policy(context: Context, argument: str) -> Replies:
-    """Show the verdict on a call and the layer that gave it."""
+    """Show the verdict on a call and the layer that gave it, or without a call those on all tools in all roles."""
+    if not argument:
+        return (ShowRights(await context.workspace.rights.matrix(context.session)),)
     return (ShowText("Policy", await context.workspace.rights.verdict(context.session, argument)),)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
+    from chatops.wiring.explain import RightsMatrix
     from chatops.wiring.workspace import Workspace
 
 
@@ -77,6 +78,13 @@ class ShowChanges:
     changes: "Sequence[Change]"
     in_repository: bool
     """Whether git could show the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRights:
+    """Show what may be done in each role."""
+
+    rights: "RightsMatrix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-ShowReply = ShowText | ShowChanges | ShowSession | FindText | ShowStep
+ShowReply = ShowText | ShowChanges | ShowRights | ShowSession | FindText | ShowStep
 Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]

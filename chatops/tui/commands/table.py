@@ -60,7 +60,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
     SlashCommand(name="persona", args="[NAME]", help="speak as another persona", run=handlers.persona),
     SlashCommand(name="tools", help="tools of the role: allowed, asks or denied", run=handlers.tools),
-    SlashCommand(name="policy", args="[TOOL [JSON]]", help="the verdict on a call, and why", run=handlers.policy),
+    SlashCommand(
+        name="policy",
+        args="[TOOL [JSON]]",
+        help="what each role may do, and why; the verdict on a call",
+        run=handlers.policy,
+    ),
     SlashCommand(
         name="permissions",
         args="[revoke [ID] | deny TOOL]",

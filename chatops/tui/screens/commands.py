@@ -23,6 +23,7 @@ from chatops.tui.commands.replies import (
     Send,
     ShowChanges,
     ShowReply,
+    ShowRights,
     ShowSession,
     ShowStep,
     ShowText,
@@ -146,7 +147,7 @@ class CommandPresenter:
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText() | ShowChanges() | ShowSession() | FindText() | ShowStep():
+            case ShowText() | ShowChanges() | ShowRights() | ShowSession() | FindText() | ShowStep():
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
@@ -177,6 +178,10 @@ class CommandPresenter:
 
                 note = SEE_GIT_DIFF if reply.in_repository else COMMANDS_ARE_MISSING
                 self._show_page(ChangesScreen(reply.title, reply.changes, note=note))
+            case ShowRights():
+                from chatops.tui.dialogs.rights import RightsScreen
+
+                self._show_page(RightsScreen(reply.rights))
             case ShowSession():
                 await self._show_session(reply.open())
             case FindText():

@@ -14,7 +14,7 @@ from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.contained.text import Change
 from chatops.domain.decisions import Decision, Principal, RuleScope
-from chatops.domain.errors import ChatopsError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import (
     ApprovalRequested,
     AskReason,
@@ -57,14 +57,14 @@ from chatops.engine.state import TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
-from chatops.policy.verdicts import Layer
+from chatops.policy.verdicts import Layer, Rule
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.user_actions import MessageQueue
 from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DecisionRow
-from chatops.wiring.explain import SessionRights
+from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Settings
@@ -570,6 +570,9 @@ class FakeTrust(TrustQuestions):
         return bool(self.world.trusted)
 
 
+_MATRIX_TOOLS = ("file_write", "shell_exec", "[red]server[/red]__do")
+
+
 class FakeRights(SessionRights):
     """Two rules, and the tools of a role as one line."""
 
@@ -587,6 +590,24 @@ class FakeRights(SessionRights):
             RuleItem(id="3", rule="shell_exec:git status *", about="this folder, as coder (/w)\nnot used yet"),
             RuleItem(id="12", rule="web_fetch:example.org", about="everywhere, as coder\nused once"),
         ]
+
+    async def matrix(self, session: SessionView) -> RightsMatrix:
+        edits = Rule(tool="file_write", verdict=Verdict.DENY)
+        reader = Layer(name="tools of role researcher", rules=(edits,), default=Verdict.ALLOW)
+        coder = replace(may_ask("shell_exec"), tools=tuple(may_ask(tool).tools[0] for tool in _MATRIX_TOOLS))
+        return RightsMatrix(
+            level="user",
+            role="coder",
+            tools=_MATRIX_TOOLS,
+            grants={
+                "coder": coder,
+                "researcher": replace(coder.narrowed(reader), role="researcher"),
+                "[b]odd[/b]\x1b": ConfigError("There is no model [b]x[/b]."),
+            },
+            left_out=0,
+            remembered=(),
+            workspace_read=False,
+        )
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         self.world.revoked.append(rule)

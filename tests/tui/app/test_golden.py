@@ -149,6 +149,11 @@ async def trust(running: Stage) -> None:
     await running.press("home")
 
 
+async def policy(running: Stage) -> None:
+    await command(running, "/policy ")
+    await running.press("l")
+
+
 SCENES: dict[str, Scene] = {
     "chat": chat,
     "dialog": three,
@@ -168,6 +173,7 @@ SCENES: dict[str, Scene] = {
     "trust": trust,
     "changes": changes,
     "context": lambda running: command(running, "/context"),
+    "policy": policy,
     "completion": lambda running: typed(running, "/re"),
 }
 

@@ -34,7 +34,7 @@ async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help(
         assert running.app.screen is running.app.chat
 
 
-@pytest.mark.parametrize("command", ["/help", "/diff"])
+@pytest.mark.parametrize("command", ["/help", "/diff", "/policy"])
 async def test_what_is_typed_on_a_page_goes_to_the_message_field(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatops.tui.dialogs.modal.TYPING_S", math.inf)
     async with stage() as running:

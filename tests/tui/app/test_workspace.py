@@ -4,7 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
+from chatops.domain.tools import Verdict
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
 from chatops.tui.commands.replies import (
@@ -24,6 +25,7 @@ from chatops.tui.commands.replies import (
     Replies,
     ScreenAction,
     ShowChanges,
+    ShowRights,
     ShowSession,
     ShowText,
     Then,
@@ -32,6 +34,7 @@ from chatops.tui.commands.table import run_command
 from chatops.tui.dialogs.picker import Picker
 from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
+from chatops.wiring.explain import RightsMatrix
 from chatops.wiring.stored import Options
 from chatops.wiring.workspace import Background, TrustQuestions, Workspace
 from tests.store import storekit as kit
@@ -49,6 +52,7 @@ class CommandLine:
     said: str = ""
     shown: str = ""
     asked: EditText | Choose | None = None
+    rights: RightsMatrix | None = None
     changes: list[ShowChanges] = field(default_factory=list)
 
     async def type(self, text: str) -> bool:
@@ -76,6 +80,8 @@ class CommandLine:
                     self.shown = reply.text
                 case ShowChanges():
                     self.changes.append(reply)
+                case ShowRights():
+                    self.rights = reply.rights
                 case EditText() | Choose():
                     self.asked = reply
                 case _:
@@ -130,14 +136,38 @@ async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(com
 
 
 async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(commands: CommandLine) -> None:
-    await commands.type("/policy")
-    assert commands.shown.startswith("Role coder")
     await commands.type('/policy file_read {"path": "note.txt"}')
     assert commands.shown.startswith("file_read: allow")
     await commands.type('/policy shell_exec {"command": "git push"}')
     assert commands.shown.startswith("shell_exec: ask, decided by")
     await commands.type("/policy web_fetch")
     assert commands.shown.startswith("web_fetch: deny, decided by tools of role coder")
+
+
+async def test_policy_without_a_call_is_what_each_role_may_do(commands: CommandLine) -> None:
+    await commands.type("/policy")
+    assert commands.rights is not None
+    assert next(iter(commands.rights.grants)) == commands.rights.role == "coder"
+    assert commands.rights.verdict("shell_exec", "coder") is Verdict.ASK
+    assert commands.rights.verdict("file_write", "researcher") is Verdict.DENY
+    assert commands.rights.verdict("file_read", "researcher") is Verdict.ALLOW
+    why = commands.rights.explain("file_write", "researcher")
+    assert why[0] == "As researcher, file_write: deny, decided by tools of role researcher"
+    await commands.type("/permissions deny shell_exec")
+    await commands.type("/policy")
+    assert commands.rights.verdict("shell_exec", "coder") is Verdict.DENY, "the session has it taken away"
+    assert commands.rights.verdict("shell_exec", "operator") is Verdict.ASK
+
+
+async def test_a_cell_names_what_answers_for_some_arguments(commands: CommandLine) -> None:
+    app = App(replace(commands.app.options, approvals=("shell_exec:git status *",)))
+    app.prepare()
+    session = await app.open_session(None, attended=True)
+    try:
+        why = (await Workspace(app).rights.matrix(session)).explain("shell_exec", "coder")
+    finally:
+        await app.aclose()
+    assert "  allow  shell_exec:git status *  (--approve shell_exec:git status *)" in why[why.index("By arguments:") :]
 
 
 async def test_policy_includes_the_grants_of_this_session(commands: CommandLine) -> None:
