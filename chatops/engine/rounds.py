@@ -367,7 +367,8 @@ def _told(draft: Draft, message: ToolMessage, *, was_edited: bool) -> ToolMessag
     """Return the message with what the model has to know beside the result."""
     ran = message.outcome not in (Outcome.DENIED, Outcome.INVALID)
     before = feedback.edited(message.arguments, ran=ran) if was_edited else ""
-    before += "" if message.content else feedback.EMPTY_RESULT
+    if not message.content:
+        before += feedback.EMPTY_RESULT if message.outcome is Outcome.SUCCESS else f"({message.outcome.value})"
     failed = draft.state.contract is not None and message.outcome is Outcome.FAILED
     after = f"\n\n{feedback.GUIDANCE}" if failed else ""
     content = f"{before}{message.content}{after}"

@@ -54,7 +54,7 @@ from chatops.toolkit.confine import (
     with_problem,
     world_problem,
 )
-from chatops.toolkit.output import EMPTY, visible
+from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 
 MAX_TEXT = 100_000
@@ -251,7 +251,7 @@ async def run_confined(
     shown = ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
     return ToolResult(
         outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
-        content=with_ending(shown.text, ending) or EMPTY,
+        content=with_ending(shown.text, ending),
         truncated=shown.truncated,
         duration_ms=duration,
         facts=ResultFacts(ending=ending, refused_hosts=run.unreached),

@@ -11,9 +11,6 @@ from itertools import takewhile
 
 from chatops.domain.wording import cut
 
-EMPTY = "Tool executed successfully"
-"""Result for the model if a tool succeeded without output."""
-
 _SNIFF = 8_192
 _MIN_ROOM = 200
 """Smallest limit: a smaller one could not hold the marker."""
@@ -33,9 +30,9 @@ def marker(*, omitted: int, total: int, unit: str) -> str:
 
 
 def cap(text: str, *, limit: int) -> Capped:
-    """Cut `text` to `limit` characters: two thirds head, one third tail, a marker between them. Never empty."""
+    """Cut `text` to `limit` characters: two thirds head, one third tail, a marker between. Blank is empty."""
     if not text.strip():
-        return Capped(text=EMPTY)
+        return Capped(text="")
     limit = max(limit, _MIN_ROOM)
     if len(text) <= limit:
         return Capped(text=text)
@@ -100,7 +97,7 @@ class Collector:
         omitted = self.total - len(self._head) - len(tail)
         if not omitted:
             text = (bytes(self._head) + tail).decode("utf-8", "replace")
-            return cap(text, limit=limit) if text.strip() else Capped(text="")
+            return cap(text, limit=limit)
         limit = max(limit, _MIN_ROOM)
         room = limit - len(marker(omitted=self.total, total=self.total, unit="bytes"))
         last = tail.decode("utf-8", "replace")[-(room // 3) :]

@@ -33,7 +33,7 @@ from chatops.domain.tools import (
     Verdict,
 )
 from chatops.toolkit.base import Reconciled, ToolContext
-from chatops.toolkit.output import EMPTY, Capped, Collector, cap, is_binary, visible
+from chatops.toolkit.output import Collector, cap, is_binary, visible
 from chatops.toolkit.threads import EscapedError, as_exception, in_thread
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.schema import without_references
@@ -277,11 +277,11 @@ def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
         part.decode("utf-8", "replace") if isinstance(part, bytes) else part for part in (ended.stdout, ended.stderr)
     ]
     text = "\n".join(part.rstrip("\n") for part in parts if part)
-    capped = cap(text, limit=limit) if text.strip() else Capped(text="")
+    capped = cap(text, limit=limit)
     ending = exit_of(ended.returncode)
     return ToolResult(
         outcome=Outcome.SUCCESS if ending.succeeded else Outcome.FAILED,
-        content=_without_surrogates(with_ending(capped.text, ending)) or EMPTY,
+        content=_without_surrogates(with_ending(capped.text, ending)),
         truncated=capped.truncated,
         facts=ResultFacts(ending=ending),
     )
@@ -293,7 +293,7 @@ def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
     collector = Collector(limit=limit)
     collector.feed(value)
     capped = collector.capped(limit=limit)
-    return ToolResult(outcome=Outcome.SUCCESS, content=capped.text or EMPTY, truncated=capped.truncated)
+    return ToolResult(outcome=Outcome.SUCCESS, content=capped.text, truncated=capped.truncated)
 
 
 def _as_text(value: object) -> str:

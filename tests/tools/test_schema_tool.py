@@ -101,7 +101,7 @@ def circular() -> dict[str, object]:
     [
         ({"a": [1, None]}, Outcome.SUCCESS, '{"a": [1, null]}'),
         ("text", Outcome.SUCCESS, "text"),
-        (None, Outcome.SUCCESS, "Tool executed successfully"),
+        (None, Outcome.SUCCESS, ""),
         (7, Outcome.SUCCESS, "7"),
         (["error"], Outcome.SUCCESS, '["error"]'),
         ({"error": "no such city"}, Outcome.FAILED, '{"error": "no such city"}'),

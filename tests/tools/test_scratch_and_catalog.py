@@ -52,7 +52,7 @@ async def test_a_note_is_bounded(tmp_path: Path) -> None:
 @given(text=st.text(max_size=900), limit=st.integers(200, 600))
 def test_capped_text_fits_and_keeps_head_and_tail(text: str, limit: int) -> None:
     capped = cap(text, limit=limit)
-    assert 0 < len(capped.text) <= limit
+    assert (not text.strip()) == (not capped.text) and len(capped.text) <= limit
     assert capped.truncated == (len(text) > limit and bool(text.strip()))
     if capped.truncated:
         assert text.startswith(capped.text[:50])

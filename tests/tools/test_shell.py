@@ -83,7 +83,7 @@ async def test_no_core_files_and_no_endless_files(tool: FunctionTool, tmp_path: 
 
 
 async def test_silence_is_success(tool: FunctionTool, tmp_path: Path) -> None:
-    assert (await done(tool, context_for(tmp_path), {"command": "true"})).content == "Tool executed successfully"
+    assert (await done(tool, context_for(tmp_path), {"command": "true"})).content == ""
 
 
 async def test_a_simple_command_runs_without_a_shell_and_with_exactly_its_words(
