@@ -1,6 +1,6 @@
 """chatops: a terminal chat app that people trust with real tools.
 
-In Python, ``from chatops import Workflow, Step, tool``: `chatops.api`, loaded when a name of it is first used.
+In Python, ``from chatops import Chat, Workflow, Step, tool``: `chatops.api`, loaded when a name of it is first used.
 """
 
 # First of all: every import below could come out of the current folder otherwise.
@@ -16,10 +16,13 @@ from chatops.domain import __version__
 
 if TYPE_CHECKING:
     from chatops.api import (
+        Asked,
+        Chat,
         ChatopsError,
         ConfigError,
         File,
         PendingCall,
+        Reply,
         Step,
         StepReport,
         ToolFailed,
@@ -31,10 +34,13 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Asked",
+    "Chat",
     "ChatopsError",
     "ConfigError",
     "File",
     "PendingCall",
+    "Reply",
     "Step",
     "StepReport",
     "ToolFailed",

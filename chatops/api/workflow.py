@@ -6,7 +6,7 @@ A run uses the same application, engine, store and policy as in the UI.
 import asyncio
 import json
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
@@ -15,6 +15,7 @@ from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ValidationError
 
+from chatops.api.chat import waited
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import EXPECTED, key_of, nearest
 from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
@@ -48,7 +49,6 @@ from chatops.policy.workflow import (
 )
 from chatops.runtime.workflow import WorkflowRun
 from chatops.toolkit.base import Tool
-from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.tools.function import FunctionTool
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
@@ -318,7 +318,6 @@ async def resume(
 
 @asynccontextmanager
 async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
-    asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
     app = App(options, tools=assembled.tools, roles=(ROLE,))
     try:
         if app.loaded.broken is not None:
@@ -481,7 +480,8 @@ class Workflow:
         Raises ChatopsError.
         """
         options = _options(registry, workspace, role=role, model=model, approve=approve)
-        return _waited(start(self._assembled, query, options=options, on_approval=on_approval))
+        work = start(self._assembled, query, options=options, on_approval=on_approval)
+        return waited(work, instead="await asyncio.to_thread(workflow.run, …)")
 
     def resume(
         self,
@@ -497,7 +497,8 @@ class Workflow:
         Its steps are as they were when it started. Raises ChatopsError.
         """
         options = _options(registry, workspace, approve=approve)
-        return _waited(resume(self._assembled, session_id, options=options, on_approval=on_approval))
+        work = resume(self._assembled, session_id, options=options, on_approval=on_approval)
+        return waited(work, instead="await asyncio.to_thread(workflow.resume, …)")
 
 
 def _options(
@@ -516,18 +517,3 @@ def _options(
         approvals=tuple(approve),
         via="python",
     )
-
-
-def _waited(work: Coroutine[None, None, WorkflowResult]) -> WorkflowResult:
-    if not _in_a_loop():
-        return asyncio.run(work)
-    work.close()
-    raise RuntimeError("An event loop runs here already: await asyncio.to_thread(workflow.run, …) instead.")
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
