@@ -31,7 +31,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -167,6 +167,13 @@ class _Reading:
     in_force: TrustedWorkspace
 
 
+def _is_packaged(item: Item) -> bool:
+    try:
+        return item.digest == hashlib.sha256(packaged_registry().read_bytes()).hexdigest()
+    except OSError:
+        return False
+
+
 class WorkspaceTrust:
     """The trust in one workspace. May be used from any thread: each reading replaces all values at once."""
 
@@ -282,7 +289,10 @@ class WorkspaceTrust:
         return tuple(changed)
 
     def _found(self) -> WorkspaceFiles:
-        return read_workspace(self._workspace, own=self._own)
+        found = read_workspace(self._workspace, own=self._own)
+        # A checkout of chatops brings the file that an installed copy has too. There is nothing to say of it.
+        items = tuple(item for item in found.items if item.kind is not ItemKind.REGISTRY or not _is_packaged(item))
+        return replace(found, items=items)
 
     def _judged(self, found: WorkspaceFiles) -> _Reading:
         record = read_record(self._file, folder=found.folder)

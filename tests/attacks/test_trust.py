@@ -16,6 +16,7 @@ from threading import Thread, current_thread
 import pytest
 
 from chatops.config import trust
+from chatops.config.paths import packaged_registry
 from chatops.config.trust import ItemState, TrustRecord
 from chatops.config.workspace_files import MAX_ENTRIES, MAX_FILES
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -231,6 +232,14 @@ NARROWER: dict[str, object] = {
     "roles": {"coder": {"tools": ["file_read"]}},
     "tools": {"file_read": {"verdict": "deny"}},
 }
+
+
+def test_the_packaged_registry_in_a_folder_is_not_worth_a_word(clone: Clone) -> None:
+    copy = packaged_registry().read_text()
+    clone.bring({"model_registry.json": copy})
+    assert not clone.app().trust.question.listed
+    clone.bring({"model_registry.json": f"{copy} "})
+    assert [listed.item.path for listed in clone.app().trust.question.listed] == ["model_registry.json"]
 
 
 @pytest.mark.parametrize("text", [json.dumps(WIDER), json.dumps(NARROWER), '{"tools": {}, "tools": {', "\0"])
