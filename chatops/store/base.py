@@ -72,6 +72,21 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DailyUsage:
+    """The tokens and the cost of the replies of one model on one day."""
+
+    day: str
+    """In local time, such as ``2026-11-21``."""
+    model: str
+    tokens: int
+    """Input and output."""
+    cost: float | None
+    """Of the replies with a known price; None if there is none."""
+    unpriced: int
+    """Number of replies without a known price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:
     """One attempt to run a call. `outcome` is None if it was started and nothing more is known."""
 

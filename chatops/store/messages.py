@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import AlreadyStoredError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId
-from chatops.store.base import Late
-from chatops.store.connection import Connection, Value, text, text_or, text_or_none
+from chatops.store.base import DailyUsage, Late
+from chatops.store.connection import Connection, Value, number_or_zero, text, text_or, text_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -126,6 +126,34 @@ def _readable(body: Value, message_id: MessageId) -> Message:
         return decoded(body, message_id)
     except UnreadableError:
         return codec.damaged_message(message_id)
+
+
+def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[DailyUsage]:
+    """Return the rows of `Store.daily_usage`. What cannot be read counts as no usage."""
+    model, tokens_in, tokens_out, cost = (
+        rows.FIELD.format(column="m.body", field=field)
+        for field in ("model", "usage.input_tokens", "usage.output_tokens", "usage.cost")
+    )
+    found = rows.all(
+        f"SELECT date(m.created_at, 'unixepoch', 'localtime') AS day, {model} AS model, "
+        f"sum({tokens_in} + {tokens_out}), sum({cost}), count({tokens_in}) - count({cost}) "
+        "FROM messages m JOIN sessions s ON s.id = m.session_id "
+        "WHERE m.created_at >= ? AND s.workspace = ? AND m.kind IN ('assistant', 'summary') "
+        f"AND {rows.IS_OBJECT.format(column='m.body')} "
+        f"GROUP BY day, model HAVING count({tokens_in}) > 0 ORDER BY day DESC, 3 DESC",
+        since,
+        workspace,
+    )
+    return [
+        DailyUsage(
+            day=text_or(day, ""),
+            model=text_or(name, ""),
+            tokens=int(number_or_zero(tokens)),
+            cost=None if price is None else number_or_zero(price),
+            unpriced=int(number_or_zero(unpriced)),
+        )
+        for day, name, tokens, price, unpriced in found
+    ]
 
 
 def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:

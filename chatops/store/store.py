@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.store import files, health, recovery, sessions
-    from chatops.store.base import Holder, LeaseRow, SearchHit, SessionInfo
+    from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
 else:
     files, health, recovery = (Late(f"chatops.store.{name}") for name in ("files", "health", "recovery"))
 
@@ -111,6 +111,14 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
         A message of several sessions is a hit in each of them. May take a while: call it in a thread.
         """
         return sessions.search(self._rows, text, workspace=workspace, most=limit)
+
+    def daily_usage(self, *, workspace: str, since: float) -> list[DailyUsage]:
+        """Return the usage of each day and model in the sessions of a workspace, the last day and most tokens first.
+
+        Only replies stored after `since` count, and of those only what a server reported.
+        """
+        with self._rows.read():
+            return messages.daily_usage(self._rows, workspace=workspace, since=since)
 
     def update_session(
         self,

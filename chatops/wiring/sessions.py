@@ -6,6 +6,7 @@
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -23,7 +24,7 @@ from chatops.runtime.descriptions import named_call, resume_summary
 from chatops.runtime.session import owned
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
-from chatops.store.base import ALL, SessionInfo
+from chatops.store.base import ALL, DailyUsage, SessionInfo
 from chatops.store.sessions import copy_title
 from chatops.store.store import Store
 from chatops.wiring.app import App
@@ -32,6 +33,7 @@ from chatops.wiring.stored import Settings
 
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
+_DAY_S = 24 * 60 * 60
 _LAST = 30
 """Messages at the end of a session in which the last question and answer are looked for."""
 _LONGEST = 300
@@ -173,6 +175,11 @@ class SessionList:
 
     def _elsewhere(self, info: SessionInfo) -> str:
         return info.workspace if info.workspace != str(self._app.workspace) else ""
+
+    async def daily_usage(self, *, days: int) -> Sequence[DailyUsage]:
+        """Return the usage of each day and model in the sessions of this workspace, the last day first."""
+        since = time.time() - days * _DAY_S
+        return await asyncio.to_thread(self._app.store.daily_usage, workspace=str(self._app.workspace), since=since)
 
     async def search(self, text: str, *, everywhere: bool = False) -> Sequence[HitRow]:
         """Return where sessions of this workspace, or of all if `everywhere`, contain `text`, newest first."""

@@ -13,7 +13,7 @@ import pytest
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
-from chatops.domain.messages import Message, NoticeMessage, RoleSwitchMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, Usage, UserMessage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import CallState
 from chatops.store.base import SessionInfo
@@ -39,6 +39,28 @@ class SessionConformance:
         with pytest.raises(StoreError):
             store.create_session(workspace="/w", role="r", persona="p", messages=messages)
         assert [one.id for one in store.sessions()] == [made.id]
+
+    def test_usage_of_each_day_and_model_leaves_unknown_prices_out(self, store: Store, world: World) -> None:
+        def said(n: int, model: str, usage: Usage | None) -> AssistantMessage:
+            return replace(kit.assistant("elsewhere", n=n), model=model, usage=usage)
+
+        priced = Usage(input_tokens=10, output_tokens=5, cost=0.25)
+        free = Usage(input_tokens=100, output_tokens=1)
+        start = world.now
+        old = [said(1, "a", priced)]
+        store.create_session(workspace="/w", role="r", persona="p", messages=old)
+        world.now += 3 * 24 * 3600
+        new: list[Message] = [said(2, "a", priced), said(3, "a", free), said(4, "b", free), said(5, "c", None)]
+        store.create_session(workspace="/w", role="r", persona="p", messages=[*new, kit.user("e", n=6)])
+        store.create_session(workspace="/other", role="r", persona="p", messages=[said(7, "a", priced)])
+        found = store.daily_usage(workspace="/w", since=start)
+        assert [(row.model, row.tokens, row.cost, row.unpriced) for row in found] == [
+            ("a", 116, 0.25, 1),
+            ("b", 101, None, 1),
+            ("a", 15, 0.25, 0),
+        ]
+        assert found[0].day == found[1].day > found[2].day
+        assert store.daily_usage(workspace="/w", since=start + 1) == found[:2]
 
     def test_ids_differ_within_a_second(self, store: Store) -> None:
         ids = {store.create_session(workspace="/w", role="r", persona="p").id for _ in range(50)}

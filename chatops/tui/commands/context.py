@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 from chatops.config.memory import MAX_READ, MemoryScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import MessageId
-from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, Usage, UserMessage, total
+from chatops.domain.messages import (
+    AssistantMessage,
+    Message,
+    Speaker,
+    SummaryMessage,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    total,
+)
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import money, one_line, plural
-from chatops.engine.transcript import from_summary, shared, tokens, tools_size
+from chatops.engine.transcript import from_summary, shared, size, tokens, tools_size
 from chatops.runtime.session import owned
+from chatops.store.base import DailyUsage
+from chatops.tui.bars import Share, bar
 from chatops.tui.commands.replies import Choose, Context, EditText, Notify, Replies, ShowText
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker
@@ -22,8 +33,10 @@ from chatops.tui.transcript.lines import with_joined_paragraphs
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_WIDTH = 40
-"""Cells of the longest bar."""
+_WIDTH = 20
+"""Cells of the longest bar of a day."""
+_NOTES = ("project notes", "memory", "skills")
+"""Layers of the prompt that are not chatops' own."""
 _TITLE = 40
 _EXPLAIN = (
     "From the next message on, the model gets this text instead of what was said before. Edit it as you like. The"
@@ -35,16 +48,20 @@ _USAGE = "Usage: /memory [edit|clear [workspace|user]]"
 _MOST_TURNS = 50
 """Turns that are listed, the last ones."""
 _COST_TITLE = 50
+_DAYS = 14
+_MODEL = 24
+"""Characters of a model's name."""
 
 
 async def show_context(context: Context, argument: str) -> Replies:
     """Show the source of each part of the prompt, and how full the context window is."""
-    return (ShowText("Context", context_text(context.session)),)
+    shares = _shares(context.session)
+    return (ShowText("Context", _context_text(context.session, shares), shares),)
 
 
-def context_text(session: "SessionView") -> str:
-    """Return the meter, then the layers of the system prompt in order, each with its source and size."""
-    lines = [*_meter(session), ""]
+def _context_text(session: "SessionView", shares: Sequence[Share]) -> str:
+    """Return the shares, then the layers of the system prompt in order, each with its source and size."""
+    lines = [*_meter(session, shares), ""]
     lines += _summary(session.snapshot().messages)
     for layer in session.prompt_layers():
         text = layer.text.strip()
@@ -69,31 +86,42 @@ def _summary(messages: Sequence[Message]) -> list[str]:
     return [f'--- summary (sent instead of all up to "{last}" and its answer)', summary.text, ""]
 
 
-def _meter(session: "SessionView") -> list[str]:
-    """Return one line for each kind of content, as wide as its share of the window."""
+def _shares(session: "SessionView") -> list[Share]:
+    """Return what fills the context window, in the order of a request, and what is free if its size is known."""
     snapshot, grant = session.snapshot(), session.grant()
-    window, used = snapshot.context_window, snapshot.context_used
-    system, tools = tokens(len(grant.prompt)), tools_size(grant.tools)
-    asked = (message for message in shared(from_summary(tuple(snapshot.messages))) if isinstance(message, UserMessage))
-    files = sum(tokens(len(file.text)) for message in asked for file in message.files)
+    layers = session.prompt_layers()
+    notes = sum(tokens(len(layer.text.strip())) for layer in layers if layer.name in _NOTES)
+    sent = shared(from_summary(tuple(snapshot.messages)))
+    asked = [message for message in sent if isinstance(message, UserMessage)]
     parts = {
-        "system": system,
-        "tools": tools,
-        "messages": max(0, used - system - tools - files),
-        "files": files,
+        "system": max(0, tokens(len(grant.prompt)) - notes),
+        "notes": notes,
+        "tools": tools_size(grant.tools),
+        "results": sum(size(message) for message in sent if isinstance(message, ToolMessage)),
+        "files": sum(tokens(len(file.text)) for message in asked for file in message.files),
     }
+    messages = max(0, snapshot.context_used - sum(parts.values()))
+    shares = [Share(name[0], name, count) for name, count in parts.items()]
+    shares.insert(3, Share("m", "messages", messages))
+    if snapshot.context_window is not None:
+        free = max(0, snapshot.context_window - snapshot.context_used)
+        shares.append(Share("-", "free", free, free=True))
+    return shares
+
+
+def _meter(session: "SessionView", shares: Sequence[Share]) -> list[str]:
+    """Return how full the context window is, and one line for each share of it."""
+    snapshot = session.snapshot()
+    window, used = snapshot.context_window, snapshot.context_used
     if window is None:
-        whole = max(1, used)
         head = f"About {used:,} tokens are used. How many the model takes is unknown: context_window in the registry."
     else:
-        whole = max(1, window)
-        parts["free"] = max(0, window - used)
-        head = f"About {used:,} of {window:,} tokens are used ({used * 100 // whole} %)."
-    lines = [head, ""]
-    for name, size in parts.items():
-        sign = "░" if name == "free" else "█"
-        lines.append(f"{name:<10}{size:>10,}  {sign * round(size / whole * _WIDTH)}".rstrip())
-    return lines
+        head = f"About {used:,} of {window:,} tokens are used ({used * 100 // max(1, window)} %)."
+    whole = max(1, sum(share.size for share in shares))
+    figures = (
+        f"{share.letter} {share.name:<9}{share.size:>10,}{round(share.size * 100 / whole):>5} %" for share in shares
+    )
+    return [head, "", *figures]
 
 
 async def compact(context: Context, argument: str) -> Replies:
@@ -227,9 +255,32 @@ async def memory_offers(context: Context, before: tuple[str, ...]) -> Sequence[C
 
 
 async def cost(context: Context, argument: str) -> Replies:
-    """Show tokens and cost of the session and of its turns."""
+    """Show tokens and cost of the session and of its turns, and of each day and model in this folder."""
     snapshot = context.session.snapshot()
-    return (ShowText("Cost", cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)),)
+    text = cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)
+    days = await context.workspace.sessions.daily_usage(days=_DAYS)
+    return (ShowText("Cost", "\n".join([text, *_by_day(days)])),)
+
+
+def _by_day(days: Sequence[DailyUsage]) -> list[str]:
+    """Return a line for each day and model, with bars of tokens; nothing if no server reported any.
+
+    A reply without a known price is never counted as free: the line says so.
+    """
+    if not days:
+        return []
+    most = max(day.tokens for day in days)
+    width = min(_MODEL, max(len(day.model) for day in days))
+    lines = ["", f"By day and model, all sessions of this folder, the last {_DAYS} days"]
+    before = ""
+    for day in days:
+        price = "price unknown" if day.cost is None else money(day.cost, cents_from=1)
+        price += ", not all priced" if day.cost is not None and day.unpriced else ""
+        name, date = one_line(day.model, most=_MODEL - 1) or "?", day.day if day.day != before else ""
+        length = bar(day.tokens, most=most, width=_WIDTH)
+        lines.append(f"  {date:<10}  {name:<{width}}  {length:<{_WIDTH}}{day.tokens:>11,}  {price}")
+        before = day.day
+    return lines
 
 
 def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: str = "") -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chatops.contained.text import Change
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
+    from chatops.tui.bars import Share
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
     from chatops.wiring.explain import RightsMatrix
@@ -68,6 +69,8 @@ class ShowText:
 
     title: str
     text: str
+    shares: "Sequence[Share]" = ()
+    """Parts of a whole, which are drawn as a bar above the text."""
 
 
 @dataclass(frozen=True, slots=True)

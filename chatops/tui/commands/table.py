@@ -142,7 +142,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=context_commands.memory,
         offers=context_commands.memory_offers,
     ),
-    SlashCommand(name="cost", help="tokens and cost so far, by turn", run=context_commands.cost),
+    SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=context_commands.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
         name="copy",

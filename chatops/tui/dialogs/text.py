@@ -1,7 +1,7 @@
 """A text to read: scrolls, searches, copies, closes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
+from chatops.tui.bars import Share, stacked
 from chatops.tui.dialogs.modal import TALL, Legend, Page
 from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import copy
@@ -39,8 +40,10 @@ class TextScreen(Page):
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#text-body"
 
-    def __init__(self, title: str, *, text: str) -> None:
+    def __init__(self, title: str, *, text: str, shares: Sequence[Share] = ()) -> None:
+        """Show `text`, and above it the `shares` of a whole as a bar."""
         super().__init__()
+        self._shares = shares
         self._title = title
         self._text = text
 
@@ -49,6 +52,8 @@ class TextScreen(Page):
         with Vertical(id="text"):
             yield Static("", id="text-title")
             yield LineField(placeholder="search", id="text-search", compact=True)
+            if self._shares:
+                yield Static("", id="text-shares")
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
             yield Legend(BACK, KeyHint(does="/ search"), KeyHint("y", "copy"), SCROLL, id="text-keys")
@@ -68,7 +73,14 @@ class TextScreen(Page):
         tall = self.size.height >= TALL
         widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _BESIDE
         self.query_one("#text").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
-        self.query_one("#text-body").styles.max_height = max(1, self.size.height - _AROUND) if tall else None
+        around = _AROUND + (2 if self._shares else 0)
+        self.query_one("#text-body").styles.max_height = max(1, self.size.height - around) if tall else None
+        self.call_after_refresh(self._show_shares)
+
+    def _show_shares(self) -> None:
+        """Draw the bar as wide as the window."""
+        for field in self.query("#text-shares").results(Static):
+            field.update(stacked(self._shares, width=field.content_size.width))
 
     @property
     def _is_whole(self) -> bool:

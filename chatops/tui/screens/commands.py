@@ -42,6 +42,7 @@ from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+    from chatops.tui.bars import Share
     from chatops.tui.commands.completion import Completer
     from chatops.tui.dialogs.modal import Page
 
@@ -172,7 +173,7 @@ class CommandPresenter:
     async def _show(self, reply: ShowReply) -> None:
         match reply:
             case ShowText():
-                self.show_text(reply.title, reply.text)
+                self.show_text(reply.title, reply.text, shares=reply.shares)
             case ShowChanges():
                 from chatops.tui.dialogs.contained import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
 
@@ -231,11 +232,11 @@ class CommandPresenter:
 
         self._background.start(opened, group="picked", holds_keys=False)
 
-    def show_text(self, title: str, text: str) -> None:
-        """Show a text to read."""
+    def show_text(self, title: str, text: str, *, shares: "Sequence[Share]" = ()) -> None:
+        """Show a text to read, and above it the `shares` of a whole as a bar."""
         from chatops.tui.dialogs.text import TextScreen
 
-        self._show_page(TextScreen(title, text=text))
+        self._show_page(TextScreen(title, text=text, shares=shares))
 
     def _show_page(self, page: "Page") -> None:
         """Show a page. What is typed on it goes to the message field, as from a dialog that it covers."""

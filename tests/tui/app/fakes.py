@@ -63,7 +63,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.runtime.user_actions import MessageQueue
 from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
-from chatops.store.base import DecisionRow
+from chatops.store.base import DailyUsage, DecisionRow
 from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList, UserState
@@ -480,6 +480,13 @@ class FakeSessions(SessionList):
                 pending=2,
                 asks=("shell_exec (git push)", "shell_exec (make)"),
             ),
+        )
+
+    async def daily_usage(self, *, days: int) -> Sequence[DailyUsage]:
+        return (
+            DailyUsage(day="2026-11-21", model="qwen3-32b", tokens=13_230, cost=None, unpriced=4),
+            DailyUsage(day="2026-11-21", model="[b]gpt[/b]\x1b", tokens=2_100, cost=0.0312, unpriced=0),
+            DailyUsage(day="2026-11-19", model="[b]gpt[/b]\x1b", tokens=20, cost=0.0001, unpriced=1),
         )
 
     async def pending(self) -> Sequence[SessionRow]:

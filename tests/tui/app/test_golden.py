@@ -173,6 +173,7 @@ SCENES: dict[str, Scene] = {
     "trust": trust,
     "changes": changes,
     "context": lambda running: command(running, "/context"),
+    "cost": lambda running: command(running, "/cost"),
     "policy": policy,
     "completion": lambda running: typed(running, "/re"),
 }

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import re
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from chatops.domain.messages import UserMessage
 from chatops.domain.tools import Verdict
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
+from chatops.tui.bars import Share
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -51,6 +53,7 @@ class CommandLine:
     session: Session
     said: str = ""
     shown: str = ""
+    shares: Sequence[Share] = ()
     asked: EditText | Choose | None = None
     rights: RightsMatrix | None = None
     changes: list[ShowChanges] = field(default_factory=list)
@@ -77,7 +80,7 @@ class CommandLine:
                 case Notify():
                     self.said = reply.text
                 case ShowText():
-                    self.shown = reply.text
+                    self.shown, self.shares = reply.text, reply.shares
                 case ShowChanges():
                     self.changes.append(reply)
                 case ShowRights():
@@ -133,6 +136,26 @@ async def test_a_persona_s_paragraphs_are_broken_by_the_screen_and_not_twice(com
     assert paragraph.endswith("say which one you took.")
     assert "\n\nUse lists and headings" in commands.shown
     assert "\nSystem: " in commands.shown
+
+
+async def test_the_shares_of_the_context_make_up_the_whole(commands: CommandLine) -> None:
+    (commands.app.workspace / "note.txt").write_text("due on Friday " * 200)
+    await commands.send("read note.txt")
+    await commands.type("/context")
+    shares = {share.name: share.size for share in commands.shares}
+    assert list(shares) == ["system", "notes", "tools", "messages", "results", "files", "free"][: len(shares)]
+    assert shares["system"] > 0 and shares["tools"] > 0
+    assert shares["results"] > 500, "the file is in a result, not in a message"
+    assert f"r results  {shares['results']:>10,}" in commands.shown
+    used = commands.session.snapshot().context_used
+    assert sum(size for name, size in shares.items() if name != "free") == used
+
+
+async def test_the_cost_is_shown_by_day_and_model(commands: CommandLine) -> None:
+    await commands.send("hello")
+    await commands.type("/cost")
+    assert "By day and model, all sessions of this folder" in commands.shown
+    assert re.search(r"\d{4}-\d\d-\d\d  demo +█+ +[\d,]+  ", commands.shown)
 
 
 async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(commands: CommandLine) -> None:
