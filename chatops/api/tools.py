@@ -21,6 +21,7 @@ from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
 from chatops.tools.function import FunctionTool, Inspector, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
+from chatops.tools.shell import declared_facts
 
 SOURCE = PYTHON_PROGRAM
 """Origin of such a tool, as lists name it."""
@@ -168,9 +169,6 @@ def _inspector(known: Capabilities) -> Inspector | None:
     """Return the inspector of a tool with these capabilities; None if they tell nothing about a call."""
     if not (known.runs_anything or known.url or known.path or known.writes):
         return None
-    # Loaded only for tools that need it: it brings the shell's inspection.
-    from chatops.tools.shell import declared_facts
-
     return partial(declared_facts, known)
 
 

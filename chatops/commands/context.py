@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -276,8 +277,6 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
             f"No pending call {name!r}: it was {describe_decision(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
-    from difflib import get_close_matches
-
     near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.9)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(

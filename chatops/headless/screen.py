@@ -8,6 +8,7 @@ it.
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
+from unicodedata import combining, east_asian_width
 from weakref import WeakKeyDictionary, WeakSet
 
 from chatops.domain.charset import SPELLED, exact, register
@@ -137,6 +138,4 @@ def _padded(text: str, width: int) -> str:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
-
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

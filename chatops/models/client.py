@@ -20,6 +20,7 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
 from chatops.models.keys import Secret, read_key
 from chatops.models.memory import InMemoryTextStore, TextStore, known_price, memory_of
+from chatops.models.server_json import plain_line
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
@@ -251,6 +252,4 @@ class _Guarded:
 
 
 def _line(error: Exception) -> str:
-    from chatops.models.server_json import plain_line  # loads what only a reply needs
-
     return plain_line(f"{type(error).__name__}: {error}", limit=300).rstrip(".")

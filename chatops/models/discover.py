@@ -14,6 +14,8 @@ from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
 from chatops.models.keys import NO_KEY, Secret, read_key, redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
+from chatops.models.server_json import BadDataError, looks_like_html
+from chatops.models.statuses import endpoint_of, status_failure
 from chatops.policy.registry import HostType, ModelSpec, Timeouts
 
 if TYPE_CHECKING:
@@ -201,8 +203,6 @@ async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
 async def _listed(connection: "ServerConnection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
     from chatops.models.failures import error_failure
-    from chatops.models.server_json import BadDataError, looks_like_html
-    from chatops.models.statuses import endpoint_of, status_failure
 
     endpoint = endpoint_of(spec, url=url)
     body = b""

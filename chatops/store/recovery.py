@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
-from chatops.store import sessions
+from chatops.store import messages, sessions
 from chatops.store.base import Holder
 from chatops.store.connection import (
     Connection,
@@ -340,7 +340,7 @@ def sessions_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
 def _end_turns(rows: Connection) -> None:
     """End all turns. Their calls get the results that are stored, or a note that they wait if they never started."""
     from chatops.engine.view import results_in_copy
-    from chatops.store import messages, turns
+    from chatops.store import turns
 
     for session_id, head, turn_id in rows.all("SELECT id, head, active_turn FROM sessions WHERE active_turn <> ''"):
         try:

@@ -41,6 +41,7 @@ from chatops.runtime.view import SessionView
 from chatops.sandbox.process import clean_environment
 from chatops.store.base import SAVED
 from chatops.store.files import SessionFiles, can_be_opened
+from chatops.store.recovery import is_due, make_backup
 from chatops.store.unsent import recover
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
@@ -479,8 +480,6 @@ class Background:
             ended.set()
 
     def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
-        from chatops.store.recovery import is_due, make_backup
-
         if idle() and is_due(self._app.paths.store, now=time.time()):
             make_backup(self._app.paths.store, idle=idle)
 

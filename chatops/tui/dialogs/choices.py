@@ -3,6 +3,7 @@
 import asyncio
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -359,8 +360,6 @@ class SessionPicker(Picker):
         self.app.push_screen(question, answered)
 
     async def _rename(self, row: SessionRow, title: str) -> None:
-        from dataclasses import replace
-
         try:
             if row.id == self._open.session_id:
                 await owned(self._open, "The session was not renamed").rename(title)

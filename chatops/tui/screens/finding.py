@@ -9,6 +9,7 @@ from textual.screen import Screen
 
 from chatops.tui.composer import ALONE_S, Composer
 from chatops.tui.screens.drawing import TranscriptPresenter
+from chatops.tui.text_fields import FindBar
 
 if TYPE_CHECKING:
     from chatops.tui.text_fields import FindBar
@@ -40,8 +41,6 @@ class FindPresenter:
 
     async def open(self, text: str = "", near: str = "") -> None:
         """Let the user type a text to find. With `text`, find that, first in the message that contains `near`."""
-        from chatops.tui.text_fields import FindBar
-
         transcript = self._drawing.transcript
         if transcript is None:
             return
