@@ -26,7 +26,7 @@ from pydantic import Field
 from chatops.config.memory import Memories, MemoryScope
 from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ConfigError, ToolFailedError
-from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import with_problem, world_problem
@@ -86,6 +86,7 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
         timeout_s=10.0,
         inspect=inspect,
         reconcile=reconcile,
+        capabilities=BUILT_IN_TOOLS["memory_write"],
     )
     def memory_write(
         text: Annotated[str, Field(description="The complete new text, in Markdown. It replaces the present one.")],

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.tools import AccessLevel, CallFacts, Verdict
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import with_problem
 from chatops.toolkit.output import visible
@@ -272,6 +272,7 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
         asks_after_reading=True,
         timeout_s=20.0,
         inspect=_inspector(backend.host),
+        capabilities=BUILT_IN_TOOLS["web_search"],
     )
     async def web_search(query: Annotated[str, Field(description="Search query.")]) -> str:
         """Search the web. Returns titles, URLs and short excerpts."""
