@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from chatops.domain.decisions import Principal, Recorded, RememberedRule
     from chatops.domain.events import PendingCall
@@ -191,6 +192,9 @@ class Late:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, name)

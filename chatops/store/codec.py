@@ -280,19 +280,19 @@ def damaged_message(message_id: MessageId) -> NoticeMessage:
     )
 
 
-def fingerprint(step: TurnStep, *, state: str) -> str:
+def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     """Return a digest of everything that committing `step` stores, to recognise the same step again.
 
-    `state` is the encoded state. The parts are digested one after the other: a reply may be megabytes, and joining them
-    would copy it.
+    `state` is the encoded state, `messages` are the encoded messages. The parts are digested one after the other: a
+    reply may be megabytes, and joining them would copy it.
     """
     digest = hashlib.sha256(_bytes(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
     records = _dumps([runs, step.results, step.decisions, step.rules, step.takes_queued])
     digest.update(_bytes(f"\x00{records}\x00"))
-    for number, message in enumerate(step.messages):
+    for number, message in enumerate(messages):
         digest.update(b"\n" if number else b"")
-        digest.update(_bytes(encode_message(message)))
+        digest.update(_bytes(message))
     return digest.hexdigest()
 
 

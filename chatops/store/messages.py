@@ -45,19 +45,23 @@ def append(
     turn_id: TurnId | None,
     parent: MessageId | None,
     now: float,
+    bodies: Sequence[str] | None = None,
 ) -> MessageId | None:
     """Add `messages` below `parent`, each below the one before, and return the new head.
 
+    `bodies` are the encoded messages if the caller has them.
+
     Raises AlreadyStoredError for an id that is taken: nothing stored is ever overwritten.
     """
-    for message in messages:
+    if bodies is None:
+        bodies = [codec.encode_message(message) for message in messages]
+    for message, body in zip(messages, bodies, strict=True):
         if (found := rows.one("SELECT session_id FROM messages WHERE id = ?", message.id)) is not None:
             raise AlreadyStoredError(
                 f"A message with the id {message.id} is stored already.",
                 advice="Load the session again.",
                 session_id=SessionId(text_or(found[0], "")),
             )
-        body = codec.encode_message(message)
         if len(body) > LARGEST:
             raise StoreError("A message is too large to be saved.", advice="Send it in parts, or name a file instead.")
         rows.insert(
@@ -158,8 +162,11 @@ def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[Daily
 
 def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
     """Return those of `ids` that are not stored."""
-    # One query, because a long turn has hundreds of messages and each of its steps asks.
-    found = {id_ for (id_,) in rows.all(f"SELECT id FROM messages WHERE id {rows.ONE_OF}", json.dumps(ids))}
+    # Counted first: a long turn has hundreds of messages, each of its steps asks, and none is ever missing.
+    listed, among = json.dumps(ids), f"FROM messages WHERE id {rows.ONE_OF}"
+    if rows.one(f"SELECT count(*) {among}", listed) == (len(set(ids)),):
+        return []
+    found = {id_ for (id_,) in rows.all(f"SELECT id {among}", listed)}
     return [id_ for id_ in ids if id_ not in found]
 
 

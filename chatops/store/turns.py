@@ -143,7 +143,9 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     head, active, title, last = (text_or_none(value) for value in session)
     grants: dict[str, str] = {}
     body = codec.encode_state(state, grants=grants)
-    checkpoint = _Checkpoint(state=state, body=body, mark=codec.fingerprint(step, state=body), writer=writer)
+    bodies = [codec.encode_message(message) for message in step.messages]
+    mark = codec.fingerprint(step, state=body, messages=bodies)
+    checkpoint = _Checkpoint(state=state, body=body, mark=mark, writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
     if stored is not None and _repeats(
         checkpoint,
@@ -164,6 +166,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         turn_id=state.turn_id,
         parent=None if head is None else MessageId(head),
         now=now,
+        bodies=bodies,
     )
     if unknown := messages.missing(rows, [message.id for message in state.messages]):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")

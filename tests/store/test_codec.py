@@ -149,7 +149,9 @@ def test_unknown_versions_are_unreadable(version: int) -> None:
 
 
 def fingerprint(step: TurnStep) -> str:
-    return codec.fingerprint(step, state=codec.encode_state(step.state))
+    return codec.fingerprint(
+        step, state=codec.encode_state(step.state), messages=list(map(codec.encode_message, step.messages))
+    )
 
 
 def test_the_same_step_has_the_same_fingerprint_and_a_different_one_another() -> None:
