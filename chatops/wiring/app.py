@@ -41,7 +41,7 @@ from chatops.store.files import Outputs, SessionFiles
 from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
-from chatops.wiring.configuration import ConfigurationFiles
+from chatops.wiring.configuration import Configuration, ConfigurationFiles
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import Options, Settings, make_store, principal_of, start_logging, workspace_of
@@ -239,8 +239,8 @@ class App:
 
     def concerns(self) -> tuple[RegistryWarning, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
-        now, specs = self.configuration.now(), self.catalog.specs
-        registries = now.registries
+        now = self.configuration.now()
+        registries, specs = now.registries, self.catalog.specs_under(now)
         if self._registry_warnings is None or self._registry_warnings[:2] != (registries, specs):
             found = registry_warnings(
                 registries,
@@ -478,11 +478,11 @@ class CallLimits:
 
     def sandbox(self) -> SandboxSpec:
         """Return the limits of commands without any role."""
-        given = (
-            resolve(sandbox_layers(registries, command_line=self._app.options.sandbox))
-            for registries in self._app.configuration.now().both
-        )
-        return reduce(stricter, given)
+        return self._sandbox(self._app.configuration.now())
+
+    def _sandbox(self, now: Configuration) -> SandboxSpec:
+        command_line = self._app.options.sandbox
+        return reduce(stricter, (resolve(sandbox_layers(one, command_line=command_line)) for one in now.both))
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
@@ -507,14 +507,15 @@ class CallLimits:
         output: Callable[[str], None] = lambda text: None,
     ) -> ToolContext:
         """Return the context of a call, the same for inspecting, explaining and running it."""
+        now = self._app.configuration.now()
         return ToolContext(
             workspace=self._app.workspace,
             session_id=session_id,
             call_id=call_id,
             attempt=attempt,
-            timeout_s=self._app.rights.timeout_of(tool.spec),
-            protected=self.protected_paths(),
-            sandbox=self.sandbox(),
+            timeout_s=now.timeout_of(tool.spec),
+            protected=now.protected_paths(),
+            sandbox=self._sandbox(now),
             output=self._app.outputs.keeping(call_id, attempt, output),
             keep_file=partial(self._app.files.keep, session_id),
             kept=self._app.paths.data / "kept",

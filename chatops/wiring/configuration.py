@@ -23,7 +23,7 @@ from chatops.config.skills import Personas, Skills, joined, load_personas, load_
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
-from chatops.domain.tools import AccessLevel
+from chatops.domain.tools import AccessLevel, ToolSpec
 from chatops.policy.registry import Registries, Registry, RoleSpec
 
 
@@ -74,6 +74,18 @@ class Configuration:
         )
         own = (path.resolve() for path in self.registry_files)
         return tuple(dict.fromkeys((*self.own_folders, *own, SITE_REGISTRY, *keys)))
+
+    def timeout_of(self, tool: ToolSpec) -> float:
+        """Return the time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
+        limits = [
+            setting.timeout_s
+            for registries in self.both
+            for registry in registries
+            if registry is not None
+            for name, setting in registry.tools
+            if name == tool.name and setting.timeout_s
+        ]
+        return min(limits, default=tool.timeout_s)
 
 
 class ConfigurationFiles:

@@ -162,7 +162,10 @@ class RegistryRights:
 
     def default_model(self) -> str:
         """Return the user's stored choice, else the demo."""
-        spec = self.model(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL)
+        return self._default_model(self._configuration().registries)
+
+    def _default_model(self, registries: Registries) -> str:
+        spec = model_named(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL, registries=registries)
         return FALLBACK_MODEL if spec is None else spec.name
 
     def default_concern(self) -> tuple[str, ...]:
@@ -239,7 +242,7 @@ class RegistryRights:
             role=role,
             user=self._user,
             access_cap=now.access_cap,
-            specs=(*self._tools().specs, *further),
+            specs=(*self._tools().specs_under(now), *further),
             models=self._model_targets(spec, settings.model_pin, now.registries),
             prompt="",
             approvals=self._limits.approvals,
@@ -292,18 +295,6 @@ class RegistryRights:
             absent=tools.unavailable,
         )
 
-    def timeout_of(self, tool: ToolSpec) -> float:
-        """Return the time limit of a tool in seconds: the shortest that a registry sets, else the tool's own."""
-        limits = [
-            setting.timeout_s
-            for registries in self._configuration().both
-            for registry in registries
-            if registry is not None
-            for name, setting in registry.tools
-            if name == tool.name and setting.timeout_s
-        ]
-        return min(limits, default=tool.timeout_s)
-
     def _limit_rounds(self, rounds: int, step: StepRights | None) -> int:
         limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)
         return min(limit for limit in limits if limit)
@@ -312,10 +303,10 @@ class RegistryRights:
         named = "" if self._limits.summary else role.responder
         if not named or named_model_problem(named, registries=registries):
             return None
-        return self._model_target(named)
+        return self._model_target(named, registries)
 
     def _model_targets(self, role: RoleSpec, pin: str, registries: Registries) -> tuple[ModelTarget, ...]:
-        if pin and self.model(pin) is None:
+        if pin and model_named(pin, registries=registries) is None:
             names = [model.name for model in self.models()]
             near = get_close_matches(pin, names, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
@@ -323,11 +314,11 @@ class RegistryRights:
         # Those that cannot answer are left out; `registry_warnings` names them.
         able = [name for name in role.models if not named_model_problem(name, registries=registries)]
         wanted: Sequence[str] = (pin,) if pin else able or role.models
-        names = [self.default_model() if name == DEFAULT_MODEL else name for name in wanted]
-        return tuple(self._model_target(name) for name in dict.fromkeys(names))
+        names = [self._default_model(registries) if name == DEFAULT_MODEL else name for name in wanted]
+        return tuple(self._model_target(name, registries) for name in dict.fromkeys(names))
 
-    def _model_target(self, name: str) -> ModelTarget:
-        spec = self.model(name)
+    def _model_target(self, name: str, registries: Registries) -> ModelTarget:
+        spec = model_named(name, registries=registries)
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)

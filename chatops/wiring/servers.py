@@ -109,8 +109,8 @@ class McpServers:
         self._listed: dict[str, tuple[str, ...]] = {}
         self._logins: dict[str, asyncio.Task[None]] = {}
 
-    def _servers(self) -> "Servers | None":
-        if self._made is None and any(registry.servers for registry in self._configuration().known):
+    def _servers(self, now: Configuration | None = None) -> "Servers | None":
+        if self._made is None and any(registry.servers for registry in (now or self._configuration()).known):
             from chatops.mcp.process import ServerLimits
             from chatops.mcp.servers import Servers
 
@@ -137,9 +137,9 @@ class McpServers:
             self._notify(failure)
         self._notified[status.name] = failure or self._notified.get(status.name, "")
 
-    def tools(self) -> Sequence[Tool]:
-        """Return the tools of all servers."""
-        servers = self._servers()
+    def tools(self, now: Configuration | None = None) -> Sequence[Tool]:
+        """Return the tools of all servers. `now` is the configuration if the caller has just asked for it."""
+        servers = self._servers(now)
         return () if servers is None else servers.tools()
 
     def statuses(self) -> "tuple[ServerStatus, ...]":

@@ -65,32 +65,38 @@ class Toolbox:
         self._environ = environ
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._built_for = self._made_of()
+        self._seen: tuple[object, ...] = ()
+        """What `_built_for` was last made of. Comparing it costs nothing while no file has changed."""
+        self._built_for = self._made_of(configuration())
         self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
-        found = self._catalog().get(name)
+        found = self._catalog(now := self._configuration()).get(name)
         if found is None and server_of(name):
-            return next((tool for tool in self._servers.tools() if tool.spec.name == name), None)
+            return next((tool for tool in self._servers.tools(now) if tool.spec.name == name), None)
         return found
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """All tools, in a fixed order."""
-        own = self._catalog().specs
+        return self.specs_under(self._configuration())
+
+    def specs_under(self, now: Configuration) -> tuple[ToolSpec, ...]:
+        """Return `specs`, under a configuration that the caller has just asked for."""
+        own = self._catalog(now).specs
         names = {spec.name for spec in own}
-        return (*own, *(tool.spec for tool in self._servers.tools() if tool.spec.name not in names))
+        return (*own, *(tool.spec for tool in self._servers.tools(now) if tool.spec.name not in names))
 
     @property
     def absent(self) -> Mapping[str, str]:
         """Built-in tools that cannot be offered here, each with the reason and how to get it."""
-        return self._catalog().absent
+        return self._catalog(self._configuration()).absent
 
     @property
     def unavailable(self) -> Mapping[str, str]:
         """The `absent` tools, and the tools that await the user's trust."""
-        catalog = self._catalog()
+        catalog = self._catalog(self._configuration())
         known = {spec.name for spec in catalog.specs}
         waiting = {name: why for name, why in self._trust.not_loaded().items() if name not in known}
         return {**waiting, **catalog.absent}
@@ -108,7 +114,10 @@ class Toolbox:
 
     def settings(self) -> CatalogSettings:
         """Return what the built-in tools are made from: what the registries in force and the changed ones both say."""
-        now, data = self._configuration(), self._paths.data
+        return self._settings(self._configuration())
+
+    def _settings(self, now: Configuration) -> CatalogSettings:
+        data = self._paths.data
         sources = [knowledge_sources(registries) for registries in now.both]
         return CatalogSettings(
             scratch_dir=data / "scratch",
@@ -120,13 +129,16 @@ class Toolbox:
             knowledge_index=data / "knowledge" / "index.db",
         )
 
-    def _made_of(self) -> tuple[CatalogSettings, tuple[Tool, ...]]:
-        return self.settings(), (*self._program, *self._own_tools().tools)
+    def _made_of(self, now: Configuration) -> tuple[CatalogSettings, tuple[Tool, ...]]:
+        return self._settings(now), (*self._program, *self._own_tools().tools)
 
-    def _catalog(self) -> Catalog:
-        made_of = self._made_of()
-        if made_of != self._built_for:
-            self._built_for, self._built = made_of, self._build(*made_of)
+    def _catalog(self, now: Configuration) -> Catalog:
+        seen = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
+        if seen != self._seen:
+            made_of = self._made_of(now)
+            if made_of != self._built_for:
+                self._built_for, self._built = made_of, self._build(*made_of)
+            self._seen = seen
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:

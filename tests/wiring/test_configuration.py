@@ -108,7 +108,7 @@ def test_level_sandbox_time_limits_and_rules_follow_the_stricter_one(bench: Benc
     assert app.grant_for("coder").judge("shell_exec", STATUS).verdict is Verdict.ALLOW
     write(bench, "shell_exec", "file_read", more={"tools": {"shell_exec": {"timeout_s": 5}}})
     assert app.grant_for("coder").judge("shell_exec", STATUS).verdict is Verdict.ASK
-    assert app.rights.timeout_of(shell) == 5
+    assert app.configuration.now().timeout_of(shell) == 5
     assert not app.limits.sandbox().network
     write(bench, "shell_exec", "file_read", rules=[RULE], more=settings, users={"*": {"access_level": "viewer"}})
     assert app.rights.level is AccessLevel.VIEWER
