@@ -243,8 +243,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         if self.switcher.replace_lost():
             return
         snapshot = current.session.snapshot()
-        retry = self._status.update(current, dialog=self._dialogs.any_open)
-        self.sending.list_sent()
+        retry = self._status.update(current, snapshot, dialog=self._dialogs.any_open)
+        self.sending.list_sent(snapshot)
         self._drawing.draw_state(snapshot, retry=retry)
         if current.any_run is not None:
             current.any_run.update()

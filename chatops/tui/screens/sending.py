@@ -361,19 +361,19 @@ class SendingPresenter:
         if current is not None and current.session.snapshot().queued and not current.follows:
             await current.owned("The queue was not sent").queue.resume()
 
-    def list_sent(self) -> None:
-        """Show the messages that are not in the transcript yet."""
+    def list_sent(self, snapshot: "Snapshot | None" = None) -> None:
+        """Show the messages that are not in the transcript yet. `snapshot` if the caller has taken it."""
         if not self._screen.is_attached:
             return
         queued: tuple[str, ...] = ()
         heading, current = self.outbox.heading, self._current
         if current is not None:
-            snapshot = current.session.snapshot()
+            snapshot = snapshot or current.session.snapshot()
             queued, running = snapshot.queued, current.run is not None and not current.run.over
             typed = bool(self._composer.text)
             heading = queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
         self._composer.queue_offered = bool(queued) and current is not None and not current.follows
-        if current is not None and (correction := current.session.snapshot().correction):
+        if snapshot is not None and current is not None and (correction := snapshot.correction):
             queued, heading = (correction, *queued), _CORRECTING
         if not self._composer.queue_offered or self._composer.text:
             self._marked = -1

@@ -57,16 +57,16 @@ class StatusPresenter:
         """Show what is pending in other sessions, as found at the start, until the user goes on; empty: no more."""
         self._pending_elsewhere = f"{text} – {key_of('pending')}" if text else ""
 
-    def update(self, current: OpenSession, *, dialog: bool) -> bool:
+    def update(self, current: OpenSession, snapshot: "Snapshot", *, dialog: bool) -> bool:
         """Show the session's current state. Return True if R retries its last turn. `dialog`: a dialog is open."""
         from chatops.domain.events import TurnStatus
 
-        snapshot, own, query_one = current.session.snapshot(), current.own_run, self._screen.query_one
+        own, query_one = current.own_run, self._screen.query_one
         running = snapshot.status is TurnStatus.RUNNING and not current.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
         query_one(StatusLine).show(snapshot, sandbox=current.workspace.sandbox, running=running, colour=colour)
         self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""
-        self.fit(current)
+        self.fit(current, snapshot)
         failed = snapshot.status is TurnStatus.FAILED and not current.follows
         failed = failed and not (own is not None and own.owns_last_turn)
         blocked = current.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
@@ -96,28 +96,31 @@ class StatusPresenter:
 
                 show_notice(self._screen.app, turn_cost(event.usage))
 
-    def fit(self, current: OpenSession | None) -> None:
-        """Frame the message field, and show the first screen, only where there is room."""
-        self._frame_composer(current)
-        self._show_first_screen(current)
+    def fit(self, current: OpenSession | None, now: "Snapshot | None" = None) -> None:
+        """Frame the message field, and show the first screen, only where there is room.
 
-    def _frame_composer(self, current: OpenSession | None) -> None:
+        `now` is the session's snapshot if the caller has taken it.
+        """
+        if now is None and current is not None:
+            now = current.session.snapshot()
+        self._frame_composer(now)
+        self._show_first_screen(current, now)
+
+    def _frame_composer(self, now: "Snapshot | None") -> None:
         height = self._screen.size.height
         # Without colours, no background tells the field from the transcript above it.
         self._composer.set_class(_FRAMED_FROM > height >= _LINED_FROM and not self._themes.colours, "-lined")
         framed = height >= _FRAMED_FROM
-        if current is None:
+        if now is None:
             self._composer.frame("", "", colour="", framed=framed)
             return
-        now = current.session.snapshot()
         model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
         colour = self._themes.role_colours.get(now.role, "")
         self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
 
-    def _show_first_screen(self, current: OpenSession | None) -> None:
+    def _show_first_screen(self, current: OpenSession | None, now: "Snapshot | None") -> None:
         """Show what can be done here until the first message is there."""
         first = self._screen.query_one(FirstScreen)
-        now = current.session.snapshot() if current is not None else None
         begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
         if begun or now is None or current is None or current.any_run is not None or current.follows:
             first.hide()
