@@ -226,8 +226,8 @@ class _Fragment:
 class _Beginning:
     """Messages at the start of an array, as they were sent.
 
-    They end before a message of the user, with a reply before it and results for all calls. What follows can therefore
-    change nothing of them, and is encoded without looking at them.
+    They end with results for all calls, so that what follows can change nothing of them, and is encoded without looking
+    at them. A message of the user does change which reasoning is sent, so that it follows or not, see `open`.
     """
 
     messages: tuple[Message, ...] = ()
@@ -235,13 +235,15 @@ class _Beginning:
     data: bytes = b""
     given: Mapping[CallId, int] = field(default_factory=dict)
     """Number of calls per id in these messages."""
+    open: bool = False
+    """True if they end within a turn, before its next round; False if they end before a message of the user."""
 
     def starts(self, messages: tuple[Message, ...], replay: ReasoningReplay) -> bool:
-        """Return True if a request with these messages begins with this, and a message of the user follows."""
+        """Return True if a request with these messages begins with this."""
         count = len(self.messages)
         if replay != self.replay or messages[:count] != self.messages:
             return False
-        return any(isinstance(message, UserMessage) for message in messages[count:])
+        return any(isinstance(message, UserMessage) for message in messages[count:]) is not self.open
 
 
 class MessageEncoder:
@@ -265,12 +267,18 @@ class MessageEncoder:
         self._short = short_ids
         self._read_file = read_file
         self._beginning = _Beginning()
+        """The turns before the last message of the user."""
+        self._so_far = _Beginning(open=True)
+        """The last array that ends with results, which the next round of its turn continues."""
         self._fragments: dict[MessageId, _Fragment] = {}
         """The messages after the beginning."""
 
     def array(self, messages: Iterable[Message], *, system: str, replay: ReasoningReplay = NO_REPLAY) -> bytes:
         """Return the whole array as JSON bytes."""
-        messages, beginning = tuple(messages), self._beginning
+        messages = tuple(messages)
+        beginning = self._so_far
+        if not beginning.starts(messages, replay):
+            beginning = self._beginning
         if not beginning.starts(messages, replay):
             beginning = self._beginning = _Beginning(replay=replay)
         rest = messages[len(beginning.messages) :]
@@ -299,6 +307,10 @@ class MessageEncoder:
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)
+        if results and all(None not in found for found in results.values()):
+            data = b",".join(fragments)
+            self._so_far = _Beginning(messages=messages, replay=replay, data=data, given=dict(given), open=True)
+            fragments = [data]
         first = [encode({"role": "system", "content": system})] if system.strip() else []
         # Joined in one go, because each step copies the whole history.
         parts = [part for fragment in first + fragments for part in (b",", fragment)]
@@ -311,6 +323,7 @@ class MessageEncoder:
         if more and all(None not in found for found in results_of(more).values()):
             messages, data = (*before.messages, *more), b",".join(fragments)
             self._beginning = replace(before, messages=messages, data=data, given=dict(given))
+            self._so_far = _Beginning(open=True)
             self._fragments.clear()
 
     def _new_id(self, call_id: CallId, given: Counter[CallId]) -> str:
