@@ -9,7 +9,6 @@ from textual import events
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.domain.files import FileRef
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -41,6 +40,7 @@ from chatops.tui.textual_internals import remove_notices
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
+    from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView
     from chatops.tui.bars import Share
     from chatops.tui.commands.completion import Completer
@@ -223,7 +223,7 @@ class CommandPresenter:
             await self.perform(replies)
         edited.discard()
 
-    def open_files(self, files: Sequence[FileRef]) -> None:
+    def open_files(self, files: "Sequence[FileRef]") -> None:
         """Open kept files with the system's program for them."""
 
         async def opened() -> None:

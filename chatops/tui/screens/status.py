@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.domain.messages import Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer import Composer
 from chatops.tui.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
@@ -142,7 +141,9 @@ class StatusPresenter:
 def _keys_while_running(messages: "Sequence[Message]") -> str:
     """Return the keys that send a text during the turn of the last of `messages`."""
 
-    opener = next((one for one in reversed(messages) if isinstance(one, UserMessage)), None)
+    from chatops.domain.messages import Speaker, UserMessage  # with thirty values that the first paint needs not
+
+    opener = next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
     command = opener is not None and opener.by is Speaker.COMMAND
     # No model could go on with a correction of a command.
     return "Enter queues, Esc stops" if command else f"Enter queues, {key_of('correct')} interrupts"
