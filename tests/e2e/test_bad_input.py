@@ -53,7 +53,7 @@ def test_what_cannot_be_opened_ends_with_the_reason_on_the_terminal(
 def test_a_command_that_names_what_is_not_there_is_given_back(installation: Installation) -> None:
     with installation.open() as terminal:
         terminal.wait_for("DEMO model")
-        for typed, said in (("/role codr", "no role 'codr'"), ("/resume nope", "no session 'nope'")):
+        for typed, said in (("/role nope", "no role 'nope'"), ("/resume nope", "no session 'nope'")):
             terminal.send(typed)
             terminal.wait_for(typed)
             terminal.press("enter")
