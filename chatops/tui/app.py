@@ -155,6 +155,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return self.themes.role_colours
 
     @property
+    def shows_pictures(self) -> bool:
+        """True if the terminal has half blocks, and colours enough for pictures."""
+        from chatops.tui.theme import UNICODE, symbols_for  # not needed for the first paint
+
+        return self.themes.many_colours and symbols_for(self.charset) is UNICODE
+
+    @property
     def chat(self) -> ChatScreen:
         """The session's screen."""
         return self._chat

@@ -180,6 +180,11 @@ class Themes:
         """The name that the user has chosen."""
 
     @property
+    def many_colours(self) -> bool:
+        """True if the terminal has more than sixteen colours."""
+        return self.colours and not self._sixteen
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The themes that the user can choose: ours, the user's own, those of Textual."""
         ours = (AUTO, DARK.name, LIGHT.name)

@@ -51,6 +51,7 @@ from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Options
 
 if TYPE_CHECKING:
+    from chatops.tools.picture import Picture
     from chatops.wiring.doctor import Reach
 
 
@@ -220,6 +221,13 @@ class Workspace:
     async def open_file(self, file: FileRef) -> str:
         """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
         return await asyncio.to_thread(open_file, self._app.files, file)
+
+    async def picture(self, image: FileRef, *, preview: bool) -> "Picture | None":
+        """Return what can be shown of a kept image, None if it is gone; with a `preview` if that can be made."""
+        from chatops.tools.picture import picture_of
+
+        data = await asyncio.to_thread(self._app.files.read, image)
+        return None if data is None else await asyncio.to_thread(picture_of, data, preview=preview)
 
     async def _reach(self, spec: ModelSpec) -> "Reach":
         """Ask the server of a model, which takes a few seconds at most.

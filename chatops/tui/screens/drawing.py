@@ -14,13 +14,17 @@ from chatops.tui.textual_internals import report_error
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
+    from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView, Snapshot
+    from chatops.tools.picture import Picture
     from chatops.tui.transcript.blocks import Block, Op
     from chatops.tui.transcript.projector import FrameBuffer, Projector
     from chatops.tui.transcript.transcript import Transcript
 
 _DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
 """Imported after the first paint."""
+_MOST_PICTURES = 300
+"""Images whose previews are kept, at most 6 kB each."""
 
 
 class TranscriptPresenter:
@@ -33,6 +37,10 @@ class TranscriptPresenter:
         self._current: OpenSession | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._buffer: FrameBuffer | None = None
+        self._pictures: dict[str, Picture | None] = {}
+        """What is known of images, by their digests; None while one is being looked at."""
+        self._wanted: list[FileRef] = []
+        """Images to look at, in this order."""
 
     async def mount(self) -> None:
         """Import the modules that draw a session, in a thread, then mount the transcript."""
@@ -93,7 +101,29 @@ class TranscriptPresenter:
         blocks = self._load(current)
         if self._transcript is not None:
             self._transcript.know_tools(current.session.capabilities)
+            self._transcript.show_pictures(self._picture)
             self._transcript.set_blocks(blocks)
+
+    def _picture(self, image: "FileRef") -> "Picture | None":
+        """Return what is known of an image. An unknown one is looked at, and drawn when that is done."""
+        if image.digest not in self._pictures:
+            if len(self._pictures) >= _MOST_PICTURES:
+                self._pictures.clear()
+            self._pictures[image.digest] = None
+            self._wanted.append(image)
+            if len(self._wanted) == 1:
+                self._screen.run_worker(self._load_pictures(), group="pictures")
+        return self._pictures[image.digest]
+
+    async def _load_pictures(self) -> None:
+        """Look at the wanted images, one by one."""
+        preview = getattr(self._screen.app, "shows_pictures", False)
+        while self._wanted:
+            image = self._wanted[0]
+            if self._current is not None and self._transcript is not None:
+                self._pictures[image.digest] = await self._current.workspace.picture(image, preview=preview)
+                self._transcript.redraw_image(image)
+            self._wanted.pop(0)
 
     def show_changes(self) -> None:
         """Draw what has changed in the followed session since it was drawn last."""

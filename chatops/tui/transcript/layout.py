@@ -31,6 +31,7 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.card import card_lines, may_fold
 from chatops.tui.transcript.lines import GUTTER, PROSE, one_line, padded, prefixed, strips_of, styled, truncated, wrap
+from chatops.tui.transcript.picture import PictureOf, picture_lines
 
 _KEPT_AROUND = 1_000
 """Lines kept above and below the view once there are too many."""
@@ -124,6 +125,8 @@ class BlockLayout:
         self.theme: BlockTheme | None = None
         self.capabilities: Callable[[str], Capabilities] = built_in_capabilities
         """Returns the capabilities of a tool by its name."""
+        self.pictures: PictureOf = lambda file: None
+        """Returns what can be shown of an image."""
         self._starts = [0]
         self._kept = 0
         self._errors: list[Exception] = []
@@ -326,6 +329,7 @@ class BlockLayout:
                 expanded=entry.expanded,
                 known=self.capabilities(block.tool) if isinstance(block, ToolCardBlock) else None,
                 further=entry.further,
+                pictures=self.pictures,
             )
             return
         drawing = entry.drawing
@@ -365,11 +369,12 @@ def render_block(
     expanded: bool = False,
     known: Capabilities | None = None,
     further: Sequence[ToolCardBlock] = (),
+    pictures: PictureOf = lambda file: None,
 ) -> list[Strip]:
     """Return `block` in `width` columns, gutter included, without empty lines around it.
 
     `known` are the capabilities of the tool of a card; None: those of the built-in tool of its name. `further` are the
-    cards that are folded into this one.
+    cards that are folded into this one. `pictures` is asked for what can be shown of its images.
 
     Untrusted text is sanitised: no control character acts, and none is hidden.
     """
@@ -379,7 +384,7 @@ def render_block(
         if not block.open:
             drawing.close(incomplete=block.incomplete)
         return drawing.strips()
-    lines = _lines(block, width=width, theme=theme, expanded=expanded, known=known, further=further)
+    lines = _lines(block, width=width, theme=theme, expanded=expanded, known=known, further=further, pictures=pictures)
     return strips_of(lines, width=width, base=theme.base)
 
 
@@ -414,6 +419,7 @@ def _lines(
     expanded: bool,
     known: Capabilities | None,
     further: Sequence[ToolCardBlock],
+    pictures: PictureOf,
 ) -> list[Text]:
     room = max(1, width - GUTTER)
     prose = min(room, PROSE)
@@ -425,6 +431,7 @@ def _lines(
                 rest = f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})"
                 words[FOLDED_LINES:] = [Text(rest, theme.muted, end="")]
             named = [_file(file, width=prose, theme=theme) for file in block.files]
+            named += picture_lines(block.files, pictures, width=prose, theme=theme)
             lines = prefixed([*words, *named], first=bar, rest=bar)
             return [padded(line, width=width, style=theme.user_text) for line in lines]
         case ReasoningBlock():
@@ -432,6 +439,8 @@ def _lines(
             return prefixed(lines, first=_BLANK, rest=_BLANK)
         case ToolCardBlock():
             lines = card_lines(block, width=room, theme=theme, expanded=expanded, known=known, further=further)
+            shown = picture_lines(block.files, pictures, width=max(1, prose - 2), theme=theme)
+            lines += prefixed(shown, first=Text("  ", end=""), rest=Text("  ", end=""))
             return prefixed(lines, first=_BLANK, rest=_BLANK)
         case RoleSwitchMessage():
             return _divider(block, width=width, theme=theme)

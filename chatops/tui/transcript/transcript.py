@@ -37,6 +37,7 @@ from chatops.tui.transcript.blocks import (
 from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.lines import GUTTER
+from chatops.tui.transcript.picture import PictureOf
 from chatops.tui.transcript.viewport import Viewport
 
 _TRIES = 4
@@ -106,6 +107,17 @@ class Transcript(Viewport):
     def know_tools(self, capabilities: Callable[[str], Capabilities]) -> None:
         """Draw cards by these capabilities of tools, which are looked up by the tool's name."""
         self._blocks_layout.capabilities = capabilities
+
+    def show_pictures(self, pictures: PictureOf) -> None:
+        """Ask `pictures` for what can be shown of an image."""
+        self._blocks_layout.pictures = pictures
+
+    def redraw_image(self, image: FileRef) -> None:
+        """Draw the blocks with this image again, because more of it is known."""
+        blocks = [block for block in self.blocks if isinstance(block, ToolCardBlock | UserBlock)]
+        self._redraw_keeping_place(
+            [block.id for block in blocks if any(file.digest == image.digest for file in block.files)]
+        )
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""

@@ -64,6 +64,7 @@ from chatops.runtime.user_actions import MessageQueue
 from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DailyUsage, DecisionRow
+from chatops.tools.picture import Picture, Raster
 from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList, UserState
@@ -270,9 +271,9 @@ class FakeSession(Session):
             self.publish(proposed, ApprovalRequested(id=call.call.id, parent_id=ROUND, pending=call))
         self.publish(TurnPaused(id=TURN, parent_id=SESSION, pending=self.now.pending))
 
-    def start_turn(self, text: str) -> None:
+    def start_turn(self, text: str, *files: FileRef) -> None:
         self.change(status=TurnStatus.RUNNING, messages=(*self.now.messages, _said(text)))
-        self.publish(TurnStarted(id=TURN, parent_id=SESSION, text=text, role="coder", model="local"))
+        self.publish(TurnStarted(id=TURN, parent_id=SESSION, text=text, files=files, role="coder", model="local"))
         self.publish(RoundStarted(id=ROUND, parent_id=TURN, model="local"))
 
     def say(self, text: str) -> None:
@@ -627,6 +628,8 @@ class FakeWorkspace(Workspace):
 
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[str] = field(default_factory=list)
+    looked_at: list[tuple[str, bool]] = field(default_factory=list)
+    """Images that the screen wanted to show, by digest, and if it wanted a preview."""
     waits: SessionId | None = None
     undecided: list[SessionRow] = field(default_factory=list)
     known: list[WorkflowRow] = field(default_factory=list)
@@ -704,6 +707,11 @@ class FakeWorkspace(Workspace):
 
     async def open_file(self, file: FileRef) -> str:
         return f"Opened {file}."
+
+    async def picture(self, image: FileRef, *, preview: bool) -> Picture | None:
+        self.looked_at.append((image.digest, preview))
+        raster = Raster(4, 2, bytes((200, 0, 0, 255)) * 8) if preview else None
+        return Picture(size=(640, 480), raster=raster)
 
 
 def brought() -> TrustQuestion:

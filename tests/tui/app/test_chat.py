@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -10,6 +11,7 @@ from textual.events import Key, Paste
 from chatops.commands import chat
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStatus
+from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
 from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
@@ -751,3 +753,17 @@ async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch:
         await running.settle()
         assert isinstance(running.app.screen, Picker)
         assert running.draft == "abc"
+
+
+IMAGE = FileRef(path="plot.png", size=1_200, digest="ab" * 32, type="image/png")
+
+
+@pytest.mark.parametrize("colours", [True, False])
+async def test_an_image_is_shown_once_it_was_looked_at_if_the_terminal_has_colours_for_it(colours: bool) -> None:
+    async with stage() as running:
+        running.app.themes.colours = colours
+        running.session.start_turn("what is this", IMAGE, replace(IMAGE, path="again.png"))
+        await running.settle()
+        assert running.workspace.looked_at == [(IMAGE.digest, colours)]
+        assert "640 × 480 pixels" in running.text
+        assert ("▀▀▀▀" in running.text) is colours

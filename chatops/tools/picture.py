@@ -1,0 +1,110 @@
+"""Small previews of images, decoded by Pillow in an isolated subprocess.
+
+The bytes are hostile: a tool, an MCP server or a cloned folder has brought them, and decoders of images have had many
+holes. So nothing decodes them in this process. The header is read first, by a few lines of our own, and refuses what
+would take too much memory. The subprocess has limits of memory and time. Once the library is loaded, it gives up the
+right to open anything: no file, no socket, no other program. What it returns is checked for its shape, and no byte of
+the image's file ever reaches the terminal.
+"""
+
+import base64
+import io
+import resource
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from chatops.domain.files import image_size
+from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
+
+WIDTH, HEIGHT = 60, 24
+"""Most pixels of a preview: columns, and two for each of twelve lines."""
+MOST_PIXELS = 30_000_000
+"""Pixels of an image that is decoded: 120 MB at four bytes each."""
+_LIMITS = Limits(cpu_s=4, wait_s=20.0, memory=1024 * 1024 * 1024)
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+"""Pillow's names of `IMAGE_TYPES`."""
+_CHANNELS = 4
+_TOO_LARGE = "too large to preview"
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """A small picture: rows of pixels with red, green, blue and alpha."""
+
+    width: int
+    height: int
+    pixels: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image as far as it can be shown."""
+
+    size: tuple[int, int] | None
+    """Width and height in pixels; None if its header does not say."""
+    raster: Raster | None = None
+    problem: str = ""
+    """Reason why there is no preview, as a clause; empty if there is one or none was wanted."""
+
+
+def picture_of(data: bytes, *, preview: bool) -> Picture:
+    """Return the size of an image, and a preview of its first frame if that is wanted and can be made. Blocks."""
+    size = image_size(data)
+    if not preview or find_spec("PIL") is None:
+        return Picture(size=size)
+    if size is None:
+        return Picture(size=None, problem="damaged")
+    if size[0] * size[1] > MOST_PIXELS:
+        return Picture(size=size, problem=_TOO_LARGE)
+    try:
+        found = run_isolated(decoded, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"))
+    except IsolatedCallError as error:
+        return Picture(size=size, problem=f"cannot be decoded: {error}")
+    if found is None:
+        return Picture(size=size, problem=_TOO_LARGE)
+    raster = _checked(found)
+    return Picture(size=size, raster=raster, problem="" if raster is not None else "cannot be decoded")
+
+
+def decoded(data: str) -> Mapping[str, object] | None:
+    """Return a small raster of an image in base64, None if it is too large. Runs in the subprocess, which may fail."""
+    from PIL import (  # the extra [images]
+        GifImagePlugin,  # noqa: F401
+        Image,
+        ImageOps,
+        JpegImagePlugin,  # noqa: F401
+        MpoImagePlugin,  # noqa: F401  JPEG with further pictures, as phones make them
+        PngImagePlugin,  # noqa: F401
+        TiffImagePlugin,  # noqa: F401  reads the orientation of photographs
+        WebPImagePlugin,  # noqa: F401
+    )
+
+    Image.preinit()
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
+        resource.setrlimit(limit, (0, 0))
+    warnings.simplefilter("ignore")
+    with Image.open(io.BytesIO(base64.b64decode(data)), formats=_FORMATS) as image:
+        # The library may see another size than the header's reader did.
+        if image.width * image.height > MOST_PIXELS:
+            return None
+        image.draft("RGB", (4 * WIDTH, 4 * WIDTH))
+        small = image.convert("RGBA") if image.mode in ("P", "PA", "1") else image
+        small.thumbnail((WIDTH, WIDTH))
+        small = ImageOps.exif_transpose(small).convert("RGBA")
+        small.thumbnail((WIDTH, HEIGHT))
+    return {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
+
+
+def _checked(found: object) -> Raster | None:
+    match found:
+        case {"width": int(width), "height": int(height), "pixels": str(text)} if (
+            0 < width <= WIDTH and 0 < height <= HEIGHT and len(text) == 2 * _CHANNELS * width * height
+        ):
+            try:
+                return Raster(width, height, bytes.fromhex(text))
+            except ValueError:
+                return None
+        case _:
+            return None
