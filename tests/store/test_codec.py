@@ -42,7 +42,11 @@ def test_golden_checkpoints_of_every_phase_load_for_ever(file: Path) -> None:
 
 
 def test_the_newest_golden_file_holds_what_is_written_today() -> None:
-    """If this fails, stored states have changed: add a version, an upgrade and a file, never edit the old one."""
+    """If this fails, stored states have changed.
+
+    Before the first release, and after it for a new field with a default: renew the newest file, whose older values the
+    test above has loaded. Otherwise add a version, an upgrade and a file.
+    """
     golden = json.loads(GOLDEN[-1].read_text(encoding="utf-8"))
     assert golden["version"] == codec.STATE_VERSION
     written = {name: json.loads(codec.encode_state(state)) for name, state in golden_states().items()}
