@@ -1,5 +1,6 @@
 """Every surface shows the same facts of a pending call, and offers the same: dialog, ``approvals show``, its JSON."""
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -150,6 +151,29 @@ def test_no_surface_forgets_a_field_of_the_facts(name: str, facts: CallFacts, sh
     told = call_sheet(asked, now=time.time()).facts
     assert any(shown in one.value for one in told), f"{name} is shown nowhere: name it in the sheet"
     assert shown in seen(asked) and shown in printed(asked)
+
+
+ASKED_ABOUT = {
+    "call": replace(pending_call().call, name="only-here"),
+    "why": "only-here",
+    "role": "only-here",
+    "model": "only-here",
+    "said": "only-here",
+    "denial": Denial(role="coder", by="only-here"),
+}
+"""Fields of a pending call, with a value that stands nowhere else."""
+SHOWN_OTHERWISE = frozenset("facts digest reason interruption known".split())
+"""The facts have a test above; the digest is bound, not read; a reason and an interruption have words of their own."""
+
+
+def test_no_surface_forgets_a_field_of_a_pending_call() -> None:
+    assert {field.name for field in fields(PendingCall)} == {*ASKED_ABOUT} | SHOWN_OTHERWISE, "show the new field"
+    for name, value in ASKED_ABOUT.items():
+        asked = replace(pending_call(), **{name: value})  # type: ignore[arg-type]
+        heading = f"{asked.role} {asked.model}"
+        assert "only-here" in heading + seen(asked), f"{name} is not in the dialog"
+        assert "only-here" in printed(asked) + next_steps([asked], then=""), f"approvals show forgets {name}"
+        assert "only-here" in json.dumps(describe_json(asked)), f"{name} is not in the JSON of approvals show"
 
 
 # Order and folding
