@@ -72,6 +72,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
         keys=settings.keys,
         problem=settings.problem,
         notifications=settings.notifications,
+        reduced_motion=settings.reduced_motion,
         traits=traits,
         charset=charset,
         keep_unsent=keep_unsent,

@@ -34,6 +34,8 @@ class UserSettings:
     """False to write no notification, bell or window title while the terminal is not focused."""
     turn_cost: bool = False
     """True to show tokens and cost after each turn."""
+    reduced_motion: bool = False
+    """True to show only the seconds of what runs: no sign moves."""
     problem: str = ""
     """Reasons why parts of the file are not used, a sentence or two each; empty if all is used."""
 
@@ -63,12 +65,18 @@ def load_settings(path: Path) -> UserSettings:
     if not isinstance(turn_cost, bool):
         turn_cost = False
         problems.append("turn_cost has to be true or false. It is off.")
+    reduced_motion = members.get("reduced_motion", False)
+    if not isinstance(reduced_motion, bool):
+        # The user has most likely meant to switch it on.
+        reduced_motion = True
+        problems.append("reduced_motion has to be true or false. It is on.")
     return UserSettings(
         theme=theme,
         keys=keys or {},
         favourite_roles=tuple(map(str, roles)),
         notifications=notifications,
         turn_cost=turn_cost,
+        reduced_motion=reduced_motion,
         problem=" ".join(f"{path.name}: {problem}" for problem in problems),
     )
 

@@ -92,6 +92,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
         problem: str = "",
         notifications: bool = True,
+        reduced_motion: bool = False,
         traits: TerminalTraits | None = None,
         charset: str = "utf-8",
         on_painted: Callable[[], None] | None = None,
@@ -100,10 +101,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     ) -> None:
         """Create the app.
 
-        `clock` returns monotonic seconds. `theme`, `keys`, `notifications` and `problem` come from the user's settings,
-        `themes` is the folder of the user's own themes. `traits` and `charset` say what the terminal can show.
-        `on_painted` is called once after the first paint. `keep_unsent` stores messages sent before there is a session,
-        and returns False if it cannot. `chooses`: the session picker comes first.
+        `clock` returns monotonic seconds. `theme`, `keys`, `notifications`, `reduced_motion` and `problem` come from
+        the user's settings, `themes` is the folder of the user's own themes. `traits` and `charset` say what the
+        terminal can show. `on_painted` is called once after the first paint. `keep_unsent` stores messages sent before
+        there is a session, and returns False if it cannot. `chooses`: the session picker comes first.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -112,6 +113,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """None without a terminal, as in tests."""
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
+        self.moves = not reduced_motion and self._traits.colours
+        """True if signs may move."""
         self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""

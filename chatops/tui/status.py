@@ -8,8 +8,7 @@ then from the right. What needs attention stays. A part that was left out comes 
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.cells import cell_len
@@ -23,9 +22,9 @@ from chatops.domain.wording import money, plural, spent
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
 from chatops.tui.textual_internals import refresh_notices
+from chatops.tui.ticker import Moving
 
 if TYPE_CHECKING:
-    from chatops.domain.events import Published
     from chatops.domain.sandbox import SandboxNote
     from chatops.runtime.view import Snapshot
 
@@ -157,10 +156,6 @@ BARS = "▁▂▃▄▅▆▇█"
 _SCARCE = 0.8
 """Used fraction of the context window from which on it needs attention."""
 _CENT = 0.01
-_TICK_S = 1.0
-"""Seconds between two updates of the time that a turn has taken."""
-_WORTH_COUNTING = 1_000
-"""The number of characters received is shown from this many on."""
 
 
 class _Part(NamedTuple):
@@ -176,22 +171,13 @@ class _Part(NamedTuple):
     """Text before the part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Progress of the running turn."""
-
-    seconds: int = 0
-    """Time since it was started or resumed here."""
-    written: int = 0
-    """Characters of the current reply that have arrived."""
-
-
 def status_parts(
-    snapshot: "Snapshot", *, sandbox: "SandboxNote", progress: Progress | None, colour: str = "", bars: str = BARS
+    snapshot: "Snapshot", *, sandbox: "SandboxNote", seconds: int | None, colour: str = "", bars: str = BARS
 ) -> list[_Part]:
     """Return the parts in display order.
 
-    `progress` is None while no turn runs. `colour` is that of the role. `bars` are signs for a fraction, lowest first.
+    `seconds` is the time since the turn was started or resumed here, None while none runs. `colour` is that of the
+    role. `bars` are signs for a fraction, lowest first.
     """
     parts = [
         _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
@@ -201,10 +187,9 @@ def status_parts(
     ]
     if snapshot.questions:
         parts.append(_Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True))
-    elif progress is not None:
-        time = f" {spent(progress.seconds)}" if progress.seconds else ""
-        far = f", {count(progress.written)} characters" if progress.written >= _WORTH_COUNTING else ""
-        parts.append(_Part(f"working{time}{far}, Esc stops", stays=True))
+    elif seconds is not None:
+        time = f" {spent(seconds)}" if seconds else ""
+        parts.append(_Part(f"working{time}, Esc stops", stays=True))
     if snapshot.context_window is None:
         parts.append(_Part(f"ctx {count(snapshot.context_used)} tokens", early=1))
     elif snapshot.context_window:
@@ -212,7 +197,7 @@ def status_parts(
         meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
         scarce = full >= _SCARCE
         parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce, early=1))
-    if spending := _spending(snapshot, running=progress is not None):
+    if spending := _spending(snapshot, running=seconds is not None):
         parts.append(_Part(spending, early=3))
     if snapshot.pending:
         parts.append(_Part(f"? {len(snapshot.pending)} pending", _ATTENTION, stays=True))
@@ -257,7 +242,7 @@ def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
     return [parts[at] for at in kept]
 
 
-class StatusLine(ErrorBoundary, Static):
+class StatusLine(ErrorBoundary, Static, Moving):
     """Draws the parts that fit."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
@@ -266,42 +251,30 @@ class StatusLine(ErrorBoundary, Static):
         self._parts: list[_Part] = []
         self._in_progress: tuple[Snapshot, SandboxNote, str] | None = None
         self._since = 0.0
-        self._ticking = False
-        self._written = 0
+        self._seconds: int | None = None
 
     def show(self, snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool, colour: str = "") -> None:
         """Show the session's state. `colour` is that of its role."""
         if running and self._in_progress is None:
             self._since = self._clock()
         self._in_progress = (snapshot, sandbox, colour) if running else None
-        if running and not self._ticking:
-            self._ticking = True
-            self.set_timer(_TICK_S, self._tick)
-        progress = Progress(seconds=int(self._clock() - self._since), written=self._written) if running else None
+        self._seconds = int(self._clock() - self._since) if running else None
         bars = BARS if getattr(self.app, "charset", "utf-8") == "utf-8" else ""
-        parts = status_parts(snapshot, sandbox=sandbox, progress=progress, colour=colour, bars=bars)
+        parts = status_parts(snapshot, sandbox=sandbox, seconds=self._seconds, colour=colour, bars=bars)
         self._parts = [part._replace(text=sanitize(part.text, newlines=False)) for part in parts]
         self._draw()
 
-    def _tick(self) -> None:
-        """Show how long the turn has taken, and how much of the reply has arrived."""
-        self._ticking = False
-        if self._in_progress is not None:
+    @property
+    def moves(self) -> bool:
+        """True while a turn runs, whose time is shown."""
+        return self._in_progress is not None
+
+    def tick(self, *, second: bool) -> None:
+        """Show how long the turn has taken, once a second."""
+        # A second of the turn does not begin with one of the clock.
+        if self._in_progress is not None and int(self._clock() - self._since) != self._seconds:
             snapshot, sandbox, colour = self._in_progress
             self.show(snapshot, sandbox=sandbox, running=True, colour=colour)
-
-    def follow(self, batch: "Iterable[Published]") -> None:
-        """Count the characters of the reply as they arrive. They are shown with the time, once a second."""
-        from chatops.domain.events import ReasoningDelta, RoundStarted, TextDelta
-
-        for published in batch:
-            match published.event:
-                case RoundStarted():
-                    self._written = 0
-                case TextDelta(text=text) | ReasoningDelta(text=text):
-                    self._written += len(text)
-                case _:
-                    pass
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""

@@ -105,6 +105,8 @@ ASCII = Symbols(
     risky="^",
 )
 
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
 
 def symbols_for(encoding: str | None) -> Symbols:
     """Return the signs that a terminal with this encoding can show."""
@@ -144,6 +146,8 @@ class BlockTheme:
     """Style under everything, up to the end of each line. Without it, lines end where their text ends."""
     dark: bool = True
     symbols: Symbols = UNICODE
+    spinner: str = ""
+    """The signs that follow each other beside what runs. Empty: nothing moves."""
     strong: Style = _STRONG
     emphasis: Style = _EMPHASIS
     strike: Style = _STRIKE

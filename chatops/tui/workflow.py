@@ -15,8 +15,6 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
-from textual.timer import Timer
-from textual.widget import Widget
 
 from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
@@ -28,6 +26,7 @@ from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import key_of
 from chatops.tui.status import count
 from chatops.tui.theme import Symbols, symbols_for
+from chatops.tui.ticker import Moving
 from chatops.tui.transcript.lines import one_line, truncated
 from chatops.wiring.rows import RunRow, WorkflowRow
 
@@ -39,8 +38,6 @@ WIDE, TALL = 118, 22
 SIDE_WIDTH = 42
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
-TICK_S = 1.0
-"""Seconds between redraws of the times while the run works."""
 USAGE = "/workflow run NAME QUERY"
 
 
@@ -73,7 +70,7 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
     return PanelShape.BESIDE if width >= WIDE and height >= TALL else PanelShape.ABOVE
 
 
-class WorkflowPanel(ErrorBoundary, Widget):
+class WorkflowPanel(ErrorBoundary, Moving):
     """Draws what `look` returns: when `draw` is called, and once a second while the run works."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -113,8 +110,7 @@ class WorkflowPanel(ErrorBoundary, Widget):
         self._look = look
         self._opened: bool | None = None
         self._lines: list[StyledLine] = []
-        self._clock: Timer | None = None
-        """Set only while the run works, so that a waiting run costs nothing."""
+        self._working = False
 
     @property
     def _signs(self) -> Symbols:
@@ -136,16 +132,22 @@ class WorkflowPanel(ErrorBoundary, Widget):
         self._opened = self.shape is PanelShape.LINE
         self.draw()
 
+    @property
+    def moves(self) -> bool:
+        """True while the run works. A waiting run costs nothing."""
+        return self._working
+
+    def tick(self, *, second: bool) -> None:
+        """Show the working times, once a second."""
+        if second:
+            self.draw()
+
     def draw(self) -> None:
-        """Show the current state of the run. Start or stop the clock to match."""
+        """Show the current state of the run."""
         if not self.is_attached:
             return
         view, size, shape = self._look(), self.app.size, self.shape
-        if self._clock is None and view.working:
-            self._clock = self.set_interval(TICK_S, self.draw)
-        elif self._clock is not None and not view.working:
-            self._clock.stop()
-            self._clock = None
+        self._working = view.working
         self.set_class(shape is PanelShape.BESIDE, "-beside")
         width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
         lines = self._laid_out(view, shape, width=width, height=size.height)

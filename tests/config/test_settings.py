@@ -72,10 +72,17 @@ def test_a_file_that_cannot_be_changed_line_by_line_stays_as_it_is(text: str, tm
 
 def test_each_setting_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
-    path.write_text("theme: 3\nkeys: 4\nfavourite_roles: 5\nnotifications: 6\nturn_cost: 7\n")
+    path.write_text("theme: 3\nkeys: 4\nfavourite_roles: 5\nnotifications: 6\nturn_cost: 7\nreduced_motion: 8\n")
     found = load_settings(path)
     assert not found.turn_cost
-    for said in ("the theme has", "keys has", "favourite_roles has", "notifications has", "turn_cost has to be true"):
+    for said in (
+        "the theme has",
+        "keys has",
+        "favourite_roles has",
+        "notifications has",
+        "turn_cost has to be true",
+        "reduced_motion has to be true or false. It is on.",
+    ):
         assert f"settings.yaml: {said}" in found.problem
 
 

@@ -33,6 +33,7 @@ from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
 from chatops.tui.textual_internals import FrameHook, LateClickHook
 from chatops.tui.themes import Themes
+from chatops.tui.ticker import Ticker
 
 # The first paint shows an empty screen with a message field. The modules that draw a session, and its values, are
 # imported right after it.
@@ -69,7 +70,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         self.composer = Composer(clock=clock, may_send=lambda text: self.sending.may_send(text), id="composer")
         """The message field."""
         self._background = BackgroundWork(self)
-        self._drawing = TranscriptPresenter(self)
+        self._drawing = TranscriptPresenter(self, clock=clock)
         self.sending = SendingPresenter(
             self,
             self.composer,
@@ -107,6 +108,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             },
         )
         self._completing = CompletionPresenter(self, self.composer, self.switcher.context)
+        self._ticker = Ticker(self, clock=clock)
         self._update_due = False
         self._pending_asked = False
         """True if ctrl+g was pressed while a session was being opened."""
@@ -218,7 +220,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         if self._current is None or message.session is not self._current.session:
             return
         events = self._drawing.draw(message)
-        self.query_one(StatusLine).follow(message.published)
         if not events:
             return
         self._dialogs.feed(events)
@@ -242,13 +243,18 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             return
         if self.switcher.replace_lost():
             return
+        from chatops.domain.events import TurnStatus
+
         snapshot = current.session.snapshot()
-        retry = self._status.update(current, snapshot, dialog=self._dialogs.any_open)
+        running = snapshot.status is TurnStatus.RUNNING and not current.follows
+        retry = self._status.update(current, snapshot, running=running, dialog=self._dialogs.any_open)
         self.sending.list_sent(snapshot)
-        self._drawing.draw_state(snapshot, retry=retry)
+        self._drawing.draw_state(snapshot, running=running, retry=retry)
         if current.any_run is not None:
             current.any_run.update()
         self._dialogs.offer(snapshot)
+        # A call that waits for the user's answer to a server is at rest.
+        self._ticker.check(paused=bool(snapshot.questions))
 
     @on(FirstScreen.TipChosen)
     def take_tip(self, message: FirstScreen.TipChosen) -> None:

@@ -30,8 +30,10 @@ _MOST_PICTURES = 300
 class TranscriptPresenter:
     """Subscribes to the shown session and draws it. Its events reach the screen as `Batch` messages first."""
 
-    def __init__(self, screen: Screen[Any]) -> None:
+    def __init__(self, screen: Screen[Any], *, clock: Callable[[], float]) -> None:
+        """Create it. `clock` returns monotonic seconds."""
         self._screen = screen
+        self._clock = clock
         self._transcript: Transcript | None = None
         self._projector: Projector | None = None
         self._current: OpenSession | None = None
@@ -49,7 +51,7 @@ class TranscriptPresenter:
         from chatops.tui.transcript.transcript import Transcript
 
         if self._transcript is None and self._screen.is_attached:
-            transcript = Transcript(id="transcript")
+            transcript = Transcript(clock=self._clock, id="transcript")
             with self._screen.app.batch_update():
                 await self._screen.mount(transcript, before="#empty")
                 await self._screen.query("#empty").remove()
@@ -145,6 +147,7 @@ class TranscriptPresenter:
 
         if self._transcript is not None and self._projector is not None and self._current is not None:
             try:
+                self._transcript.sign.follow(batch.published, now=self._clock())
                 self._transcript.apply(self._projector.feed_all(batch.published))
             except Exception as error:
                 # The events are also stored, so a bug in drawing must not leave a gap on the screen.
@@ -152,8 +155,13 @@ class TranscriptPresenter:
                 report_error(self._screen.app, error)
         return [published.event for published in batch.published if not is_delta(published.event)]
 
-    def draw_state(self, snapshot: "Snapshot", *, retry: bool) -> None:
-        """Show on their cards which calls a rule has permitted, and at the last error if R retries the turn."""
+    def draw_state(self, snapshot: "Snapshot", *, running: bool, retry: bool) -> None:
+        """Show on their cards which calls a rule has permitted, and at the last error if R retries the turn.
+
+        `running`: a turn runs here.
+        """
+        if self._transcript is not None:
+            self._transcript.show_sign(running=running, role=snapshot.role)
         if self._projector is not None:
             self.apply([*self._projector.permit(snapshot.permitted), *self._projector.offer_retry(retry)])
 

@@ -56,12 +56,14 @@ class StatusPresenter:
         """Show what is pending in other sessions, as found at the start, until the user goes on; empty: no more."""
         self._pending_elsewhere = f"{text} – {key_of('pending')}" if text else ""
 
-    def update(self, current: OpenSession, snapshot: "Snapshot", *, dialog: bool) -> bool:
-        """Show the session's current state. Return True if R retries its last turn. `dialog`: a dialog is open."""
+    def update(self, current: OpenSession, snapshot: "Snapshot", *, running: bool, dialog: bool) -> bool:
+        """Show the session's current state. Return True if R retries its last turn.
+
+        `running`: a turn runs here. `dialog`: a dialog is open.
+        """
         from chatops.domain.events import TurnStatus
 
         own, query_one = current.own_run, self._screen.query_one
-        running = snapshot.status is TurnStatus.RUNNING and not current.follows
         colour = self._themes.role_colours.get(snapshot.role, "")
         query_one(StatusLine).show(snapshot, sandbox=current.workspace.sandbox, running=running, colour=colour)
         self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""

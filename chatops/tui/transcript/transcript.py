@@ -4,14 +4,17 @@ One widget per message makes a long session slow, because layout visits all of t
 frame costs what has changed. See `viewport` for how.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, assert_never
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
@@ -19,6 +22,7 @@ from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import NO_CAPABILITIES, Capabilities
 from chatops.tui.notice import copy
+from chatops.tui.ticker import Moving, frame_at
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Append,
@@ -36,21 +40,21 @@ from chatops.tui.transcript.blocks import (
 )
 from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.layout import can_open
-from chatops.tui.transcript.lines import GUTTER
+from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of
 from chatops.tui.transcript.picture import PictureOf
-from chatops.tui.transcript.viewport import Viewport
+from chatops.tui.transcript.sign import Sign
+from chatops.tui.transcript.viewport import MOST_ROWS_AFTER, Viewport
 
 _TRIES = 4
 """Times that the view is moved to a place that moves with the heights of the blocks above it."""
-_TICK_S = 1.0
-"""Seconds between two updates of the time that a call has taken."""
+_BLANK = Text(" " * GUTTER, end="")
 
 
-def _is_timed(block: Block) -> bool:
-    return isinstance(block, ToolCardBlock) and block.status is CardStatus.RUNNING and block.started_at > 0
+def _runs(block: Block) -> bool:
+    return isinstance(block, ToolCardBlock) and block.status is CardStatus.RUNNING
 
 
-class Transcript(Viewport):
+class Transcript(Viewport, Moving):
     """Shows blocks, which `apply` changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,8 +88,17 @@ class Transcript(Viewport):
             self.title = title
             self.text = text
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
         super().__init__(id=id, classes=classes)
+        self.sign = Sign()
+        """The sign where the answer will come."""
+        self._clock = clock
         self.selected_block = ""
         """The id of the selected block, or an empty string."""
         self._places: TextSearch | None = None
@@ -93,9 +106,8 @@ class Transcript(Viewport):
         """The place found last: block, line of the block, and number within the line."""
         self._opened_for_place = ""
         """The block that was folded and is open because a place in it is shown."""
-        self._timed: set[str] = set()
-        """The cards of calls that run, whose time is shown."""
-        self._ticking = False
+        self._calls: set[str] = set()
+        """The cards of calls that run."""
 
     # Used by the screen
 
@@ -123,8 +135,8 @@ class Transcript(Viewport):
         """Show these blocks instead and scroll to the end."""
         self.select_block("")
         self._blocks_layout.reset(list(blocks))
-        self._timed = {block.id for block in blocks if _is_timed(block)}
-        self._tick_later()
+        self._calls = {block.id for block in blocks if _runs(block)}
+        self._reserved = 0
         self.follow()
         self._draw_rest_later()
 
@@ -146,20 +158,60 @@ class Transcript(Viewport):
         if not self._following:
             self._note_unseen((self._unseen | grown) & self._blocks_layout.index.keys())
         self._redraw_keeping_place([key for key in touched if key in self._blocks_layout.index])
-        self._tick_later()
 
-    def _tick_later(self) -> None:
-        if self._timed and not self._ticking:
-            self._ticking = True
-            self.set_timer(_TICK_S, self._tick)
+    # What moves
 
-    def _tick(self) -> None:
-        """Show how long the running calls have taken."""
-        self._ticking = False
-        self._timed &= self._blocks_layout.index.keys()
-        if self._timed:
-            self._redraw_keeping_place(self._timed)
-            self._tick_later()
+    def show_sign(self, *, running: bool, role: str) -> None:
+        """Show the sign where the answer will come if a turn of this role runs and awaits the model."""
+        shown = self.sign.shown
+        self.sign.run(running=running, role=role, now=self._clock())
+        if self.sign.tick(self._clock()) or self.sign.shown != shown:
+            self._show_changes(keep=True)
+
+    @property
+    def moves(self) -> bool:
+        """True while a call runs or the model is awaited."""
+        return self.sign.running or bool(self._calls & self._blocks_layout.index.keys())
+
+    def tick(self, *, second: bool) -> None:
+        """Show the next frame of what moves, and the times once a second. No other cells are painted."""
+        self._calls &= self._blocks_layout.index.keys()
+        if self.sign.tick(self._clock()) or (second and self._calls):
+            self._redraw_keeping_place(self._calls)
+        top, moving = self.scroll_offset.y, self._moving_lines()
+        if not moving or self._blocks_layout.theme is None or not self._blocks_layout.theme.spinner:
+            return
+        rows = [y - top for y in moving if 0 <= y - top < len(self._rows)]
+        for row in rows:
+            self._rows[row] = self.line_at(top + row)
+        if rows:
+            self.refresh(*(Region(GUTTER, row, 1, 1) for row in rows))
+
+    @property
+    def rows_after(self) -> int:
+        """Number of rows that the sign takes, with the empty line before it."""
+        return MOST_ROWS_AFTER if self.sign.shown and not self._calls else 0
+
+    def _moving_lines(self) -> list[int]:
+        """Return the lines that have a moving sign."""
+        layout = self._blocks_layout
+        lines = [layout.start(layout.index[key]) for key in self._calls if key in layout.index]
+        return [*lines, layout.height + self.rows_after - 1] if self.rows_after else lines
+
+    def line_at(self, y: int) -> Strip | None:
+        """Return line `y`, with the frame of this moment if something moves in it."""
+        layout, strip = self._blocks_layout, super().line_at(y)
+        theme = layout.theme
+        if theme is None or not (self._calls or self.rows_after) or y not in self._moving_lines():
+            return strip
+        frame = frame_at(self._clock(), theme.spinner)
+        if y >= layout.height:
+            line = prefixed([self.sign.line(frame, theme)], first=_BLANK, rest=_BLANK)
+            return strips_of(line, width=layout.width, base=theme.base)[0]
+        if strip is None or not frame:
+            return strip
+        before, sign, after = strip.divide([GUTTER, GUTTER + 1, strip.cell_length])
+        return Strip.join([before, Strip([Segment(frame, one.style) for one in sign][:1], 1), after])
 
     def toggle(self, block_id: str) -> None:
         """Open or fold a card or a thought. Does nothing for other blocks."""
@@ -186,7 +238,7 @@ class Transcript(Viewport):
     def _apply(self, op: Op) -> tuple[str, ...]:
         layout = self._blocks_layout
         if isinstance(op, Append | Replace):
-            (self._timed.add if _is_timed(op.block) else self._timed.discard)(op.block.id)
+            (self._calls.add if _runs(op.block) else self._calls.discard)(op.block.id)
         match op:
             case Append(block=block, before=before):
                 if block.id in layout.index:

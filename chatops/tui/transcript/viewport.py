@@ -61,7 +61,7 @@ from textual.strip import Strip
 
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.textual_internals import report_error
-from chatops.tui.theme import BlockTheme, symbols_for, theme_from
+from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, marked
@@ -70,6 +70,8 @@ _SLICE_SECONDS = 0.006
 """Longest time that one slice of background drawing may delay keys."""
 _PAUSE_SECONDS = 0.01
 """Time between two slices, in which keys are handled."""
+MOST_ROWS_AFTER = 2
+"""Maximum of `Viewport.rows_after`: a line, and the empty line before it."""
 _AHEAD = 3
 """Heights of the view that are drawn ahead above and below it."""
 
@@ -104,7 +106,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._placing = False
         self._slicing = False
         self._rows: list[Strip | None] = []
-        """Lines of the layout in view after the last change."""
+        """Lines in view after the last change."""
+        self._reserved = 0
+        """Number of lines with the last `rows_after`; 0 once blocks have taken their place."""
 
     @property
     def following(self) -> bool:
@@ -131,9 +135,10 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _theme(self) -> BlockTheme:
         symbols = symbols_for(getattr(self.app, "charset", "utf-8"))
+        spinner = SPINNER if symbols is UNICODE and getattr(self.app, "moves", True) else ""
         roles = getattr(self.app, "role_colours", {})
         theme = theme_from(self.app.theme_variables, dark=self.app.current_theme.dark, symbols=symbols, roles=roles)
-        return replace(theme, base=self.rich_style)
+        return replace(theme, base=self.rich_style, spinner=spinner)
 
     def _place(self) -> tuple[str, int]:
         """Return the block at the top of the view and how many of its lines are above the view."""
@@ -156,7 +161,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._placing = True
         try:
             # A layout of the screen, which setting the attribute would cause, would change nothing but the scroll bar.
-            self.set_reactive(Viewport.virtual_size, Size(layout.width, layout.height))
+            self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
             if self._following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
             elif place is not None and place[0] in layout.index:
@@ -174,6 +179,28 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         for error in layout.take_errors():
             report_error(self.app, error)
 
+    @property
+    def rows_after(self) -> int:
+        """Number of rows after the last block, for a line that is no block."""
+        return 0
+
+    def line_at(self, y: int) -> Strip | None:
+        """Return line `y` as it is now."""
+        return self._blocks_layout.line(y)
+
+    def _height(self) -> int:
+        """Return the number of lines to scroll through.
+
+        Rows after the last block stay when nothing is in them any more, until blocks take their place. Otherwise all
+        lines would move down and up again.
+        """
+        height = self._blocks_layout.height
+        if self.rows_after:
+            self._reserved = height + self.rows_after
+        elif height >= self._reserved or not self._following:
+            self._reserved = 0
+        return max(height, min(self._reserved, height + MOST_ROWS_AFTER))
+
     def _move_scroll_bar(self) -> None:
         """Set size and position of the scroll bar. Repaint it only if it looks different, to an eighth of a row."""
         bar, height = self.vertical_scrollbar, self.size.height
@@ -186,7 +213,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _refresh_rows(self) -> None:
         """Repaint the rows whose line is not the one that was there before."""
         top, width, height = self.scroll_offset.y, self._blocks_layout.width, self.size.height
-        before, self._rows = self._rows, [self._blocks_layout.line(top + y) for y in range(height)]
+        before, self._rows = self._rows, [self.line_at(top + y) for y in range(height)]
         if len(before) != height or self.is_marked:
             self.refresh()
             return
@@ -267,7 +294,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Return rows of the view with what is drawn over them."""
         top, width, base = self.scroll_offset.y, self.size.width, self._base_style
         blank = Strip([Segment(" " * width, base)], width)
-        strips = [blank if strip is None else strip for strip in (self._blocks_layout.line(top + y) for y in rows)]
+        strips = [blank if strip is None else strip for strip in (self.line_at(top + y) for y in rows)]
         strips = [one if one.cell_length == width else one.crop_extend(0, width, base) for one in strips]
         if not self.is_marked:
             return strips

@@ -336,7 +336,7 @@ async def test_sandbox_and_contain_complete_their_arguments() -> None:
 def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
     session = FakeSession(pending=[pending_call()])
     session.change(is_demo=True, model_label="demo")
-    parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), progress=None)
+    parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), seconds=None)
     assert any("DEMO" in part.text for part in parts)
     narrow = [part.text for part in fitted(parts, width=24)]
     assert narrow[0] == "coder"

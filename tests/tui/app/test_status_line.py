@@ -1,28 +1,22 @@
 """Text of the status line about tokens and a streaming reply."""
 
-from dataclasses import replace
-
-from textual.app import App, ComposeResult
-
-from chatops.domain.events import Event, Published, ReasoningDelta, RoundStarted, TextDelta, TurnStatus
-from chatops.domain.ids import MessageId, TurnId
+from chatops.domain.events import TurnStatus
+from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
-from chatops.tui.status import Progress, StatusLine, fitted, status_parts
-from tests.tui.app.fakes import ROUND, FakeSession, pending_call
+from chatops.tui.status import fitted, status_parts
+from tests.tui.app.fakes import FakeSession, pending_call
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")
 
-THOUGHT = f"{ROUND}.thought"
-
 
 def words(session: FakeSession, *, running: bool = False) -> str:
-    parts = status_parts(session.now, sandbox=SANDBOX, progress=Progress() if running else None)
+    parts = status_parts(session.now, sandbox=SANDBOX, seconds=0 if running else None)
     return " · ".join(part.text for part in parts[:-1])
 
 
 def at_width(session: FakeSession, width: int) -> str:
-    parts = fitted(status_parts(session.now, sandbox=SANDBOX, progress=None), width=width)
+    parts = fitted(status_parts(session.now, sandbox=SANDBOX, seconds=None), width=width)
     return "".join((part.gap if at else "") + part.text for at, part in enumerate(parts))
 
 
@@ -64,34 +58,7 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
 
 def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_there_is_room() -> None:
     off = SandboxNote(off=True, text="(bubblewrap is not installed)")
-    parts = status_parts(FakeSession().now, sandbox=off, progress=None)
+    parts = status_parts(FakeSession().now, sandbox=off, seconds=None)
     assert " ".join(part.text for part in parts).endswith("sandbox off (bubblewrap is not installed)")
     narrow = [part.text for part in fitted(parts, width=30)]
     assert narrow[-1] == "sandbox off"
-
-
-class Line(App[None]):
-    def compose(self) -> ComposeResult:
-        yield StatusLine()
-
-    def shows(self) -> str:
-        return self.query_one(StatusLine).render_line(0).text
-
-    def follow(self, *events: Event) -> None:
-        self.query_one(StatusLine).follow([Published(at=0, event=event) for event in events])
-
-
-async def test_a_long_reply_is_counted_while_it_comes() -> None:
-    snapshot = replace(FakeSession().now, status=TurnStatus.RUNNING)
-    async with Line().run_test(size=(110, 5)) as pilot:
-        line = pilot.app
-        assert isinstance(line, Line)
-        line.query_one(StatusLine).show(snapshot, sandbox=SANDBOX, running=True)
-        line.follow(TextDelta(id=THOUGHT, parent_id=ROUND, text="x" * 900))
-        line.follow(ReasoningDelta(id=THOUGHT, parent_id=ROUND, text="x" * 600))
-        while ", 1.5k characters, Esc stops" not in line.shows():
-            await pilot.pause(0.05)
-        line.follow(RoundStarted(id=ROUND, parent_id=TurnId("s.1"), model="m"))
-        line.query_one(StatusLine).show(snapshot, sandbox=SANDBOX, running=True)
-        await pilot.pause()
-        assert "working" in line.shows()

@@ -1,0 +1,69 @@
+"""One timer for everything on a screen that moves: signs, and the times of what runs.
+
+It runs only while something moves and nothing lies over the screen. So a screen at rest, and one with a dialog that
+waits, write no byte to the terminal.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+
+FRAMES_A_SECOND = 8
+
+
+class Moving(Widget):
+    """Mixin for widgets in which something may move."""
+
+    @property
+    def moves(self) -> bool:
+        """True while something moves in it."""
+        raise NotImplementedError
+
+    def tick(self, *, second: bool) -> None:
+        """Draw what has moved. `second` is True once a second, for times."""
+        raise NotImplementedError
+
+
+class Ticker:
+    """Ticks the moving widgets among the children of a screen. `clock` returns monotonic seconds."""
+
+    def __init__(self, screen: Screen[Any], *, clock: Callable[[], float]) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._second = 0
+        self._paused = False
+        self._timer: Timer | None = None
+
+    @property
+    def ticks(self) -> bool:
+        """True while the timer runs."""
+        return self._timer is not None
+
+    @property
+    def _moving(self) -> list[Moving]:
+        if self._paused or not self._screen.is_active:
+            return []
+        return [child for child in self._screen.children if isinstance(child, Moving) and child.moves]
+
+    def check(self, *, paused: bool) -> None:
+        """Start the timer if something moves. Call it whenever something may have begun to."""
+        self._paused = paused
+        if self._timer is None and self._moving:
+            self._timer = self._screen.set_interval(1 / FRAMES_A_SECOND, self._tick)
+
+    def _tick(self) -> None:
+        moving, now = self._moving, int(self._clock())
+        if not moving and self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        second, self._second = now != self._second, now
+        for widget in moving:
+            widget.tick(second=second)
+
+
+def frame_at(now: float, frames: str) -> str:
+    """Return the moving sign at a time; empty if there are no frames."""
+    return frames[int(now * FRAMES_A_SECOND) % len(frames)] if frames else ""

@@ -1,0 +1,114 @@
+"""The sign where the answer will come: a line after the last block, which moves while nothing else does.
+
+It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time and the tokens of the current
+reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while
+a model writes a long call. From then on it stays until the reply ends, so that it does not come and go beneath text
+that is read. It reads no clock: `tick` and `follow` get the time.
+"""
+
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from chatops.domain.events import (
+    ApprovalRequested,
+    CallProposed,
+    Published,
+    ReasoningDelta,
+    RoundStarted,
+    TextDelta,
+    ToolStarted,
+    TurnCorrected,
+    TurnFinished,
+    TurnPaused,
+    TurnStarted,
+)
+from chatops.domain.wording import plural, spent
+from chatops.engine.transcript import CHARACTERS_PER_TOKEN
+from chatops.tui.theme import BlockTheme
+
+_STALLED_S = 2.0
+"""Seconds without text after which the sign comes back."""
+
+
+class Sign:
+    """What is known of the reply that is awaited."""
+
+    def __init__(self) -> None:
+        self._running = False
+        self._awaited = True
+        """False while calls are settled, which have cards."""
+        self._role = ""
+        self._since: float | None = None
+        """Time at which the current reply was first seen to be awaited."""
+        self._text_at: float | None = None
+        """Time of the last text of the reply; None before the first one, and after text has stalled."""
+        self._stalled = False
+        self._received = 0
+        """Characters of the reply so far."""
+        self._seconds = self._tokens = 0
+        """What is shown. Both change once a second."""
+
+    def run(self, *, running: bool, role: str, now: float) -> None:
+        """Adopt if a turn runs here that does not wait for the user, and its role."""
+        if not running or not self._running:
+            self._begin(None)
+            self._awaited = True
+        self._running, self._role = running, role
+        if running and self._since is None:
+            self._since = now
+
+    def _begin(self, now: float | None) -> None:
+        self._since, self._text_at, self._stalled = now, None, False
+        self._received = self._seconds = self._tokens = 0
+
+    def follow(self, batch: Iterable[Published], *, now: float) -> None:
+        """Follow what happens in the turn."""
+        for published in batch:
+            match published.event:
+                case TurnStarted() | TurnCorrected() | RoundStarted():
+                    self._begin(now)
+                    self._awaited = True
+                case CallProposed() | ApprovalRequested() | ToolStarted() | TurnPaused():
+                    self._awaited = False
+                case TurnFinished():
+                    self._running = self._awaited = False
+                case ReasoningDelta(text=text):
+                    self._received += len(text)
+                case TextDelta(text=text):
+                    self._received += len(text)
+                    if text.strip() or self._text_at is not None:
+                        self._text_at = now
+                case _:
+                    pass
+
+    def tick(self, now: float) -> bool:
+        """Notice that time has passed. Return True if the line has to be drawn again."""
+        before = self._seconds, self.shown
+        self._stalled |= self._text_at is not None and now - self._text_at >= _STALLED_S
+        self._seconds = int(now - self._since) if self._since is not None else 0
+        if self._seconds != before[0]:
+            # No server counts the tokens of a reply before its end.
+            self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
+        return (self._seconds, self.shown) != before
+
+    @property
+    def running(self) -> bool:
+        """True while a turn runs that does not wait for the user."""
+        return self._running
+
+    @property
+    def shown(self) -> bool:
+        """True while the model is awaited and no text flows."""
+        return self._running and self._awaited and (self._text_at is None or self._stalled)
+
+    def line(self, frame: str, theme: BlockTheme) -> Text:
+        """Return the line without the gutter. `frame` is the moving sign; empty if nothing is to move but the time."""
+        parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
+        if frame and self._tokens:
+            parts.insert(1, plural(self._tokens, "token"))
+        words = f" {theme.symbols.dot} ".join(parts)
+        line = Text(end="")
+        if frame:
+            line.append(f"{frame} ", theme.role(self._role))
+        return line.append(words, theme.muted)

@@ -1,0 +1,165 @@
+"""What moves: the sign where the answer will come, and the cards of calls that run."""
+
+import asyncio
+
+from textual.app import App, ComposeResult
+
+from chatops.domain.events import (
+    CallProposed,
+    Event,
+    Published,
+    ReasoningDelta,
+    RoundStarted,
+    Status,
+    TextDelta,
+    TurnFinished,
+    TurnStatus,
+)
+from chatops.domain.ids import CallId
+from chatops.tui.theme import SPINNER
+from chatops.tui.transcript.blocks import AnswerBlock, Append, CardStatus, Op, Replace, ToolCardBlock, UserBlock
+from chatops.tui.transcript.transcript import Transcript
+from tests.support.waiting import PATIENCE
+from tests.tui.app.fakes import ROUND, SESSION, TURN, Clock, FakeSession, pending_call
+from tests.tui.app.support_app import stage
+
+STARTED = RoundStarted(id=ROUND, parent_id=TURN, model="local")
+ENDED = TurnFinished(id=TURN, parent_id=SESSION, status=Status.SUCCESS, result=TurnStatus.ANSWERED, answer="")
+CARD = ToolCardBlock(id="call", tool="shell_exec", arguments='{"command":"make"}', status=CardStatus.RUNNING)
+
+
+def says(text: str) -> TextDelta:
+    return TextDelta(id=f"{ROUND}.thought", parent_id=ROUND, text=text)
+
+
+class Host(App[None]):
+    """An app with a transcript that is as full as its window, in which a turn runs."""
+
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, *, moves: bool = True) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.moves = moves
+
+    def compose(self) -> ComposeResult:
+        yield Transcript(clock=self.clock)
+
+    def on_mount(self) -> None:
+        self.transcript.set_blocks([UserBlock(id=f"u{number}", text=f"message {number}") for number in range(30)])
+        self.transcript.show_sign(running=True, role="coder")
+        self.happens(STARTED)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def shown(self) -> list[str]:
+        return [self.transcript.render_line(y).text.rstrip() for y in range(self.transcript.size.height)]
+
+    def happens(self, event: Event, *ops: Op) -> None:
+        self.transcript.sign.follow([Published(at=0, event=event)], now=self.clock())
+        self.transcript.apply(ops)
+
+    def passes(self, seconds: float) -> None:
+        self.clock.pass_(seconds)
+        self.transcript.tick(second=True)
+
+
+async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_moving_any_line() -> None:
+    async with Host().run_test(size=(60, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        await pilot.pause()
+        assert app.shown[-1].strip() in SPINNER and app.shown[-3].endswith("message 29")
+        app.happens(ReasoningDelta(id=f"{ROUND}.thought", parent_id=ROUND, text="x" * 50))
+        app.happens(says("\n"))
+        app.passes(3)
+        assert app.shown[-1].strip()[1:] == " 3 s · 13 tokens · Esc to stop"
+        before = app.shown
+        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
+
+
+async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() -> None:
+    async with Host().run_test(size=(60, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        app.passes(1)
+        assert app.shown[-1].strip() == "Hi"
+        app.passes(1)
+        assert app.shown[-3].strip() == "Hi" and app.shown[-1].endswith("2 s · 1 token · Esc to stop")
+        app.happens(says(" there"))
+        assert app.shown[-1].endswith("Esc to stop"), "it does not come and go beneath text that is read"
+        app.happens(ENDED)
+        assert app.shown[-3].strip() == "Hi" and not app.shown[-1]
+        app.transcript.apply([Append(block=UserBlock(id="next", text="Thanks"))])
+        assert app.shown[-1].endswith("Thanks") and app.shown[-3].strip() == "Hi"
+
+
+async def test_the_view_of_a_user_who_has_scrolled_away_stays() -> None:
+    async with Host().run_test(size=(60, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        await pilot.pause()
+        app.transcript.action_page_up()
+        before = app.shown
+        app.passes(5)
+        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        app.passes(5)
+        app.happens(ENDED)
+        assert app.shown == before
+
+
+async def test_the_card_of_a_running_call_moves_and_then_stands_still() -> None:
+    async with Host().run_test(size=(60, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        proposed = CallProposed(id=CallId("call"), parent_id=ROUND, tool="shell_exec", arguments=CARD.arguments)
+        app.happens(proposed, Append(block=CARD))
+        signs = set()
+        for _ in range(len(SPINNER)):
+            app.passes(1 / 8)
+            assert app.shown[-1].endswith("running"), "no sign of an answer besides"
+            signs.add(app.shown[-1].strip()[0])
+        assert signs == set(SPINNER)
+        app.transcript.apply([Replace(block=ToolCardBlock(id="call", tool="shell_exec", arguments="{}"))])
+        assert app.transcript.moves
+        app.happens(ENDED)
+        assert not app.transcript.moves
+
+
+async def test_with_reduced_motion_only_seconds_are_shown() -> None:
+    async with Host(moves=False).run_test(size=(60, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        app.happens(ReasoningDelta(id=f"{ROUND}.thought", parent_id=ROUND, text="x" * 50))
+        app.passes(0.5)
+        assert not app.shown[-1]
+        app.passes(2.5)
+        assert app.shown[-1].strip() == "3 s · Esc to stop"
+        app.transcript.apply([Append(block=CARD)])
+        assert app.shown[-1].strip().startswith("» Shell")
+
+
+async def test_a_timer_runs_only_while_something_does_and_no_dialog_lies_above_it() -> None:
+    session = FakeSession()
+    async with stage(session) as running:
+        ticker = running.app.chat._ticker
+
+        async def wait_until(*, ticks: bool) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while ticker.ticks is not ticks:
+                    await running.pilot.pause(0.01)
+
+        await wait_until(ticks=False)
+        session.start_turn("run the tests")
+        await wait_until(ticks=True)
+        await running.press("f1")
+        await wait_until(ticks=False)
+        await running.press("escape")
+        await wait_until(ticks=True)
+        session.ask(pending_call())
+        await wait_until(ticks=False)
