@@ -74,6 +74,7 @@ BUFFER_LIMIT = 1024 * 1024
 GATHER_S = 0.02
 """Seconds for which data that comes in quick succession is gathered, because each reading of it costs CPU."""
 _QUICK_S = 0.01
+"""Seconds since the last reading within which data counts as quick succession. Slower data is read at once."""
 REPLY_TOKENS = 131_072
 """Tokens of a reply that are accepted in any case, as many as any common model writes at most."""
 CLOSE_WITHIN_S = 1.0

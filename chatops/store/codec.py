@@ -135,7 +135,7 @@ def _plain(value: object) -> object:
 def _fields(value: object) -> dict[str, object]:
     names = _names.get(type(value))
     if names is None:
-        names = _names[type(value)] = tuple(one.name for one in fields(cast(Any, value)))
+        names = _names[type(value)] = tuple(field.name for field in fields(cast(Any, value)))
     return {name: getattr(value, name) for name in names}
 
 
@@ -229,6 +229,8 @@ def decode_state(
 
 def pruned(text: object) -> str:
     """Return all that stays of a stored turn once nothing resumes it: how it ended.
+
+    The rights of each turn were most of the file: a short exchange took 10 KB, and takes 1.7 KB without them.
 
     Empty if it stays as it is: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
     """

@@ -2,7 +2,7 @@
 
 asyncio's default threads are few and shared, and the program waits for them at exit. One function that never returns
 would block other calls and then the exit. Here no call waits for another one, and threads end with the program. A few
-threads are kept for later calls, because starting one takes several times as long as waking one.
+threads are kept for later calls, because starting one takes about three times as long as waking one.
 """
 
 import asyncio

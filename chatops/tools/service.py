@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 MAX_HITS = 8
 NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
-"""Reason why web_search is not offered."""
+"""Reason why web_search is not offered. `ddgs` stays an extra: it adds 28 MB."""
 _SNIPPET = 300
 _SEARCH_S = 15.0
 
