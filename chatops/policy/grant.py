@@ -104,11 +104,11 @@ class Grant:
         """Return this grant with only those standing answers that are in `answers`; None keeps all of them."""
         if answers is None:
             return self
-        return replace(self, answers=tuple(one for one in self.answers if one in answers))
+        return replace(self, answers=tuple(answer for answer in self.answers if answer in answers))
 
     def remembering(self, scopes: Collection[RuleScope]) -> "Grant":
         """Return this grant with only those scopes of remembered rules that are in `scopes`."""
-        return replace(self, rule_scopes=tuple(one for one in self.rule_scopes if one in scopes))
+        return replace(self, rule_scopes=tuple(scope for scope in self.rule_scopes if scope in scopes))
 
     def intersection(self, now: "Grant") -> "Grant":
         """Return what both this (stored) grant and `now` permit, with the models, prompt and answers of `now`."""
@@ -160,7 +160,7 @@ class Grant:
         if deciding.verdict is not Verdict.ASK:
             return deciding
         unanswered: list[str] = []
-        for answer in (one for one in self.answers if one.tool == tool):
+        for answer in (given for given in self.answers if given.tool == tool):
             fits = matches(answer.pattern, facts)
             blocked = "the call had to be repaired" if facts.repairs else facts.needs_user
             if reason := blocked if fits else why_not_matched(answer.pattern, facts):
@@ -251,7 +251,7 @@ def explain(
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
     reasons = grant.reasons(tool, known, workspace_read=workspace_read)
-    layers = (f"  {one.verdict.value:<5}  {one.reason}" for one in reasons)
+    layers = (f"  {reason.verdict.value:<5}  {reason.reason}" for reason in reasons)
     return (head, *(f"  {reason}" for reason in judged.unanswered), *layers)
 
 

@@ -158,7 +158,7 @@ def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
 
 
 def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolSpec]) -> str:
-    spec = next((one for one in specs if one.name == tool), None)
+    spec = next((spec for spec in specs if spec.name == tool), None)
     try:
         return never_matches(spec, pattern if spec is None else reread(spec, pattern))
     except ConfigError as error:

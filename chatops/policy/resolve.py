@@ -176,7 +176,7 @@ def resolve_grant(
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
     """Return the scopes of remembered rules that neither registry switches off."""
     site, own = registries
-    return tuple(one for one in own.rule_scopes if site is None or one in site.rule_scopes)
+    return tuple(scope for scope in own.rule_scopes if site is None or scope in site.rule_scopes)
 
 
 def revoked(tools: Iterable[str]) -> Layer:
@@ -423,6 +423,6 @@ def knowledge_sources(registries: Registries) -> tuple[KnowledgeSource, ...]:
     site, own = registries
     found = {source.name: source for source in own.knowledge}
     if site is not None:
-        denied = any(name == KNOWLEDGE_TOOL and one.verdict is Verdict.DENY for name, one in site.tools)
+        denied = any(name == KNOWLEDGE_TOOL and rule.verdict is Verdict.DENY for name, rule in site.tools)
         found = {**({} if denied else found), **{source.name: source for source in site.knowledge}}
     return tuple(found.values())

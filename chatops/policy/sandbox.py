@@ -126,7 +126,9 @@ def changed(spec: SandboxSpec, change: SandboxChange) -> SandboxSpec:
     if key == "git":
         return replace(spec, git=next(access for access in GIT_ACCESS if access == value))
     listed: tuple[str, ...] = getattr(spec, key)
-    kept = _union(listed, (value[1:],)) if value.startswith("+") else tuple(one for one in listed if one != value[1:])
+    kept = (
+        _union(listed, (value[1:],)) if value.startswith("+") else tuple(name for name in listed if name != value[1:])
+    )
     return SandboxSpec(
         require=spec.require,
         network=spec.network,
@@ -156,9 +158,9 @@ def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
         value = getattr(result, key)
         if value == getattr(NARROWEST, key):
             continue
-        for one in value if isinstance(value, tuple) else (value,):
-            source = next((name for name, step in steps if _names(getattr(step, key), one)), "the site's ceiling")
-            found.append((key, "on" if one is True else str(one), source))
+        for item in value if isinstance(value, tuple) else (value,):
+            source = next((name for name, step in steps if _names(getattr(step, key), item)), "the site's ceiling")
+            found.append((key, "on" if item is True else str(item), source))
     if result.require:
         source = "the role" if layers.role is result.require else "the registries or this session"
         found.append(("require", result.require.word, source))
@@ -263,7 +265,7 @@ def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:
 
 def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that both lists name or contain. Compared lexically: links are not followed."""
-    found = (_narrower(one, other) for one in second for other in first)
+    found = (_narrower(path, other) for path in second for other in first)
     return tuple(dict.fromkeys(path for path in found if path))
 
 

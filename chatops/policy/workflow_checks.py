@@ -243,14 +243,14 @@ class _Step:
 
     def _fixes_what_runs(self, validation: Validation, argument: str) -> bool:
         """Return True if the answer has to name what was run, and the schema permits only what the step lists."""
-        pointers = [one.pointer for one in validation.subject if one.argument == argument]
+        pointers = [subject.pointer for subject in validation.subject if subject.argument == argument]
         return any(pointer and _is_listed(self.step.output_schema, pointer) for pointer in pointers)
 
     def _changed_unseen(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         """Warn about tools that can undo what was validated without making the pass stale."""
         tool, depends = validation.tool, validation.depends_on
         running = [name for name, spec in sorted(self.tools.items()) if spec.capabilities.runs_anything]
-        reached = [one for one in running if not self._out_of_reach(one)]
+        reached = [name for name in running if not self._out_of_reach(name)]
         for other in reached:
             if depends is not None and other not in (tool, *depends):
                 message = f"{other} can change anything, and {tool} is not validated again after it"
@@ -258,10 +258,10 @@ class _Step:
 
     def _depends_in_a_circle(self) -> Iterator[WorkflowProblem]:
         """Report validations that make each other stale: they could never be passed at the same time."""
-        edges = {one.tool: one.depends_on or () for one in self.step.validations}
-        for index, one in enumerate(self.step.validations):
-            circle = _circle(one.tool, edges)
-            if len(circle) > 2 and one.tool == min(circle):
+        edges = {validation.tool: validation.depends_on or () for validation in self.step.validations}
+        for index, validation in enumerate(self.step.validations):
+            circle = _circle(validation.tool, edges)
+            if len(circle) > 2 and validation.tool == min(circle):
                 yield WorkflowProblem(
                     keys=("validation_tools", index, "depends_on"),
                     message=f"these depend on each other in a circle: {' → '.join(circle)}",
@@ -302,7 +302,12 @@ class _Step:
 
         It has to run again afterwards. If it may succeed only once, it can never pass, which is an error.
         """
-        depends = [other for one in self.step.validations if one.tool == tool for other in one.depends_on or ()]
+        depends = [
+            other
+            for validation in self.step.validations
+            if validation.tool == tool
+            for other in validation.depends_on or ()
+        ]
         if changing := [other for other in later if other in depends]:
             stuck = tool in self.step.once
             yield WorkflowProblem(
@@ -313,7 +318,7 @@ class _Step:
             )
 
     def _once(self) -> Iterator[WorkflowProblem]:
-        validations = [one.tool for one in self.step.validations]
+        validations = [validation.tool for validation in self.step.validations]
         for index, tool in enumerate(self.step.once):
             keys: Keys = ("once", index)
             if why := self._unknown(tool) or self._out_of_reach(tool):
