@@ -307,8 +307,8 @@ class DecisionQueue(StorePart):
 
 def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
     """Sort calls by turn, those of a turn as the model made them. The order of inspection says nothing."""
-    turns = {one.turn_id: place for place, one in reversed(list(enumerate(queued)))}
-    return sorted(queued, key=lambda one: (turns[one.turn_id], _numbers(one.pending.call.id)))
+    turns = {call.turn_id: place for place, call in reversed(list(enumerate(queued)))}
+    return sorted(queued, key=lambda call: (turns[call.turn_id], _numbers(call.pending.call.id)))
 
 
 def _numbers(call_id: CallId) -> tuple[int, ...]:

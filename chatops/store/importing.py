@@ -82,8 +82,10 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, workspace: st
     except UnicodeDecodeError as error:
         raise _refused(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
     values = _values(text, source=source)
-    kept = [one for one in _READERS[format or _format_of(values)](values, source) if one.messages]
-    return tuple(replace(one, messages=tuple(_renamed(one.messages, _token(one, workspace)))) for one in kept)
+    kept = [session for session in _READERS[format or _format_of(values)](values, source) if session.messages]
+    return tuple(
+        replace(session, messages=tuple(_renamed(session.messages, _token(session, workspace)))) for session in kept
+    )
 
 
 def _token(one: Imported, workspace: str) -> str:
@@ -99,7 +101,7 @@ def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [(number, _object(_parsed(line, source, number), source, number)) for number, line in lines]
     many = whole if isinstance(whole, list) else [whole]
-    return [(1, _object(one, source, 1)) for one in many]
+    return [(1, _object(value, source, 1)) for value in many]
 
 
 def _parsed(line: str, source: str, number: int) -> JsonValue:
@@ -295,7 +297,7 @@ def _branch(chat: _Object) -> list[_Object]:
 def _without_extras(entry: _Object) -> _Object:
     """Return the message with the names of its files in the text, which is all that the export has of them."""
     files = entry.get("files")
-    names = [one.get("name") for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+    names = [file.get("name") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
     named = "".join(f"\n\n[{name}, not imported]" for name in names if isinstance(name, str))
     return {**entry, "content": _text(entry.get("content")) + named}
 
@@ -305,7 +307,7 @@ def _with_reasoning(message: Message) -> Message:
     if not isinstance(message, AssistantMessage):
         return message
     text, found = _without_reasoning(message.text)
-    thoughts = [re.sub(r"^(?:&gt;|>) ?", "", one, flags=re.MULTILINE).strip() for one in found]
+    thoughts = [re.sub(r"^(?:&gt;|>) ?", "", thought, flags=re.MULTILINE).strip() for thought in found]
     return replace(message, text=text, reasoning="\n\n".join((message.reasoning, *thoughts)).strip())
 
 

@@ -224,10 +224,10 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
         return []
     found = {(str(table), str(column)) for _, table, column in rows}
     wanted = columns_of(version)
-    missing = [f"{_named(one, found)} is missing" for one in sorted(wanted - found)]
+    missing = [f"{_named(column, found)} is missing" for column in sorted(wanted - found)]
     early = [
-        f"{_named(one, wanted)} belongs to a later version than {version}"
-        for one in sorted((columns_of(SCHEMA_VERSION) - wanted) & found)
+        f"{_named(column, wanted)} belongs to a later version than {version}"
+        for column in sorted((columns_of(SCHEMA_VERSION) - wanted) & found)
     ]
     return list(dict.fromkeys(missing + early))
 
