@@ -357,7 +357,7 @@ def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
 def keys_of(entry: type) -> dict[str, Any]:
     """Return the keys of an object that becomes an `entry`, each with its type."""
     hints = get_type_hints(entry, include_extras=True)
-    found = {one.name: hints[one.name] for one in fields(entry)}
+    found = {field.name: hints[field.name] for field in fields(entry)}
     return {key: hint for key, hint in found.items() if not any(isinstance(mark, Unwritten) for mark in _marks(hint))}
 
 
@@ -387,7 +387,7 @@ class EntryReader:
         form = _form(form, value)
         if isinstance(value, list):
             inner = get_args(form)[0] if get_origin(form) is tuple else None
-            return [self._known(one, inner, (*path, index)) for index, one in enumerate(value)]
+            return [self._known(item, inner, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if is_dataclass(form) and isinstance(form, type):
@@ -396,8 +396,8 @@ class EntryReader:
             return value
         # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
         # role may be called x-ray, and a restriction on it must not be dropped as a note.
-        entries = {key: one for key, one in value.items() if path[1:] or isinstance(one, dict) or not free_key(key)}
-        return {key: self._known(one, inner, (*path, key)) for key, one in entries.items()}
+        entries = {key: item for key, item in value.items() if path[1:] or isinstance(item, dict) or not free_key(key)}
+        return {key: self._known(item, inner, (*path, key)) for key, item in entries.items()}
 
     def _object(self, value: dict[str, Json], entry: type, path: Path) -> Json:
         keys, rights = keys_of(entry), getattr(entry, "rights_keys", None)
@@ -411,7 +411,7 @@ class EntryReader:
                 raise self.document.error((*path, key), why)
             self.warn((*path, key), f"this key is not known{nearest(key, list(keys))}")
         known = {key: self._known(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
-        named = "name" not in keys and any(one.name == "name" for one in fields(entry))
+        named = "name" not in keys and any(field.name == "name" for field in fields(entry))
         return {**known, "name": str(path[-1])} if named else known
 
 
@@ -425,7 +425,7 @@ def _form(hint: Any, value: Json) -> Any:
         spelled = next((mark.form for mark in _marks(hint) if isinstance(mark, Spelled)), get_args(hint)[0])
         return _form(spelled, value)
     if get_origin(hint) in (Union, UnionType):
-        forms = [_form(one, value) for one in get_args(hint)]
+        forms = [_form(member, value) for member in get_args(hint)]
         kind = tuple if isinstance(value, list) else dict
         return next((form for form in forms if get_origin(form) is kind or (kind is dict and is_dataclass(form))), None)
     return hint

@@ -108,8 +108,8 @@ def find_workflows(
         else:
             unusable.append(one)
 
-    for one in _in_order(site, own, site_place, folder):
-        take(one)
+    for workflow in _in_order(site, own, site_place, folder):
+        take(workflow)
     known_roles = role_names((site, own))
     for path in _files(packaged) if packaged is not None else ():
         # A workflow of the same name from a registry or a file replaces it without a notice.
@@ -118,8 +118,8 @@ def find_workflows(
             found.append(ours)
         # A workspace cannot take the name of one, not even where its role is missing.
         taken.setdefault(path.stem, "chatops itself")
-    for one in from_workspace:
-        take(one)
+    for workflow in from_workspace:
+        take(workflow)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
 
 

@@ -208,7 +208,7 @@ def definition_in(document: Document, value: object, *, name: str, prefix: Keys 
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         # Report a misspelt key first, because it explains a missing one.
-        detail = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
+        detail = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
         raise document.invalid(detail, keys=keys_beside, prefix=prefix) from None
     spec = spec_of(entry, name=name, source=document.source)
     places = {path: place for path, place in document.located.places.items() if path[: len(prefix)] == prefix}
