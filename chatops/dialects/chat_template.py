@@ -178,7 +178,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     if header.end() == len(text) and not state.final:
         return wait(state, start)
     state.pass_content(start)
-    role = next((each for each in header.groups() if each), "").lower()
+    role = next((group for group in header.groups() if group), "").lower()
     if role in OWN_ROLES:
         state.skip(header.end())
         return restart(state)

@@ -150,11 +150,11 @@ def _too_deep(text: str, begin: int, end: int, value: JsonValue) -> bool:
     for _ in range(MAX_DEPTH):
         level = [
             part
-            for each in level
-            if isinstance(each, dict | list)
-            for part in (each.values() if isinstance(each, dict) else each)
+            for value in level
+            if isinstance(value, dict | list)
+            for part in (value.values() if isinstance(value, dict) else value)
         ]
-    return any(isinstance(each, dict | list) for each in level)
+    return any(isinstance(value, dict | list) for value in level)
 
 
 def _has_half_characters(text: str, begin: int, end: int, value: JsonValue) -> bool:
@@ -219,7 +219,7 @@ def item_schema(schema: Schema) -> Schema:
 
 def _of_a_part(schema: Schema, candidates: Sequence[JsonValue]) -> Schema:
     """Return the first of `candidates` that is a schema, with the definitions of `schema` that it may refer to."""
-    found = next((each for each in candidates if isinstance(each, Mapping)), None)
+    found = next((candidate for candidate in candidates if isinstance(candidate, Mapping)), None)
     if found is None:
         return {}
     definitions = {key: schema[key] for key in _DEFINITIONS if key in schema}

@@ -293,7 +293,7 @@ class LiteralReader:
     def _may_end_here(self, char: str, value_end: int) -> bool:
         """Return True if all open containers can end here, or all inside one that is closed next."""
         if char in CLOSERS.values():
-            return any(CLOSERS[each.kind] == char for each in self._stack)
+            return any(CLOSERS[frame.kind] == char for frame in self._stack)
         return char in _AFTER_THE_END or "\n" in self.text[value_end : self.at]
 
     def _was_the_end_of_an_item(self, top: _Open) -> bool:
@@ -440,7 +440,7 @@ class LiteralReader:
             self._note(Repair.PYTHON_WORDS)
             return self.spelling.foreign_words[word]
         known = (*self.spelling.words, *self.spelling.foreign_words)
-        if found.end() == len(self.text) and any(each.startswith(word) for each in known):
+        if found.end() == len(self.text) and any(name.startswith(word) for name in known):
             self.at = found.end()
         raise self._fail(f"{word:.80} is not a value")
 

@@ -355,7 +355,7 @@ class ParserState:
         if wanted is ANYTHING:
             ready = True
         else:
-            ready = any(each in chunk for each in wanted)
+            ready = any(mark in chunk for mark in wanted)
         waiting = len(self.text) - self.at + self._length
         if ready and self._spent > _PATIENCE * waiting + _FREE:
             # The waiting text was read too often for its length: wait until it has grown, so that time stays linear.
@@ -480,7 +480,7 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
         return after
     if not outcome.sure and not state.final:
         cut = isinstance(outcome, CallBlock) and any(
-            isinstance(each, UnusableCall) and each.kind is DiagnosticKind.CUT_OFF for each in outcome.items
+            isinstance(item, UnusableCall) and item.kind is DiagnosticKind.CUT_OFF for item in outcome.items
         )
         return wait(state, start, _ENDS_CALL if cut else ANYTHING)
     if isinstance(outcome, NoCall) or outcome.end <= start:
@@ -505,7 +505,7 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
     state.pass_content(start)
     state.announced_example = state.announced_example or introduces_an_example(state.result.content_tail(CUE_REACH))
     if enclosure is Enclosure.DOUBTFUL or state.announced_example:
-        outcome = replace(outcome, items=tuple(with_low_confidence(each) for each in outcome.items))
+        outcome = replace(outcome, items=tuple(with_low_confidence(item) for item in outcome.items))
     take_calls(state, outcome)
     return ScanProgress.ADVANCED
 

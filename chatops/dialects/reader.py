@@ -297,7 +297,7 @@ def at_start(state: ParserState) -> bool:
     beginning = text[at : at + _LONGEST]
     if beginning.startswith((*_HEADERS, _FUNCTION_CALL)):
         return _header(state, at, beginning)
-    if not state.final and any(each.startswith(beginning) for each in (*_HEADERS, _FUNCTION_CALL)):
+    if not state.final and any(header.startswith(beginning) for header in (*_HEADERS, _FUNCTION_CALL)):
         return state.pause(ANYTHING)
     # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
     whole = begins(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
@@ -341,7 +341,7 @@ def _held(state: ParserState) -> bool:
         return state.pause(NEVER)
     found = read_whole_message(state.text, state.at, state.offered)
     if isinstance(found, CallBlock):
-        if any(isinstance(each, Call) for each in found.items):
+        if any(isinstance(item, Call) for item in found.items):
             take_calls(state, found)
             return False
         state.result.add_diagnostics(found, state.text, state.base)
@@ -528,7 +528,7 @@ def _called(text: str, at: int, offered: OfferedTools) -> str | None:
     except UnreadableValueError:
         return None
     items = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value) or []
-    return next((each.name for each in items if offered.named(each.name)), None)
+    return next((item.name for item in items if offered.named(item.name)), None)
 
 
 def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:

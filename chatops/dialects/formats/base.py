@@ -126,7 +126,7 @@ class OfferedTools:
         required = self.tools[name].get("required")
         if not isinstance(required, Sequence) or isinstance(required, str):
             return ()
-        return [each for each in required if isinstance(each, str)]
+        return [name for name in required if isinstance(name, str)]
 
     def listed(self) -> str:
         """Return a clause that lists the first 12 tools on offer, for a message to the model."""

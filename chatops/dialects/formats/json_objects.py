@@ -103,11 +103,11 @@ class CallBuilder:
         With `keyed`, an object `{NAME: {arguments}}` is a call.
         """
         found = list(self._in(value, keyed))
-        good = [each for each in found if each is not None]
+        good = [call for call in found if call is not None]
         if not good:
             return [self._unusable(DiagnosticKind.UNREADABLE, NO_CALL)]
         if len(good) < len(found):
-            return [with_repair(each, _LEFT_OUT) for each in good]
+            return [with_repair(call, _LEFT_OUT) for call in good]
         return good
 
     def unmarked(self, value: JsonValue) -> list[FoundCall] | None:
@@ -115,10 +115,10 @@ class CallBuilder:
         if not _asks(value):
             return None
         found = list(self._in(value, False))
-        if not found or any(each is None for each in found) or _lists_data(value):
+        if not found or any(call is None for call in found) or _lists_data(value):
             return None
-        good = [each for each in found if each is not None]
-        return good if all(isinstance(each, Call) or _means_a_call(each) for each in good) else None
+        good = [call for call in found if call is not None]
+        return good if all(isinstance(call, Call) or _means_a_call(call) for call in good) else None
 
     def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> FoundCall:
         """Return a call of the tool `written` with its arguments as written, or an unusable call."""
@@ -153,9 +153,9 @@ class CallBuilder:
         if isinstance(value, Mapping):
             yield from self._objects(value, keyed)
         elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, Mapping):
-                    yield from self._objects(each, keyed)
+            for item in value:
+                if isinstance(item, Mapping):
+                    yield from self._objects(item, keyed)
                 else:
                     yield None
         else:
@@ -243,7 +243,7 @@ def _declared(offered: OfferedTools, name: str) -> Mapping[str, JsonValue]:
 def _asks(value: JsonValue) -> bool:
     """Return True if a value without a marker has what only calls have: name and arguments, or a list of calls."""
     if isinstance(value, list):
-        return bool(value) and all(isinstance(each, Mapping) and _asks(each) for each in value)
+        return bool(value) and all(isinstance(item, Mapping) and _asks(item) for item in value)
     if not isinstance(value, Mapping):
         return False
     if "tool_calls" in value or "function_call" in value or isinstance(value.get("function"), Mapping):
@@ -254,7 +254,7 @@ def _asks(value: JsonValue) -> bool:
 def _lists_data(value: JsonValue) -> bool:
     """Return True if the arguments are a number, a boolean or a filled list: then this is data and no call."""
     if isinstance(value, list):
-        return any(_lists_data(each) for each in value)
+        return any(_lists_data(item) for item in value)
     if not isinstance(value, Mapping):
         return False
     return any(
@@ -325,10 +325,10 @@ def closed_block(
     if after is None:
         sure = sure and not closer_may_come(text, end)
         if format not in _OPEN_ENDED:
-            items = [with_repair(each, NO_CLOSER) for each in items]
+            items = [with_repair(item, NO_CLOSER) for item in items]
             whole = False
     if not whole:
-        items = [unclosed(each) for each in items]
+        items = [unclosed(item) for item in items]
     return CallBlock(end=end if after is None else after, format=format, items=tuple(items), sure=sure)
 
 

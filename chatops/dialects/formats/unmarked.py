@@ -107,7 +107,7 @@ def _objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         at = between.end() if between else end
         if calls is None:
             return len(text) if only_closers_follow(text, at) else end
-        items += [unclosed(each) for each in calls] if read.unclosed else calls
+        items += [unclosed(call) for call in calls] if read.unclosed else calls
     return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
 
 
@@ -116,7 +116,7 @@ def _broken(
 ) -> CallBlock | int:
     """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
-    if offered.named(name) is None and not any(isinstance(each, Call) for each in items):
+    if offered.named(name) is None and not any(isinstance(item, Call) for item in items):
         return len(text) if _DATA.match(text, at) else at
     return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unreadable(error, name, at)))
 
@@ -172,7 +172,7 @@ def _python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         return at
     items = python_items(calls, offered)
     if not bracketed and len(items) > 1:
-        items = [with_low_confidence(each) for each in items]
+        items = [with_low_confidence(item) for item in items]
     return CallBlock(end=len(text), format="pythonic", items=tuple(items))
 
 
@@ -203,12 +203,12 @@ def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) 
     items = (
         _in_tags(body, fence, offered) or _fenced_objects(body, fence, offered) or _fenced_python(body, fence, offered)
     )
-    if not items or not any(isinstance(each, Call) for each in items):
+    if not items or not any(isinstance(item, Call) for item in items):
         return None
     if not closed:
-        items = [unclosed(each) for each in items]
+        items = [unclosed(item) for item in items]
     if not (alone and closed):
-        items = [with_low_confidence(each) for each in items]
+        items = [with_low_confidence(item) for item in items]
     return CallBlock(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
 
 
