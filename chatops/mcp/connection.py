@@ -387,7 +387,9 @@ def _problems(structured: JsonValue, schema: str) -> str:
     found = schema_problems(structured, schema=schema, noun="part of the declared result")
     if not found:
         return ""
-    named = "; ".join(f"{one.path}: {one.message}" if one.path else one.message for one in found[:3])
+    named = "; ".join(
+        f"{problem.path}: {problem.message}" if problem.path else problem.message for problem in found[:3]
+    )
     return f"[The tool ran, but its result does not fit its declared schema: {named}]"
 
 

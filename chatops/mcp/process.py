@@ -219,10 +219,10 @@ def _installed(
         raise ServerStartError(f"{visible(name, limit=200)} {where}")
     named = (Path(word) for word in words if os.path.isabs(word) and os.path.isfile(word))
     scripts = [program_at(path, workspace=limits.workspace) for path in named]
-    shown = dict.fromkeys(place for one in (program, *scripts) for place in one.shown)
+    shown = dict.fromkeys(place for file in (program, *scripts) for place in file.shown)
     closed = (*limits.protected, *home_secrets())
     return replace(spec, command=(str(program.path), *words)), tuple(
-        str(place) for place in shown if not any(place.is_relative_to(one) for one in closed)
+        str(place) for place in shown if not any(place.is_relative_to(folder) for folder in closed)
     )
 
 

@@ -186,12 +186,12 @@ def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
     source = given if isinstance(given, dict) else {}
     options = source.get("oneOf", source.get("anyOf"))
     if isinstance(options, list):
-        values = [one.get("const") if isinstance(one, dict) else None for one in options]
-        titles = [str(one.get("title", "")) if isinstance(one, dict) else "" for one in options]
+        values = [option.get("const") if isinstance(option, dict) else None for option in options]
+        titles = [str(option.get("title", "")) if isinstance(option, dict) else "" for option in options]
     elif isinstance(source.get("enum"), list):
         values = source["enum"]
         names = source.get("enumNames")
-        titles = [str(one) for one in names] if isinstance(names, list) else []
+        titles = [str(name) for name in names] if isinstance(names, list) else []
     else:
         return {}, ""
     if not 0 < len(values) <= MOST_CHOICES:

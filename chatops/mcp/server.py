@@ -212,7 +212,7 @@ class Server:
 
     def tool(self, name: str) -> Listed | None:
         """Return the tool called `name` here."""
-        return next((one for one in self.tools if one.spec.name == name), None)
+        return next((tool for tool in self.tools if tool.spec.name == name), None)
 
     def needs_review(self, tool: Listed) -> bool:
         """Return True if `tool` was used before and has changed since."""
@@ -334,15 +334,15 @@ class Server:
                 protocol=connection.protocol,
                 sandbox=connection.sandbox,
             )
-            used = {one.name for one in tools}
-            await in_thread(self._record.keep_tools, [one for one in described if one.name in used])
+            used = {tool.name for tool in tools}
+            await in_thread(self._record.keep_tools, [tool for tool in described if tool.name in used])
             self._changed()
 
     def _closed(self) -> bool:
         return self.status.state is ServerState.CLOSED
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(one.spec.name for one in self.tools)
+        return tuple(tool.spec.name for tool in self.tools)
 
     def _set(self, state: ServerState, *, reason: str = "") -> None:
         if self.status.state is ServerState.CLOSED:

@@ -206,14 +206,14 @@ class Servers:
         what is wrong with the server.
         """
         return tuple(
-            ServerTool(server=server, name=one.spec.name, listed=one.spec)
+            ServerTool(server=server, name=tool.spec.name, listed=tool.spec)
             for server in self._current()
-            for one in server.tools
+            for tool in server.tools
         )
 
     def get(self, name: str) -> ServerTool | None:
         """Return the tool called `name`, or None."""
-        server = next((one for one in self._current() if one.spec.name == server_of(name)), None)
+        server = next((server for server in self._current() if server.spec.name == server_of(name)), None)
         found = server.tool(name) if server is not None else None
         return None if server is None or found is None else ServerTool(server=server, name=name, listed=found.spec)
 
@@ -271,9 +271,9 @@ class Servers:
         with self._lock:
             if tuple(self._servers) != wanted:
                 before = self._servers
-                self._servers = {one: before.get(one) or self._made(one) for one in wanted}
+                self._servers = {configured: before.get(configured) or self._made(configured) for configured in wanted}
                 if self._loop is not None and not self._loop.is_closed():
-                    gone = tuple(server for one, server in before.items() if one not in self._servers)
+                    gone = tuple(server for configured, server in before.items() if configured not in self._servers)
                     self._loop.call_soon_threadsafe(self._end, gone)
             return tuple(self._servers.values())
 
