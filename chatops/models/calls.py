@@ -289,7 +289,7 @@ def _calls(reading: Reading) -> tuple[RawCall, ...]:
     """Return everything meant as a call, in the order of the text: calls to run, and calls to answer with an error."""
     found: list[ReadCall | Diagnostic] = [*reading.calls, *reading.diagnostics]
     found.sort(key=lambda one: one.start)
-    return tuple(_text_call(one) if isinstance(one, ReadCall) else _broken(one) for one in found)
+    return tuple(_text_call(call) if isinstance(call, ReadCall) else _broken(call) for call in found)
 
 
 def _text_call(read: ReadCall) -> RawCall:

@@ -187,7 +187,7 @@ log = logging.getLogger(__name__)
 
 def package_of(engine: str) -> str:
     """Return the package that has an engine, with its version; empty if none is installed."""
-    entry = next((one for one in installed(ENGINES) if one.name == engine), None)
+    entry = next((entry for entry in installed(ENGINES) if entry.name == engine), None)
     if entry is None:
         return ""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
@@ -195,7 +195,7 @@ def package_of(engine: str) -> str:
 
 def package_engine(spec: ModelSpec) -> ModelClient:
     """Return the client that the package makes for `spec`. Imports the package. Raises ConfigError."""
-    entry = next((one for one in installed(ENGINES) if one.name == spec.engine), None)
+    entry = next((entry for entry in installed(ENGINES) if entry.name == spec.engine), None)
     if entry is None:
         raise ConfigError(
             f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",

@@ -228,7 +228,9 @@ class ServerConnection:
 async def _stop_at_errors(response: httpx2.Response) -> None:
     """Read error responses with a size limit: the SDK would read them whole."""
     understood = {*_listed(response.request.headers.get("accept-encoding", "")), "identity"}
-    if unknown := [one for one in _listed(response.headers.get("content-encoding", "")) if one not in understood]:
+    if unknown := [
+        coding for coding in _listed(response.headers.get("content-encoding", "")) if coding not in understood
+    ]:
         raise UnknownEncodingError(", ".join(unknown))
     if response.status_code >= 300:
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -237,7 +239,7 @@ async def _stop_at_errors(response: httpx2.Response) -> None:
 
 
 def _listed(header: str) -> list[str]:
-    return [word for one in header.split(",") if (word := one.partition(";")[0].strip().lower())]
+    return [word for part in header.split(",") if (word := part.partition(";")[0].strip().lower())]
 
 
 async def _beginning(response: httpx2.Response, *, limit: int) -> bytes:
