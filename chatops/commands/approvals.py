@@ -54,8 +54,8 @@ def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
 
 def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        queue = [_as_of_now(opened, one) for one in opened.store.pending_calls()]
-        folders = {one.session_id: opened.store.session(one.session_id).workspace for one in queue}
+        queue = [_as_of_now(opened, queued) for queued in opened.store.pending_calls()]
+        folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
         interrupted = list(_interrupted(opened.store))
     view = screen()
     for session, state in interrupted:
@@ -66,17 +66,17 @@ def _list(arguments: Namespace) -> int:
 
     rows = [
         (
-            one.pending.call.id,
-            one.pending.role,
-            when(one.requested_at),
-            _standing(one),
-            _short(folders[one.session_id]),
-            one.pending.call.name,
-            beginning(one.pending),
+            queued.pending.call.id,
+            queued.pending.role,
+            when(queued.requested_at),
+            _standing(queued),
+            _short(folders[queued.session_id]),
+            queued.pending.call.name,
+            beginning(queued.pending),
         )
-        for one in queue
+        for queued in queue
     ]
-    values = [{**_queued_json(one), "workspace": folders[one.session_id]} for one in queue]
+    values = [{**_queued_json(queued), "workspace": folders[queued.session_id]} for queued in queue]
     return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
 
 

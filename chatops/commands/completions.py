@@ -104,7 +104,9 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _offered(parser: Parser) -> list[argparse.Action]:
-    return [one for one in parser._actions if one.help is not argparse.SUPPRESS and one is not parser.actions]
+    return [
+        action for action in parser._actions if action.help is not argparse.SUPPRESS and action is not parser.actions
+    ]
 
 
 def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
@@ -116,7 +118,7 @@ def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
 def _words(parser: Parser, path: str) -> Iterator[tuple[str, str]]:
     """Yield the commands and the values that may follow a command."""
     if parser.actions is not None:
-        yield from ((one.dest, one.help or "") for one in parser.actions._choices_actions)
+        yield from ((choice.dest, choice.help or "") for choice in parser.actions._choices_actions)
     for action in _offered(parser):
         if not action.option_strings:
             yield from _values(path, action)

@@ -259,15 +259,19 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
     Raises ConfigError if several calls fit, ChatopsError if none does.
     """
     queue = store.pending_calls()
-    if found := [one for one in queue if one.pending.call.id == name]:
+    if found := [queued for queued in queue if queued.pending.call.id == name]:
         return found[0]
     if len(name) >= SHORTEST_NAME:
-        found = [one for one in queue if one.pending.call.id.startswith(name) or one.pending.call.id.endswith(name)]
+        found = [
+            queued
+            for queued in queue
+            if queued.pending.call.id.startswith(name) or queued.pending.call.id.endswith(name)
+        ]
     if len(found) == 1:
         screen().say(f"{name} means {found[0].pending.call.id}.")
         return found[0]
     if found:
-        ids = ", ".join(one.pending.call.id for one in found)
+        ids = ", ".join(queued.pending.call.id for queued in found)
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
     from chatops.runtime.descriptions import describe_decision, find_decision
 
@@ -277,7 +281,7 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
             f"No pending call {name!r}: it was {describe_decision(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
-    near = get_close_matches(name, [one.pending.call.id for one in queue], n=1, cutoff=0.9)
+    near = get_close_matches(name, [queued.pending.call.id for queued in queue], n=1, cutoff=0.9)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
         f"No pending call {name!r}.{hint}",

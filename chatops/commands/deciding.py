@@ -110,7 +110,7 @@ def check_doubt(pending: PendingCall, arguments: Namespace) -> None:
     if pending.outcome_unknown and not option:
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
-            advice="\n".join(["Check what happened, then report it:", *(f"  {one}" for one in answers(pending))]),
+            advice="\n".join(["Check what happened, then report it:", *(f"  {answer}" for answer in answers(pending))]),
         )
     if option and not pending.outcome_unknown:
         raise ChatopsError(
@@ -234,7 +234,7 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
 
 def _waiting(session: Session, call: str) -> PendingCall | None:
     state = session.state
-    return next((one for one in pending_calls(state) if one.call.id == call), None) if state else None
+    return next((pending for pending in pending_calls(state) if pending.call.id == call), None) if state else None
 
 
 def _too_late(store: Store, queued: PendingCallRow) -> int:

@@ -64,7 +64,7 @@ def _play(arguments: Namespace) -> int:
 
         score = await play(opened, planned, played=tell)
         if arguments.output_format == "json":
-            view.json({"model": name, "done": score.done, "of": score.of, "tasks": [_json(one) for one in found]})
+            view.json({"model": name, "done": score.done, "of": score.of, "tasks": [_json(task) for task in found]})
         else:
             rest = f" The {len(TASKS) - score.of} others need what is missing here." if planned.left_out else ""
             view.answer(f"{name}: {score.done} of {score.of} tasks done.{rest}")

@@ -44,10 +44,13 @@ def run(arguments: Namespace) -> int:
 def _list(arguments: Namespace) -> int:
     with app(arguments) as opened:
         found = opened.servers.statuses()
-        rows = [(one.name, str(len(one.tools)) if one.tools else "not known yet", one.origin) for one in found]
+        rows = [
+            (server.name, str(len(server.tools)) if server.tools else "not known yet", server.origin)
+            for server in found
+        ]
         note = "chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL"
         header = ("NAME", "TOOLS", "COMMAND OR URL")
-        return show_list(arguments, [_json(one) for one in found], header, rows, notes=(note,))
+        return show_list(arguments, [_json(server) for server in found], header, rows, notes=(note,))
 
 
 def _json(status: ServerStatus) -> JsonValue:
@@ -186,7 +189,9 @@ def _remove(arguments: Namespace) -> int:
         for key in _KEYS:
             servers = _servers(value, key)
             if arguments.name in servers:
-                return with_value(text, (key,), {name: one for name, one in servers.items() if name != arguments.name})
+                return with_value(
+                    text, (key,), {name: server for name, server in servers.items() if name != arguments.name}
+                )
         names = [name for key in _KEYS for name in _servers(value, key)]
         raise unknown("MCP server", arguments.name, names)
 
@@ -206,7 +211,7 @@ def _login(arguments: Namespace) -> int:
         view = screen()
         await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
         await opened.servers.connect((arguments.name,))
-        status = next(one for one in opened.servers.statuses() if one.name == arguments.name)
+        status = next(status for status in opened.servers.statuses() if status.name == arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
         return _code(status)
 
@@ -259,8 +264,8 @@ def _permitted(opened: App, arguments: Namespace) -> bool:
         return False
     else:
         show_question(question, view)
-        for one in question.listed:
-            view.exactly(one.item.data.decode("utf-8"))
+        for listed in question.listed:
+            view.exactly(listed.item.data.decode("utf-8"))
         if not confirmed(question, view, again=again):
             return False
     return not opened.server_trust.trust(question)

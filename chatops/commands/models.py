@@ -45,19 +45,19 @@ def run(arguments: Namespace) -> int:
         default = opened.rights.default_model()
         rows = [
             (
-                f"{'*' if one.spec.name == default else ' '} {one.spec.name}",
-                str(one.spec.type),
-                one.spec.model_name,
-                host_and_port(one.spec.api_url) if one.spec.api_url else "-",
-                f"{score.done} of {score.of}" if (score := _score(one.spec, opened)) is not None else "-",
-                _SHORT[one.reachability],
+                f"{'*' if model.spec.name == default else ' '} {model.spec.name}",
+                str(model.spec.type),
+                model.spec.model_name,
+                host_and_port(model.spec.api_url) if model.spec.api_url else "-",
+                f"{score.done} of {score.of}" if (score := _score(model.spec, opened)) is not None else "-",
+                _SHORT[model.reachability],
             )
-            for one in found
+            for model in found
         ]
-        problems = (f"{one.spec.name}: {_status(one)}" for one in found if not one.usable)
+        problems = (f"{model.spec.name}: {_status(model)}" for model in found if not model.usable)
         return show_list(
             arguments,
-            [_json(one, default, _score(one.spec, opened)) for one in found],
+            [_json(model, default, _score(model.spec, opened)) for model in found],
             ("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"),
             rows,
             notes=(*problems, "* is your default. Another one: chatops connect URL, or /model in the chat."),

@@ -91,8 +91,13 @@ def _reading_json(reading: Reading) -> dict[str, JsonValue]:
         "repairs": list(dict.fromkeys(repair for call in reading.calls for repair in call.repairs)),
         "confidence": Confidence.HIGH if sure else Confidence.LOW,
         "diagnostics": [
-            {"kind": each.kind, "name": each.name, "message": each.message, "format": each.format}
-            for each in reading.diagnostics
+            {
+                "kind": diagnostic.kind,
+                "name": diagnostic.name,
+                "message": diagnostic.message,
+                "format": diagnostic.format,
+            }
+            for diagnostic in reading.diagnostics
         ],
     }
 

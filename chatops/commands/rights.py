@@ -102,7 +102,7 @@ def _role_text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> st
         f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
     ]
     lines += [f"Not offered:  {notice}" for notice in opened.rights.withheld(grant.role)]
-    lines += [f"Allowed:      {show_rule(one.tool, one.pattern)} ({one.source})" for one in grant.answers]
+    lines += [f"Allowed:      {show_rule(answer.tool, answer.pattern)} ({answer.source})" for answer in grant.answers]
     for layer in grant.layers:
         stricter = [f"{rule.verdict.value} {show_rule(rule.tool, rule.pattern)}" for rule in layer.rules]
         lines.append(f"Layer:        {layer.name}: {', '.join(stricter)}; else {layer.default.value}")
@@ -176,8 +176,8 @@ def _check_file(file: Path, arguments: Namespace) -> int:
     view = screen()
     if arguments.output_format == "json":
         tools = [
-            {**_tool_json(one.spec, one.spec.verdict, ""), "schema": json_or_text(one.spec.schema)}
-            for one in found.tools
+            {**_tool_json(tool.spec, tool.spec.verdict, ""), "schema": json_or_text(tool.spec.schema)}
+            for tool in found.tools
         ]
         view.json({"tools": list[JsonValue](tools), "problems": list[JsonValue](problems)})
         return 1 if problems else 0
@@ -223,16 +223,19 @@ def _confirmed_to_run(file: Path) -> bool:
 
 def _describe(spec: ToolSpec) -> None:
     """Print name, description and arguments of a tool."""
-    rows = [(one.name, one.type, "" if one.required else "optional", one.about) for one in parameters(spec)]
+    rows = [
+        (parameter.name, parameter.type, "" if parameter.required else "optional", parameter.about)
+        for parameter in parameters(spec)
+    ]
     listing = table(("ARGUMENT", "TYPE", "", "ABOUT"), rows) if rows else "No arguments."
     screen().answer("\n".join([f"{spec.name}: {spec.description.strip()}", "", listing]))
 
 
 def _show_tool(opened: App, grant: Grant, name: str, output: str) -> None:
     """Print one tool. Raises ConfigError for a tool that does not exist."""
-    spec = next((one for one in opened.catalog.specs if one.name == name), None)
+    spec = next((spec for spec in opened.catalog.specs if spec.name == name), None)
     if spec is None:
-        raise unknown("tool", name, [one.name for one in opened.catalog.specs])
+        raise unknown("tool", name, [spec.name for spec in opened.catalog.specs])
     verdict, reason = _standing(grant, spec)
     view = screen()
     if output == "json":
@@ -293,7 +296,7 @@ def _explained_json(tool: str, role: str, found: Explained) -> JsonValue:
         "verdict": found.deciding.verdict.value,
         "reason": found.deciding.reason,
         "answered_by": found.deciding.answered_by or None,
-        "layers": [{"verdict": one.verdict.value, "reason": one.reason} for one in found.layers],
+        "layers": [{"verdict": layer.verdict.value, "reason": layer.reason} for layer in found.layers],
         "problems": [plain(problem) for problem in found.problems],
     }
 

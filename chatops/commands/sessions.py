@@ -59,22 +59,22 @@ def _list(opened: Stored, arguments: Namespace) -> int:
         screen().say(
             f"The newest {len(found):,} of {len(everything):,} sessions. All of them: --limit {len(everything)}"
         )
-    states = [_state(opened.store, one) for one in found]
+    states = [_state(opened.store, info) for info in found]
     header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
     header += ["STATE"] if any(states) else []
     rows = [
         [
-            one.id,
-            when(one.updated_at),
-            one.role,
-            str(one.messages),
-            *([one.workspace] if arguments.all else []),
-            f"{_titled(one)} [run: {run_state(one)}]" if one.run is not None else _titled(one),
+            info.id,
+            when(info.updated_at),
+            info.role,
+            str(info.messages),
+            *([info.workspace] if arguments.all else []),
+            f"{_titled(info)} [run: {run_state(info)}]" if info.run is not None else _titled(info),
             *([state] if any(states) else []),
         ]
-        for one, state in zip(found, states, strict=True)
+        for info, state in zip(found, states, strict=True)
     ]
-    values = [{**_info_json(one), "state": state} for one, state in zip(found, states, strict=True)]
+    values = [{**_info_json(info), "state": state} for info, state in zip(found, states, strict=True)]
     empty = "No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all"
     return show_list(arguments, values, header, rows, empty=empty)
 
@@ -103,7 +103,7 @@ def _show(opened: Stored, arguments: Namespace) -> int:
 
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
-        view.json({**_info_json(info), "message_list": [plain(one) for one in messages]})
+        view.json({**_info_json(info), "message_list": [plain(message) for message in messages]})
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
     if info.run is not None:
@@ -214,17 +214,17 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     if not found:
         raise ConfigError(f"{path} has no conversation.", advice="chatops sessions import --help names the formats.")
     role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
-    for one in found:
-        left_out = f", {one.skipped} left out" if one.skipped else ""
+    for session in found:
+        left_out = f", {session.skipped} left out" if session.skipped else ""
         try:
             made = opened.store.create_session(
-                workspace=workspace, role=role, persona="", title=one.title, messages=one.messages
+                workspace=workspace, role=role, persona="", title=session.title, messages=session.messages
             )
             session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
         except AlreadyStoredError as error:
-            session_id, what = error.session_id, f"{one.title or NO_TITLE}: imported before, so it was left out"
+            session_id, what = error.session_id, f"{session.title or NO_TITLE}: imported before, so it was left out"
         # Also of a session from before: that import may have been stopped between the two.
-        for name, content in one.files:
+        for name, content in session.files:
             if (file := _files(opened).keep(session_id, name, content)).problem:
                 view.say(f"{file}.")
         view.answer(session_id)

@@ -72,13 +72,13 @@ def show_question(question: TrustQuestion, view: Screen) -> None:
     """Print each item with state, size and digest, then the notices."""
     rows = [
         (
-            one.state.value,
-            one.item.kind.value,
-            f"{one.item.size:,}",
-            one.item.digest[:SHOWN_DIGEST] or "-",
-            one.item.path,
+            listed.state.value,
+            listed.item.kind.value,
+            f"{listed.item.size:,}",
+            listed.item.digest[:SHOWN_DIGEST] or "-",
+            listed.item.path,
         )
-        for one in question.listed
+        for listed in question.listed
     ]
     view.exactly(table(("STATE", "KIND", "BYTES", "SHA-256", "FILE"), rows))
     view.answer("\n".join(("", *question_notices(question))))

@@ -57,7 +57,7 @@ def _run(arguments: Namespace) -> int:
         for warning in checked.warnings:
             view.say(warning)
         spec = checked.or_raise().spec
-        for step in {each.role: each for each in reversed(spec.steps)}.values():
+        for step in {step.role: step for step in reversed(spec.steps)}.values():
             warn_of_use(opened, opened.rights.grant(at_step(spec, step, role=role)))
         query = read_prompt(arguments.query or "", sys.stdin, view, usage=f'chatops workflow run {spec.name} "QUERY"')
         return await drive(
@@ -195,9 +195,9 @@ def _listing(opened: App, arguments: Namespace) -> int:
     if arguments.output_format == "json":
         view.json(
             {
-                "workflows": [_definition_json(one.spec) for one in known.found],
-                "unusable": [{"name": one.name, "error": str(one.error)} for one in known.unusable],
-                "runs": [plain(one) for one in runs],
+                "workflows": [_definition_json(definition.spec) for definition in known.found],
+                "unusable": [{"name": broken.name, "error": str(broken.error)} for broken in known.unusable],
+                "runs": [plain(run) for run in runs],
             }
         )
         return 0
@@ -205,8 +205,12 @@ def _listing(opened: App, arguments: Namespace) -> int:
         view.say(notice)
     if known.found:
         rows = [
-            (one.name, ", ".join(step.name for step in one.spec.steps), one.spec.description or one.spec.source)
-            for one in known.found
+            (
+                definition.name,
+                ", ".join(step.name for step in definition.spec.steps),
+                definition.spec.description or definition.spec.source,
+            )
+            for definition in known.found
         ]
         view.answer(table(("WORKFLOW", "STEPS", "ABOUT"), rows))
     else:
@@ -214,7 +218,7 @@ def _listing(opened: App, arguments: Namespace) -> int:
     for broken in known.unusable:
         view.say(f"{broken.name} cannot be used: {broken.error}")
     if runs:
-        listed = [(one.id, when(one.updated_at), run_state(one), one.title) for one in runs]
+        listed = [(run.id, when(run.updated_at), run_state(run), run.title) for run in runs]
         view.answer("\n" + table(("RUN", "CHANGED", "STATE", "TITLE"), listed))
     return 0
 
@@ -222,7 +226,7 @@ def _listing(opened: App, arguments: Namespace) -> int:
 def _show(opened: App, arguments: Namespace) -> int:
     """Print a workflow by name, else a run by id. Raises ConfigError if it is neither."""
     known = opened.workflows()
-    named = {one.name for one in known.found} | {one.name for one in known.unusable}
+    named = {definition.name for definition in known.found} | {definition.name for definition in known.unusable}
     if arguments.name in named:
         return _show_definition(opened, known.get(arguments.name), arguments)
     try:
@@ -265,12 +269,12 @@ def _definition_text(spec: WorkflowSpec) -> str:
 
 
 def _described(step: StepSpec) -> list[tuple[str, str]]:
-    gates = [f"{one.name} ({one.command if isinstance(one, CommandGate) else one.pattern})" for one in step.gates]
+    gates = [f"{gate.name} ({gate.command if isinstance(gate, CommandGate) else gate.pattern})" for gate in step.gates]
     return [
         ("role", step.role or "that of the run"),
         ("model", step.model),
         ("tools", "all of the role" if step.tools is None else ", ".join(step.tools) or "none"),
-        ("has to pass", ", ".join(_passes(one) for one in step.validations)),
+        ("has to pass", ", ".join(_passes(validation) for validation in step.validations)),
         ("gates", ", ".join(gates)),
         ("order", " → ".join(step.order)),
         ("once", ", ".join(step.once)),
@@ -311,8 +315,8 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
 def _run_text(result: RunReport) -> str:
     head = f"Run {result.session_id} of workflow {result.workflow}: {result.status}"
     rows = [
-        (str(number), one.name, one.status, str(one.attempt), str(one.requests), one.output or one.detail)
-        for number, one in enumerate(result.steps, start=1)
+        (str(number), step.name, step.status, str(step.attempt), str(step.requests), step.output or step.detail)
+        for number, step in enumerate(result.steps, start=1)
     ]
     lines = [head, f"Asked for: {' '.join(result.query.split())}", *([result.detail] if result.detail else []), ""]
     return "\n".join([*lines, table(("", "STEP", "STATE", "ATTEMPTS", "ITERATIONS", "RESULT"), rows)])
