@@ -125,7 +125,7 @@ def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[
     if number not in (0, next_undo(folder)):
         return ()
     rest = not_undone(folder)
-    return _directed([one for one in changes.entries if one.path in rest], undo=True)
+    return _directed([entry for entry in changes.entries if entry.path in rest], undo=True)
 
 
 def next_undo(folder: TurnFolder) -> int:
@@ -141,7 +141,7 @@ def not_undone(folder: TurnFolder) -> frozenset[str]:
     first, *undos = (folder.read(journal_name(number)) for number in range(next_undo(folder)))
     if first is None or not _is_done(first):
         return frozenset()
-    taken = {path for one in undos for path in _applied(one or {}).done}
+    taken = {path for undo in undos for path in _applied(undo or {}).done}
     return frozenset(_applied(first).done) - taken
 
 
@@ -161,7 +161,7 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
         return _applied(journal)
     paths: Any = journal["paths"]
     with Below(Path(changes.workspace), changes.identity) as below:
-        entries = _directed([one for one in changes.entries if one.path in set(paths)], undo=undo)
+        entries = _directed([entry for entry in changes.entries if entry.path in set(paths)], undo=undo)
         work = _Work(folder=folder, below=below, entries=entries, undo=undo)
         if journal["state"] == "staging":
             work.take_back(journal)
@@ -184,7 +184,7 @@ def _applied(journal: Mapping[str, Any]) -> Applied:
 
 
 def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
-    return tuple(replace(one, base=one.new, new=one.base) if undo else one for one in entries)
+    return tuple(replace(entry, base=entry.new, new=entry.base) if undo else entry for entry in entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class _Work:
         Raises NotAppliedError after taking everything back.
         """
         missing = self._missing_folders()
-        journal = {"state": "staging", "paths": [one.path for one in self.entries], "made": missing}
+        journal = {"state": "staging", "paths": [entry.path for entry in self.entries], "made": missing}
         try:
             self.folder.write(journal_name(self.undo), journal)
             reach("contained")
@@ -212,8 +212,8 @@ class _Work:
             for entry in self.entries:
                 self._stage_one(entry)
                 reach("contained")
-            others = [one for one in self.entries if one.path not in missing]
-            changed = [one.path for one in others if not same(self.below.state(one.path), one.base)]
+            others = [entry for entry in self.entries if entry.path not in missing]
+            changed = [entry.path for entry in others if not same(self.below.state(entry.path), entry.base)]
             if changed:
                 raise NotAppliedError(f"{shown(changed[0])} was changed meanwhile")
             reach("contained")

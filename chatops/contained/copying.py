@@ -111,7 +111,7 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
         info = os.fstat(source)
         manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
         plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
-        _check_room(part.path, sum(one.info.st_size for one in plan), len(plan))
+        _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
         try:
             _Filling(manifest=manifest).fill(source, target, plan)
         except OSError as error:
@@ -164,7 +164,7 @@ class _Walk:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
             inside = self._entry(folder, (*parts, name))
             found.extend(inside)
-            size += sum(one.info.st_size for one in inside)
+            size += sum(entry.info.st_size for entry in inside)
             # At once, and not when all is counted: a folder of a million files takes long to list.
             if limited and (len(found) > MAX_FILES or size > MAX_BYTES):
                 where = f"{visible('/'.join(parts), limit=200)} in the workspace" if parts else "The workspace"
@@ -205,7 +205,7 @@ class _Walk:
             inside = self.plan(below, parts)
         finally:
             os.close(below)
-        heavy = len(inside) > _HEAVY_FILES or sum(one.info.st_size for one in inside) > _HEAVY_BYTES
+        heavy = len(inside) > _HEAVY_FILES or sum(entry.info.st_size for entry in inside) > _HEAVY_BYTES
         if heavy and self._may_be_shared(parts):
             self._forget_below(path)
             self.manifest.shared.append(path)
@@ -225,8 +225,8 @@ class _Walk:
 
     def _forget_below(self, path: str) -> None:
         below = f"{path}/"
-        self.manifest.shared = [one for one in self.manifest.shared if not one.startswith(below)]
-        self.manifest.left = {one: why for one, why in self.manifest.left.items() if not one.startswith(below)}
+        self.manifest.shared = [path for path in self.manifest.shared if not path.startswith(below)]
+        self.manifest.left = {path: why for path, why in self.manifest.left.items() if not path.startswith(below)}
 
 
 def _check_room(place: Path, size: int, files: int) -> None:
@@ -249,26 +249,26 @@ class _Filling:
         levels = [(source, target)]
         try:
             here: tuple[str, ...] = ()
-            for one in plan:
-                parent = one.parts[:-1]
+            for entry in plan:
+                parent = entry.parts[:-1]
                 while here != parent:
                     for descriptor in levels.pop():
                         os.close(descriptor)
                     here = here[:-1]
-                name, (src, dst) = one.parts[-1], levels[-1]
-                if stat.S_ISDIR(one.info.st_mode):
+                name, (src, dst) = entry.parts[-1], levels[-1]
+                if stat.S_ISDIR(entry.info.st_mode):
                     os.mkdir(name, 0o700, dir_fd=dst)
-                    self.manifest.copied[one.path] = Copied(
-                        state=State(kind=Kind.FOLDER, mode=one.info.st_mode & 0o777)
+                    self.manifest.copied[entry.path] = Copied(
+                        state=State(kind=Kind.FOLDER, mode=entry.info.st_mode & 0o777)
                     )
-                    if one.path not in self.manifest.shared:
+                    if entry.path not in self.manifest.shared:
                         levels.append((os.open(name, FOLDER, dir_fd=src), os.open(name, FOLDER, dir_fd=dst)))
-                        here = one.parts
-                elif stat.S_ISLNK(one.info.st_mode):
-                    os.symlink(one.target, name, dir_fd=dst)
-                    self.manifest.copied[one.path] = Copied(state=State(kind=Kind.LINK, target=one.target))
+                        here = entry.parts
+                elif stat.S_ISLNK(entry.info.st_mode):
+                    os.symlink(entry.target, name, dir_fd=dst)
+                    self.manifest.copied[entry.path] = Copied(state=State(kind=Kind.LINK, target=entry.target))
                 else:
-                    self._file(src, dst, name, one.path)
+                    self._file(src, dst, name, entry.path)
         finally:
             for pair in levels[1:]:
                 for descriptor in pair:
@@ -315,7 +315,7 @@ def _encoded(manifest: Manifest) -> bytes:
         {
             "workspace": manifest.workspace,
             "identity": manifest.identity,
-            "copied": {path: [asdict(one.state), one.unchanged] for path, one in manifest.copied.items()},
+            "copied": {path: [asdict(copied.state), copied.unchanged] for path, copied in manifest.copied.items()},
             "shared": manifest.shared,
             "hidden": manifest.hidden,
             "left": manifest.left,

@@ -121,9 +121,9 @@ def from_json(found: Mapping[str, Any]) -> ChangeList:
     return ChangeList(
         workspace=str(found["workspace"]),
         identity=(int(found["identity"][0]), int(found["identity"][1])),
-        entries=tuple(_entry(one) for one in found["entries"]),
-        left_out=tuple(LeftOut(**one) for one in found["left_out"]),
-        ran=tuple(ran_from(one) for one in found["ran"]),
+        entries=tuple(_entry(entry) for entry in found["entries"]),
+        left_out=tuple(LeftOut(**entry) for entry in found["left_out"]),
+        ran=tuple(ran_from(call) for call in found["ran"]),
         hidden=tuple(found["hidden"]),
         cannot=tuple(map(str, found.get("cannot", ()))),
     )
@@ -368,22 +368,22 @@ class _Comparison:
         """Leave out every new link that does not lead to something inside the workspace, without another new link."""
         for path, target in self.links.items():
             if why := _link_fault(top, path, target):
-                self.entries = [one for one in self.entries if one.path != path]
+                self.entries = [entry for entry in self.entries if entry.path != path]
                 self._leave(path, f"link to {shown(target)}: {why}")
 
     def _check_clashes(self) -> None:
         """Leave out added paths that another file system takes for a path that exists."""
         folded: dict[str, set[str]] = {}
-        added = {one.path for one in self.entries if one.base.kind is Kind.ABSENT}
-        removed = {one.path for one in self.entries if one.new.kind is Kind.ABSENT}
+        added = {entry.path for entry in self.entries if entry.base.kind is Kind.ABSENT}
+        removed = {entry.path for entry in self.entries if entry.new.kind is Kind.ABSENT}
         for path in {*self.manifest.copied, *added} - removed:
             for parent in _ancestors(path):
                 folded.setdefault("/".join(fold(part) for part in parent.split("/")), set()).add(parent)
         clashing = {path for paths in folded.values() if len(paths) > 1 for path in paths}
         for path in sorted(added):
-            if found := next((one for one in _ancestors(path) if one in clashing), None):
+            if found := next((ancestor for ancestor in _ancestors(path) if ancestor in clashing), None):
                 others = folded["/".join(fold(part) for part in found.split("/"))] - {found}
-                self.entries = [one for one in self.entries if one.path != path]
+                self.entries = [entry for entry in self.entries if entry.path != path]
                 self._leave(path, f"some file systems take it for {shown(sorted(others)[0])}")
 
     def _keep_bases(self) -> None:

@@ -24,7 +24,7 @@ def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
     """Return one line with the counts."""
     verbs = [entry.verb for entry in changes.entries]
     runs = sum(bool(entry.runs_later) for entry in changes.entries)
-    failed = sum(one.outcome is not Outcome.SUCCESS for one in changes.ran)
+    failed = sum(call.outcome is not Outcome.SUCCESS for call in changes.ran)
     parts = (
         (verbs.count("change") + verbs.count("mode"), "changed"),
         (verbs.count("add"), "new"),
@@ -65,8 +65,8 @@ class ContainedReview:
 
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
-    left_out = [f"{one.path}: {one.why}" for one in changes.left_out]
-    ran = [f"{one.tool} {visible(one.text, limit=_COMMAND)}: {_ended(one)}" for one in changes.ran]
+    left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
+    ran = [f"{call.tool} {visible(call.text, limit=_COMMAND)}: {_ended(call)}" for call in changes.ran]
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         ("Not taken back:", changes.cannot),
         ("Left out, not applied:", left_out),
@@ -80,7 +80,7 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
     return ContainedReview(
         head=head(changes, conflicts),
         notes=tuple(notes),
-        changes=tuple(replace(one, conflict=conflicts.get(one.path, "")) for one in described(ordered, read)),
+        changes=tuple(replace(change, conflict=conflicts.get(change.path, "")) for change in described(ordered, read)),
     )
 
 
@@ -132,9 +132,9 @@ def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) 
 def describe(seen: ContainedReview) -> str:
     """Return the whole list as text."""
     lines = [seen.head, "", *seen.notes]
-    for one in seen.changes:
-        conflict = f"  (in conflict, left: {one.conflict})" if one.conflict else ""
-        lines += [f"{one.title}{conflict}", *one.lines, *one.diff.splitlines(), ""]
+    for change in seen.changes:
+        conflict = f"  (in conflict, left: {change.conflict})" if change.conflict else ""
+        lines += [f"{change.title}{conflict}", *change.lines, *change.diff.splitlines(), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

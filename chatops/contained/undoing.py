@@ -63,7 +63,7 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
     made = sorted({path for changes in paths.values() for change in changes for path in change.made})
     listed = ChangeList(workspace=str(workspace), identity=identity, entries=tuple(entries), cannot=lines)
     folder.write("frozen", {**as_json(listed), "number": 1})
-    results = {one.path: "" for one in entries}
+    results = {entry.path: "" for entry in entries}
     folder.write("apply", {"state": "done", "paths": list(results), "made": made, "results": results})
     reach("undo_listed")
     return UndoList(name=folder.path.name, cannot=lines)
@@ -92,15 +92,15 @@ def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChan
             here = changes.workspace == str(workspace)
             found += [
                 PathChange(
-                    path=one.path,
-                    base=one.new,
-                    new=one.base,
+                    path=entry.path,
+                    base=entry.new,
+                    new=entry.base,
                     at_ns=at_ns,
                     made=made,
-                    read=partial(folder.blob, one.new.sha),
+                    read=partial(folder.blob, entry.new.sha),
                     here=here,
                 )
-                for one in undoable(folder, changes)
+                for entry in undoable(folder, changes)
             ]
     return found
 
@@ -164,7 +164,7 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
     contents, elsewhere = dict[str, bytes](), set[str]()
     with Below(workspace, (info.st_dev, info.st_ino)) as below:
         for path, changes in changed_paths(data, workspace, turns).items():
-            if not all(one.here for one in changes):
+            if not all(change.here for change in changes):
                 found[path] = _row(path, f"  {ELSEWHERE}")
                 continue
             now, content = below.read(path, most=MOST_TEXT)
@@ -189,7 +189,7 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
             raise ToolFailedError("This content is not kept.")
         return contents[sha]
 
-    found |= {one.path: one for one in described(entries, read)}
+    found |= {change.path: change for change in described(entries, read)}
     for path in lost:
         one = found.get(path)
         found[path] = _row(path, _GONE) if one is None else replace(one, lines=(*one.lines, _EARLIER))
