@@ -525,7 +525,7 @@ def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolCo
             yield Lack(by=need.by, needs=SandboxSpec(network=True))
         case NeedKind.NETWORK if not spec.network:
             hosts = need.hosts or (_remote_hosts(context) if need.by.startswith("git ") else ())
-            missing = tuple(host for host in hosts if not any(covers_host(one, host) for one in spec.hosts))
+            missing = tuple(host for host in hosts if not any(covers_host(listed, host) for listed in spec.hosts))
             if missing:
                 yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
             elif not hosts and not spec.hosts:
@@ -555,7 +555,7 @@ def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolConte
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
     needed = [found, os.path.join(os.path.dirname(found), "python")]
     linked = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    beside = (place for place in linked if not any(place.is_relative_to(one) for one in installed))
+    beside = (place for place in linked if not any(place.is_relative_to(root) for root in installed))
     hidden = (
         place
         for place in (*installed, *beside)

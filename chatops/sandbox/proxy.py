@@ -208,7 +208,7 @@ class Proxy:
                 spelled = str(ipaddress.ip_address(target.host))
             except ValueError:
                 spelled = ""
-            if spelled != target.host or name not in {one.lower() for one in self.hosts}:
+            if spelled != target.host or name not in {host.lower() for host in self.hosts}:
                 raise RefusedError(f"{inner(target)} It has to be named literally, with its port.")
             return spelled
         try:
