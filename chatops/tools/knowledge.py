@@ -122,7 +122,7 @@ def _usable(paths: Sequence[str], context: ToolContext) -> tuple[list[str], list
     for path in paths:
         named = Path(os.path.expanduser(path))
         found = Path(os.path.realpath(named))
-        if any(found.is_relative_to(one) for one in protected):
+        if any(found.is_relative_to(folder) for folder in protected):
             problems.append(f"{path} is a protected path")
         elif named.is_relative_to(workspace) and not found.is_relative_to(workspace):
             problems.append(f"{path} leads out of the workspace")
@@ -136,7 +136,7 @@ def _usable(paths: Sequence[str], context: ToolContext) -> tuple[list[str], list
 def _framed(name: str, found: Any, problems: Sequence[str], *, limit: int) -> str:
     """Return the results between two lines that no document can write, because its own lines are marked."""
     hits, left = found["hits"], int(found["left"])
-    notes = [*problems, *(str(one) for one in found["problems"])]
+    notes = [*problems, *(str(problem) for problem in found["problems"])]
     tail = [f"END of {name} results."]
     if left:
         tail.append(f"[{plural(left, 'document')} not indexed yet: search again to continue]")

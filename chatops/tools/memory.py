@@ -188,7 +188,7 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         known = skills()
         skill, path = known.get(arguments["name"]), arguments["path"]
         if skill is None:
-            names = ", ".join(one.name for one in known.found) or "none"
+            names = ", ".join(skill.name for skill in known.found) or "none"
             return world_problem(facts, f"is not a skill; known: {names}", field="name", given=arguments["name"])
         if path and path != MAIN and skill.file(path) is None:
             return with_problem(facts, "path", f"is not a file of the skill {skill.name}", given=path)

@@ -75,7 +75,7 @@ def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], no
 
 def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Problem:
     """Return the problem that a value is not one of `allowed`."""
-    words = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in allowed]
+    words = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
     return Problem(path=path, message=f"must be one of {_listed(words)}{hint}", given=given(value))
@@ -248,7 +248,7 @@ def _at(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[Mappin
     """Return the parts of `schema` for a location in a value; references are resolved, alternatives listed."""
     nodes = _alternatives(schema, schema)
     for part in location:
-        nodes = [one for inner in _inner(nodes, part) for one in _alternatives(schema, inner)]
+        nodes = [node for inner in _inner(nodes, part) for node in _alternatives(schema, inner)]
     return nodes
 
 
@@ -257,7 +257,7 @@ def _alternatives(schema: Mapping[str, Any], node: Mapping[str, Any]) -> list[Ma
     if target.startswith("#/$defs/"):
         return _alternatives(schema, schema["$defs"][target.removeprefix("#/$defs/")])
     options = node.get("anyOf", node.get("oneOf"))
-    return [one for option in options for one in _alternatives(schema, option)] if options else [node]
+    return [node for option in options for node in _alternatives(schema, option)] if options else [node]
 
 
 def _inner(nodes: Sequence[Mapping[str, Any]], part: str | int) -> Iterator[Mapping[str, Any]]:
@@ -329,7 +329,7 @@ def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     properties = known.get("properties") if isinstance(known, dict) else None
     if not isinstance(properties, dict) or not isinstance(value, dict):
         return ()
-    formats = {name: str(one.get("format", "")) for name, one in properties.items() if isinstance(one, dict)}
+    formats = {name: str(schema.get("format", "")) for name, schema in properties.items() if isinstance(schema, dict)}
     return tuple(
         Problem(path=name, message=FORMATS[wanted][1])
         for name, text in value.items()
