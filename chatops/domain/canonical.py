@@ -56,7 +56,7 @@ def json_or_text(text: str) -> JsonValue:
 def _too_deep(value: JsonValue) -> bool:
     level = [value]
     for _ in range(MOST_NESTED):
-        level = [inner for one in level for inner in _inside(one) if isinstance(inner, Mapping | list)]
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, Mapping | list)]
         if not level:
             return False
     return True

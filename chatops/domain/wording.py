@@ -28,9 +28,9 @@ def as_fields(text: str) -> str:
 def _lines(value: JsonValue) -> Iterator[str]:
     match value:
         case Mapping() if value:
-            yield from chain.from_iterable(_field(_key(name), one) for name, one in value.items())
+            yield from chain.from_iterable(_field(_key(name), inner) for name, inner in value.items())
         case list() | tuple() if value:
-            yield from chain.from_iterable(_entry(one) for one in value)
+            yield from chain.from_iterable(_entry(item) for item in value)
         case str() if value:
             yield from value.split("\n")
         case str():
