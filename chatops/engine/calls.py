@@ -63,7 +63,7 @@ _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 def find(draft: Draft, call_id: str) -> tuple[int, CallState] | None:
     """Return the call with that id in the round in progress, with its index."""
-    return next(((i, one) for i, one in enumerate(draft.calls()) if one.call.id == call_id), None)
+    return next(((i, call) for i, call in enumerate(draft.calls()) if call.call.id == call_id), None)
 
 
 def in_round(draft: Draft) -> InRound:
@@ -322,15 +322,15 @@ def schedule(draft: Draft) -> None:
     """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
     if not isinstance(draft.state.phase, InRound):
         return
-    for index, one in enumerate(draft.calls()):
-        match one.status:
+    for index, call in enumerate(draft.calls()):
+        match call.status:
             case Permitted() as status if can_start(draft, index):
-                _take_turn(draft, index, one, status)
+                _take_turn(draft, index, call, status)
             case Permitted(fresh=True) as status:
-                draft.put_call(index, replace(one, status=replace(status, fresh=False)))
+                draft.put_call(index, replace(call, status=replace(status, fresh=False)))
             case Deferred() if settled_before(draft, index):
-                draft.put_call(index, replace(one, status=Inspecting()))
-                inspect(draft, one.call)
+                draft.put_call(index, replace(call, status=Inspecting()))
+                inspect(draft, call.call)
             case _:
                 pass
 
@@ -341,10 +341,10 @@ def can_start(draft: Draft, index: int) -> bool:
     All earlier calls must be settled, or the call and all unsettled calls before it must be read-only.
     """
     calls = draft.calls()
-    unsettled = [one for one in calls[:index] if not isinstance(one.status, Settled)]
+    unsettled = [call for call in calls[:index] if not isinstance(call.status, Settled)]
     if not unsettled:
         return True
-    return _read_only(draft, calls[index]) and all(_read_only(draft, one) for one in unsettled)
+    return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)
 
 
 def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
@@ -405,7 +405,7 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
 
 def settled_before(draft: Draft, index: int) -> bool:
     """Return True if every earlier call of the round has its result."""
-    return all(isinstance(one.status, Settled) for one in draft.calls()[:index])
+    return all(isinstance(call.status, Settled) for call in draft.calls()[:index])
 
 
 def _read_only(draft: Draft, one: CallState) -> bool:

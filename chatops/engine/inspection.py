@@ -67,7 +67,7 @@ def triage(draft: Draft, index: int) -> None:
 def _was_filtered(draft: Draft, call: ToolCall) -> bool:
     """Return True if the provider's filter ended the reply that holds `call`."""
     for message in reversed(draft.state.messages):
-        if isinstance(message, AssistantMessage) and any(each.id == call.id for each in message.calls):
+        if isinstance(message, AssistantMessage) and any(earlier.id == call.id for earlier in message.calls):
             return message.finish_reason == CONTENT_FILTER
     return False
 
@@ -78,7 +78,7 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
     # Repairs by the parser of the reply count even if the tool made none.
     facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
     if _was_filtered(draft, one.call):
-        facts = replace(facts, needs_user="; ".join(each for each in (FILTERED, facts.needs_user) if each))
+        facts = replace(facts, needs_user="; ".join(reason for reason in (FILTERED, facts.needs_user) if reason))
     if containment.is_apply_round(draft):
         return _changes_inspected(draft, index, facts)
     if facts.contained != containment.copy_for(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
@@ -321,9 +321,9 @@ def _mistaken(draft: Draft, index: int, problem: str, *, reason: str, facts: Cal
     counters = draft.state.counters
     arguments = facts.arguments if facts is not None else call.arguments
     signature = digest(call.name, arguments, problem)
-    before = next((one for one in counters.mistakes if one.signature == signature), None)
+    before = next((mistake for mistake in counters.mistakes if mistake.signature == signature), None)
     times = 1 if before is None else before.times + (before.request != counters.requests)
-    others = tuple(one for one in counters.mistakes if one is not before)
+    others = tuple(mistake for mistake in counters.mistakes if mistake is not before)
     mistake = Mistake(signature=signature, times=times, request=counters.requests)
     # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))

@@ -46,7 +46,7 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
         elif isinstance(message, ToolMessage) and (calls := asked.get(message.call_id)):
             if len(calls) > 1 and not stands_in(message):
                 latest = calls[-1][0]
-                calls = [one for one in calls if one[0] == latest]
+                calls = [call for call in calls if call[0] == latest]
             for at, index in calls:
                 if found[at][index] is None:
                     found[at][index] = message

@@ -83,7 +83,7 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     if draft.state.command is not None:
         # What was typed before a restart asks in the dialog.
         draft.state = replace(draft.state, command=replace(draft.state.command, decides=False))
-    known = {(one.call_id, one.attempt): one for one in interrupted}
+    known = {(attempt.call_id, attempt.attempt): attempt for attempt in interrupted}
     match draft.state.phase:
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant))
@@ -94,14 +94,14 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
         case InRound() | Stopping() as phase:
             if copied and isinstance(phase, InRound):
                 draft.set_phase(replace(phase, copied=True))
-            for index, one in enumerate(draft.calls()):
-                match one.status:
+            for index, call in enumerate(draft.calls()):
+                match call.status:
                     case Permitted() | Rechecking() as status if copied and calls.may_have_run_elsewhere(draft, index):
                         _ask_in_copy(draft, index, status)
                         continue
                     case AwaitingDecision() as status if copied and not status.outcome_unknown:
                         # Still pending in the copy, even if it was approved in the original store.
-                        draft.put_call(index, replace(one, status=_asked_in_copy(status)))
+                        draft.put_call(index, replace(call, status=_asked_in_copy(status)))
                     case _:
                         pass
                 _recover_call(draft, index, known)
@@ -116,12 +116,12 @@ def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     """
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     found: list[tuple[CallId, int]] = []
-    for one in calls:
-        match one.status:
+    for call in calls:
+        match call.status:
             case Started(attempt=attempt) | Reconciling(attempt=attempt, known=None):
-                found.append((one.call.id, attempt))
+                found.append((call.call.id, attempt))
             case AwaitingDecision(attempt=attempt, interruption=None) as waiting if waiting.outcome_unknown:
-                found.append((one.call.id, attempt))
+                found.append((call.call.id, attempt))
             case _:
                 pass
     return tuple(found)

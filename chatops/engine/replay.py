@@ -127,8 +127,8 @@ class _Calls:
     def __init__(self, turn: TurnState | None, pending: Iterable[PendingCall]) -> None:
         phase = turn.phase if turn is not None else None
         # A call that the user has edited is in the state only.
-        self._now = {one.call.id: one.call for one in phase.calls} if isinstance(phase, InRound | Stopping) else {}
-        self._asked: Mapping[CallId, PendingCall] = {one.call.id: one for one in pending}
+        self._now = {call.call.id: call.call for call in phase.calls} if isinstance(phase, InRound | Stopping) else {}
+        self._asked: Mapping[CallId, PendingCall] = {call.call.id: call for call in pending}
         self._seen: Counter[str] = Counter()
         self.rounds: set[str] = set()
         """The rounds with a call that has no result."""
@@ -228,8 +228,8 @@ def _state_of(turn: TurnState, calls: _Calls, *, opened: bool) -> Iterator[Event
         if not opened:
             yield TurnStarted(id=turn.turn_id, parent_id=turn.session_id, text="", role=turn.grant.role, model="")
         yield calls.round_started(phase.round_id, turn=turn.turn_id, model=phase.model)
-        for one in phase.calls:
-            if not isinstance(one.status, Settled):
-                yield from calls.open(one.call, phase.round_id)
+        for call in phase.calls:
+            if not isinstance(call.status, Settled):
+                yield from calls.open(call.call, phase.round_id)
     elif isinstance(phase, Finished):
         yield turn_finished(turn, phase)

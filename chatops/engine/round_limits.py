@@ -51,7 +51,7 @@ def repeated_call(draft: Draft) -> ToolMessage | None:
         elif last:
             break
     insists = draft.state.counters.same_call >= MAX_SAME
-    return last[0] if insists and last and all(one.outcome is Outcome.INVALID for one in last) else None
+    return last[0] if insists and last and all(message.outcome is Outcome.INVALID for message in last) else None
 
 
 def _made_again(counters: Counters) -> bool:

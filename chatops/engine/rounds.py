@@ -136,7 +136,7 @@ def continue_round(draft: Draft) -> None:
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
-    if not all(isinstance(one.status, Settled) for one in phase.calls):
+    if not all(isinstance(call.status, Settled) for call in phase.calls):
         return
     if containment.is_apply_round(draft):
         _end_apply_round(draft)
@@ -303,7 +303,7 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
 
 def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
-    asked = max((at for at, one in enumerate(state.messages) if isinstance(one, UserMessage)), default=-1)
+    asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
     # A reply that broke off is sent again only if the user has answered it.
     own = [m for at, m in enumerate(state.messages) if at < asked or not _broke_off(m)]
     return fit(with_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
@@ -353,13 +353,13 @@ def _sampling(contract: StepContract | None) -> Sampling:
 def _write_results(draft: Draft) -> list[Outcome]:
     outcomes = []
     asked = {call.id: call for m in draft.state.messages if isinstance(m, AssistantMessage) for call in m.calls}
-    for one in draft.calls():
-        if not isinstance(one.status, Settled):
+    for call_state in draft.calls():
+        if not isinstance(call_state.status, Settled):
             continue
-        status = one.status
+        status = call_state.status
         outcomes.append(status.result.outcome)
-        message = result_message(draft.next_message_id(), one.call, status)
-        draft.say(_told(draft, message, was_edited=asked[one.call.id] != one.call))
+        message = result_message(draft.next_message_id(), call_state.call, status)
+        draft.say(_told(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
     return outcomes
 
 

@@ -39,7 +39,7 @@ def waits(draft: Draft, index: int) -> bool:
     tool = draft.calls()[index].call.name
     if contract is None or tool not in contract.order or _used_up(draft, contract, index):
         return False
-    coming = {one.call.name for one in draft.calls()[:index] if not isinstance(one.status, Settled)}
+    coming = {earlier.call.name for earlier in draft.calls()[:index] if not isinstance(earlier.status, Settled)}
     return coming.issuperset(_lacking(draft, contract, index))
 
 
@@ -51,7 +51,7 @@ def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | 
     contract = draft.state.contract
     if contract is None:
         return None
-    same = [at for at, one in enumerate(contract.done) if (one.tool, one.arguments) == (call.name, facts.arguments)]
+    same = [at for at, done in enumerate(contract.done) if (done.tool, done.arguments) == (call.name, facts.arguments)]
     if not same:
         return None
     found = contract.done[same[-1]]
@@ -71,7 +71,7 @@ def _changed_since(state: TurnState, contract: StepContract, at: int) -> bool:
 
     Then a command, such as one that runs the tests, may give another result, so it is judged and asked about again.
     """
-    later = any(one != contract.done[at] for one in contract.done[at + 1 :])
+    later = any(done != contract.done[at] for done in contract.done[at + 1 :])
     return later or bool(done_calls(state))
 
 
@@ -109,11 +109,11 @@ def _lacking(draft: Draft, contract: StepContract, index: int) -> list[str]:
     state, tool = draft.state, draft.calls()[index].call.name
     if tool not in contract.order:
         return []
-    had = {one.tool for one in contract.done if one.outcome is Outcome.SUCCESS}
+    had = {done.tool for done in contract.done if done.outcome is Outcome.SUCCESS}
     had |= _succeeded((*state.history, *state.messages))
-    for one in draft.calls()[:index]:
-        if isinstance(one.status, Settled) and one.status.result.outcome is Outcome.SUCCESS:
-            had.add(one.call.name)
+    for earlier in draft.calls()[:index]:
+        if isinstance(earlier.status, Settled) and earlier.status.result.outcome is Outcome.SUCCESS:
+            had.add(earlier.call.name)
     return [name for name in contract.order[: contract.order.index(tool)] if name not in had]
 
 
@@ -125,11 +125,12 @@ def _had(draft: Draft, contract: StepContract, index: int) -> bool:
     """Return True if the tool of a call may have succeeded, in this or an earlier attempt, or is about to run."""
     tool = draft.calls()[index].call.name
     had = (m.outcome for m in draft.state.messages if isinstance(m, ToolMessage) and m.tool == tool)
-    if any(outcome in _MAY_HAVE for outcome in had) or any(one.tool == tool for one in contract.done):
+    if any(outcome in _MAY_HAVE for outcome in had) or any(done.tool == tool for done in contract.done):
         return True
     return any(
-        one.call.name == tool and (not isinstance(one.status, Settled) or one.status.result.outcome in _MAY_HAVE)
-        for one in draft.calls()[:index]
+        earlier.call.name == tool
+        and (not isinstance(earlier.status, Settled) or earlier.status.result.outcome in _MAY_HAVE)
+        for earlier in draft.calls()[:index]
     )
 
 

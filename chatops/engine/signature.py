@@ -46,8 +46,8 @@ def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
 def signature(spec: ToolSpec) -> str:
     """Return ``file_edit(path: string, old: string, new: string, all?: boolean)``; a ``?`` marks optional arguments."""
     found = parameters(spec)
-    marked = [one.name[:_MOST_OF_A_NAME] + ("" if one.required else "?") for one in found]
-    typed = [f"{mark}: {one.type}" for mark, one in zip(marked, found, strict=True)]
+    marked = [parameter.name[:_MOST_OF_A_NAME] + ("" if parameter.required else "?") for parameter in found]
+    typed = [f"{mark}: {parameter.type}" for mark, parameter in zip(marked, found, strict=True)]
     for parts in (typed, marked):
         text = f"{spec.name}({', '.join(parts)})"
         if len(text) <= MOST:
@@ -58,7 +58,7 @@ def signature(spec: ToolSpec) -> str:
 def _cut(name: str, parts: Sequence[str]) -> str:
     kept: list[str] = []
     for part in parts:
-        if len(name) + sum(len(one) + 2 for one in [*kept, part]) > MOST:
+        if len(name) + sum(len(text) + 2 for text in [*kept, part]) > MOST:
             break
         kept.append(part)
     return f"{name}({', '.join([*kept, f'… {len(parts) - len(kept)} more'])})"

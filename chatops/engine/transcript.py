@@ -118,8 +118,8 @@ def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` without the private commands of the user, their calls and results."""
     if _all_plain(messages):
         return messages
-    private = {turn_of(one.id) for one in messages if type(one) is UserMessage and one.private}
-    return tuple(one for one in messages if turn_of(one.id) not in private) if private else messages
+    private = {turn_of(message.id) for message in messages if type(message) is UserMessage and message.private}
+    return tuple(message for message in messages if turn_of(message.id) not in private) if private else messages
 
 
 def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -142,7 +142,7 @@ def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _text_of(notes: Sequence[NoticeMessage]) -> str:
-    return "\n\n".join(f"[chatops] {one.to_model or one.text}" for one in notes)
+    return "\n\n".join(f"[chatops] {note.to_model or note.text}" for note in notes)
 
 
 def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:

@@ -276,11 +276,11 @@ def _contained(draft: Draft, *, on: bool) -> None:
     if not draft.state.grant.may_contain:
         return
     containment.begin(draft)
-    for index, one in enumerate(draft.calls()):
-        waiting = isinstance(one.status, AwaitingDecision) and not one.status.outcome_unknown
-        if waiting and one.call.name in containment.CHANGING and containment.copy_for(draft, one.call):
-            draft.put_call(index, replace(one, status=Inspecting()))
-            calls.inspect(draft, one.call)
+    for index, call in enumerate(draft.calls()):
+        waiting = isinstance(call.status, AwaitingDecision) and not call.status.outcome_unknown
+        if waiting and call.call.name in containment.CHANGING and containment.copy_for(draft, call.call):
+            draft.put_call(index, replace(call, status=Inspecting()))
+            calls.inspect(draft, call.call)
 
 
 def _retried(draft: Draft, grant: Grant) -> None:

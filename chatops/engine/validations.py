@@ -97,7 +97,7 @@ def as_verdict(
     With `passes_when` success, a result that is the content of files is not read as a report.
     """
     validations = contract.validations if contract is not None else ()
-    validation = next((one for one in validations if one.tool == tool), None)
+    validation = next((validation for validation in validations if validation.tool == tool), None)
     if validation is None or result.outcome is not Outcome.SUCCESS:
         return result
     found: tuple[Problem, ...]
@@ -214,7 +214,7 @@ def _changes(
 
 
 def _is_claimed(message: ToolMessage, contract: StepContract, claims: _Claims) -> bool:
-    subject = next(one.subject for one in contract.validations if one.tool == message.tool)
+    subject = next(validation.subject for validation in contract.validations if validation.tool == message.tool)
     key = _key(subject, message.arguments)
     return any(_fits(key, claim) for claim in claims[message.tool])
 
@@ -225,7 +225,7 @@ def _key(subject: Sequence[Subject], arguments: str) -> _Key:
     except ValueError:
         read = None
     given = read if isinstance(read, Mapping) else {}
-    return tuple((one.argument, canonical(given.get(one.argument))) for one in subject)
+    return tuple((part.argument, canonical(given.get(part.argument))) for part in subject)
 
 
 def _claimed(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
@@ -235,12 +235,14 @@ def _claimed(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
 
     Raises PointerError.
     """
-    named = [one for one in validation.subject if one.pointer]
-    values = [_values(one, answer) for one in named]
-    many = prod(len(each) for each in values)
+    named = [subject for subject in validation.subject if subject.pointer]
+    values = [_values(subject, answer) for subject in named]
+    many = prod(len(several) for several in values)
     if many > MAX_SUBJECTS:
         raise PointerError(f"it names {many} things to validate, at most {MAX_SUBJECTS} are taken")
-    return ({one.argument: value for one, value in zip(named, chosen, strict=True)} for chosen in product(*values))
+    return (
+        {subject.argument: value for subject, value in zip(named, chosen, strict=True)} for chosen in product(*values)
+    )
 
 
 def _values(subject: Subject, answer: JsonValue) -> list[str]:
@@ -375,7 +377,9 @@ def _is_code(value: JsonValue) -> bool:
 
 def numbered(found: Sequence[Problem]) -> str:
     """Return the list as the model gets it."""
-    lines = [f"{n}. Property: {one.path}\n   Message: {one.message}" for n, one in enumerate(found, start=1)]
+    lines = [
+        f"{n}. Property: {problem.path}\n   Message: {problem.message}" for n, problem in enumerate(found, start=1)
+    ]
     return "\n".join([HEADING, *lines])
 
 

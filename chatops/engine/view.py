@@ -43,20 +43,20 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
         return ()
     return tuple(
         PendingCall(
-            call=one.call,
-            facts=one.status.facts,
-            digest=one.status.digest,
-            reason=one.status.reason,
-            why=one.status.why,
+            call=call.call,
+            facts=call.status.facts,
+            digest=call.status.digest,
+            reason=call.status.reason,
+            why=call.status.why,
             role=phase.proposed_under.role,
             model=phase.model,
             said=phase.said,
-            interruption=one.status.interruption,
-            denial=_denial(state, phase, one.call.name, one.status.facts),
-            known=spec.capabilities if (spec := phase.proposed_under.tool(one.call.name)) is not None else None,
+            interruption=call.status.interruption,
+            denial=_denial(state, phase, call.call.name, call.status.facts),
+            known=spec.capabilities if (spec := phase.proposed_under.tool(call.call.name)) is not None else None,
         )
-        for one in phase.calls
-        if isinstance(one.status, AwaitingDecision)
+        for call in phase.calls
+        if isinstance(call.status, AwaitingDecision)
     )
 
 
@@ -92,9 +92,9 @@ def open_questions(state: TurnState) -> tuple[OpenQuestion, ...]:
     """Return the questions of servers that wait for the user."""
     calls = state.phase.calls if isinstance(state.phase, InRound) else ()
     return tuple(
-        OpenQuestion(call_id=one.call.id, tool=one.call.name, question=one.status.question)
-        for one in calls
-        if isinstance(one.status, Started) and one.status.question is not None
+        OpenQuestion(call_id=call.call.id, tool=call.call.name, question=call.status.question)
+        for call in calls
+        if isinstance(call.status, Started) and call.status.question is not None
     )
 
 
@@ -102,7 +102,7 @@ def permitted_calls(state: TurnState) -> dict[CallId, str]:
     """Return the calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
     phase = state.phase
     calls = phase.calls if isinstance(phase, InRound) else ()
-    return {one.call.id: one.status.decided_by for one in calls if isinstance(one.status, Permitted | Rechecking)}
+    return {call.call.id: call.status.decided_by for call in calls if isinstance(call.status, Permitted | Rechecking)}
 
 
 def correction_of(state: TurnState | None) -> str:
@@ -118,7 +118,7 @@ def in_flight(state: TurnState) -> bool:
             return True
         case InRound(calls=calls) | Stopping(calls=calls):
             waiting = AwaitingDecision | Deferred | Permitted | Settled
-            return any(not isinstance(one.status, waiting) for one in calls)
+            return any(not isinstance(call.status, waiting) for call in calls)
         case Finished():
             return False
 
@@ -170,11 +170,11 @@ def read_workspace(messages: Iterable[Message]) -> bool:
 
 def skill_layers(state: TurnState) -> tuple[Layer, ...]:
     """Return the layers of the skills that calls of this turn have put in use."""
-    results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
+    results = (message for message in (*state.messages, *settled_so_far(state)) if isinstance(message, ToolMessage))
     return tuple(
-        skill_layer(one.facts.skill)
-        for one in results
-        if one.facts.skill is not None and one.outcome is Outcome.SUCCESS
+        skill_layer(message.facts.skill)
+        for message in results
+        if message.facts.skill is not None and message.outcome is Outcome.SUCCESS
     )
 
 
@@ -192,9 +192,9 @@ def settled_so_far(state: TurnState) -> tuple[ToolMessage, ...]:
     if not isinstance(phase, InRound | Stopping):
         return ()
     return tuple(
-        result_message(MessageId(f"{one.call.id}.settled"), one.call, one.status)
-        for one in phase.calls
-        if isinstance(one.status, Settled)
+        result_message(MessageId(f"{call.call.id}.settled"), call.call, call.status)
+        for call in phase.calls
+        if isinstance(call.status, Settled)
     )
 
 
@@ -224,7 +224,7 @@ def results_in_copy(state: TurnState) -> tuple[ToolMessage, ...]:
     phase = state.phase
     if not isinstance(phase, InRound):
         return settled_so_far(state)
-    held = tuple(pairing.held(one.call) for one in phase.calls if _never_started(one.status))
+    held = tuple(pairing.held(call.call) for call in phase.calls if _never_started(call.status))
     return (*settled_so_far(state), *held)
 
 

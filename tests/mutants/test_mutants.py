@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
         file="engine/calls.py",
-        before="return _read_only(draft, calls[index]) and all(_read_only(draft, one) for one in unsettled)",
+        before="return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)",
         after="return _read_only(draft, calls[index])",
     ),
     Mutant(

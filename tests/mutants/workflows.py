@@ -358,8 +358,8 @@ WORKFLOWS = (
     Mutant(
         promise="a tool that may succeed once is not run twice in a round",
         file="engine/sequence.py",
-        before="        for one in draft.calls()[:index]\n",
-        after="        for one in ()\n",
+        before="        for earlier in draft.calls()[:index]\n",
+        after="        for earlier in ()\n",
         tests=_EXAMPLES,
     ),
     Mutant(
@@ -379,8 +379,8 @@ WORKFLOWS = (
     Mutant(
         promise="other arguments are another call",
         file="engine/sequence.py",
-        before="if (one.tool, one.arguments) == (call.name, facts.arguments)",
-        after="if one.tool == call.name",
+        before="if (done.tool, done.arguments) == (call.name, facts.arguments)",
+        after="if done.tool == call.name",
         tests=_EXAMPLES,
     ),
     Mutant(
@@ -498,7 +498,7 @@ WORKFLOWS = (
     Mutant(
         promise="what was done is kept over attempts",
         file="engine/workflow/machine.py",
-        before="done=(*known, *(one for one in ended.done if one not in known))",
+        before="done=(*known, *(call for call in ended.done if call not in known))",
         after="done=ended.done",
         tests=_EXAMPLES,
     ),

@@ -118,7 +118,7 @@ def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
 def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEndInput) -> None:
     progress.record(run, phase, ended)
     known = run.state.done
-    run.state = replace(run.state, done=(*known, *(one for one in ended.done if one not in known)))
+    run.state = replace(run.state, done=(*known, *(call for call in ended.done if call not in known)))
     match ended.status:
         case TurnStatus.ANSWERED:
             _check_gates(run, phase.step, phase.attempt, ended.answer, after=-1)
@@ -227,7 +227,7 @@ def _go_on(run: Run, output: StepOutput) -> None:
     run.state = replace(run.state, outputs=(*run.state.outputs, output), done=(), told="")
     if output.step + 1 < len(run.state.spec.steps):
         progress.attempt(run, output.step + 1, 1)
-    elif any(progress.has_result(one) for one in run.state.outputs):
+    elif any(progress.has_result(output) for output in run.state.outputs):
         progress.finish(run, RunResult.ANSWERED)
     else:
         progress.finish(run, RunResult.FAILED)

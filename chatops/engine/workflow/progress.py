@@ -95,7 +95,9 @@ def opened(state: WorkflowState) -> tuple[Event, ...]:
     phase = state.phase
     if isinstance(phase, RunFinished):
         return (begun,)
-    earlier = [one.turn_id for one in state.attempts if (one.step, one.attempt) == (phase.step, phase.attempt)]
+    earlier = [
+        attempt.turn_id for attempt in state.attempts if (attempt.step, attempt.attempt) == (phase.step, phase.attempt)
+    ]
     turn_id = phase.turn_id if isinstance(phase, RunningStep) else earlier[0]
     return begun, step_started(state, phase.step, phase.attempt, turn_id)
 
@@ -111,7 +113,7 @@ def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) 
         attempt=number,
         attempts=spec.max_attempts,
         turn_id=turn_id,
-        validations=tuple(dict.fromkeys(one.tool for one in spec.validations)),
+        validations=tuple(dict.fromkeys(validation.tool for validation in spec.validations)),
     )
 
 
@@ -133,7 +135,7 @@ def _turn(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttem
     step = state.spec.step(phase.step)
     if isinstance(phase, CheckingGate):
         return StartGate(turn_id=phase.turn_id, step=step, gate=command_gate(state, phase))
-    earlier = [one for one in state.attempts if one.step == phase.step and not one.gate]
+    earlier = [attempt for attempt in state.attempts if attempt.step == phase.step and not attempt.gate]
     retaken = bool(earlier) and earlier[-1].attempt == phase.attempt
     return StartAttempt(
         turn_id=phase.turn_id,
@@ -254,7 +256,7 @@ def has_result(output: StepOutput) -> bool:
 
 def failed_steps(state: WorkflowState) -> tuple[str, ...]:
     """Return the names of the steps that the run passed without a result: failed, or skipped by the user."""
-    return tuple(state.spec.step(one.step).name for one in state.outputs if not has_result(one))
+    return tuple(state.spec.step(output.step).name for output in state.outputs if not has_result(output))
 
 
 def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
@@ -262,7 +264,7 @@ def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
     failed = failed_steps(run.state)
     if failed and not detail:
         detail = f"Failed steps: {', '.join(failed)}."
-    results = [one.text for one in run.state.outputs if has_result(one)]
+    results = [output.text for output in run.state.outputs if has_result(output)]
     answer = results[-1] if results and result is RunResult.ANSWERED else ""
     end = RunFinished(result=result, answer=answer, detail=detail)
     run.set_phase(end)

@@ -82,8 +82,8 @@ def _outputs(state: WorkflowState) -> list[str]:
     )
     last = len(state.outputs) - 1
     shown = [
-        _output(state, one, most=MOST_OF_THE_LAST if place == last else MOST_OF_OTHERS)
-        for place, one in enumerate(state.outputs)
+        _output(state, output, most=MOST_OF_THE_LAST if place == last else MOST_OF_OTHERS)
+        for place, output in enumerate(state.outputs)
     ]
     return ["\n\n".join([head, *shown])]
 
@@ -113,9 +113,9 @@ def _number(session_id: str, text: str) -> str:
 def _done(calls: Sequence[DoneCall]) -> str:
     head = "Already done in this step. These calls are not made again; making one gives its earlier result:"
     lines = [
-        f"- {one.tool} {one_line(one.arguments, most=_MOST_OF_A_CALL)}"
-        + ("" if one.outcome is Outcome.SUCCESS else " (it is not known whether it took effect: check)")
-        for one in calls[-_MOST_CALLS:]
+        f"- {call.tool} {one_line(call.arguments, most=_MOST_OF_A_CALL)}"
+        + ("" if call.outcome is Outcome.SUCCESS else " (it is not known whether it took effect: check)")
+        for call in calls[-_MOST_CALLS:]
     ]
     return "\n".join([head, *lines])
 
@@ -134,7 +134,7 @@ def step_prompt(spec: WorkflowSpec, step: StepSpec) -> str:
 
 def _order(step: StepSpec) -> str:
     """Return the numbered list of the step's tools. The order is enforced when a call is made."""
-    validators = list(dict.fromkeys(one.tool for one in step.validations))
+    validators = list(dict.fromkeys(validation.tool for validation in step.validations))
     lines = [_call(step, tool) for tool in step.order]
     lines += [_call(step, tool) for tool in step.once if tool not in step.order]
     lines += [f"Validate: call {tool}" for tool in validators if tool not in step.order]

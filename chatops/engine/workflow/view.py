@@ -101,12 +101,12 @@ class StepView:
     @property
     def passed(self) -> int:
         """Number of validations that have passed."""
-        return sum(1 for one in self.validations if one.mark is StepMark.DONE)
+        return sum(1 for validation in self.validations if validation.mark is StepMark.DONE)
 
     @property
     def failing(self) -> tuple[StepCheck, ...]:
         """Validations that were called and do not hold."""
-        return tuple(one for one in self.validations if one.mark is StepMark.FAILED)
+        return tuple(validation for validation in self.validations if validation.mark is StepMark.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], at: Curren
         detail=refused.detail if refused is not None else "",
         refused_attempt=refused.attempt if refused is not None and here and refused.attempt < attempts[-1] else 0,
     )
-    output = next((one for one in run.outputs if one.step == index), None)
+    output = next((output for output in run.outputs if output.step == index), None)
     if output is not None:
         return _over(known, spec, output, records)
     if here:
@@ -258,15 +258,15 @@ def _over(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence
 
 def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: CurrentStep) -> StepView:
     phase = run.phase
-    records = [one for one in run.attempts if one.step == known.number - 1]
+    records = [attempt for attempt in run.attempts if attempt.step == known.number - 1]
     answered = (
         isinstance(phase, CheckingGate)
         or (isinstance(phase, AwaitingReview) and phase.reason is ReviewReason.REVIEW)
-        or any(one.gate and one.attempt == known.attempt for one in records)
+        or any(record.gate and record.attempt == known.attempt for record in records)
     )
     gates = _gates(spec, records, known.attempt, answered=answered)
     if isinstance(phase, CheckingGate):
-        gates = tuple(replace(one, mark=at.mark) if i == phase.gate else one for i, one in enumerate(gates))
+        gates = tuple(replace(gate, mark=at.mark) if i == phase.gate else gate for i, gate in enumerate(gates))
     status = TurnStatus.PAUSED if at.mark is StepMark.ASKING else TurnStatus.RUNNING
     view = replace(
         known, mark=at.mark, word="" if at.mark is StepMark.RUNNING else at.word, status=status.value, gates=gates
@@ -295,8 +295,8 @@ def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
 
 def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...]:
     if turn is None or turn.contract is None:
-        return tuple(StepCheck(name=one.tool, mark=StepMark.WAITING) for one in spec.validations)
-    return tuple(_validation(one) for one in validation_states(turn.contract, turn.messages, turn.grant))
+        return tuple(StepCheck(name=validation.tool, mark=StepMark.WAITING) for validation in spec.validations)
+    return tuple(_validation(state) for state in validation_states(turn.contract, turn.messages, turn.grant))
 
 
 def _validation(state: ValidationState) -> StepCheck:
@@ -307,7 +307,7 @@ def _validation(state: ValidationState) -> StepCheck:
 
 
 def _all_passed(spec: StepSpec) -> tuple[StepCheck, ...]:
-    return tuple(StepCheck(name=one.tool, mark=StepMark.DONE) for one in spec.validations)
+    return tuple(StepCheck(name=validation.tool, mark=StepMark.DONE) for validation in spec.validations)
 
 
 def _gates(
@@ -317,7 +317,7 @@ def _gates(
 
     `answered`: the contract has accepted the answer, so pattern gates have passed.
     """
-    tried = {one.gate: one.status for one in records if one.gate and one.attempt == attempt}
+    tried = {record.gate: record.status for record in records if record.gate and record.attempt == attempt}
     shown: list[StepCheck] = []
     for gate in spec.gates:
         if isinstance(gate, PatternGate):
