@@ -30,6 +30,11 @@ from chatops.tui.theme import BlockTheme
 _STALLED_S = 2.0
 """Seconds without text after which the sign comes back."""
 
+_LONG_S = 3
+"""Seconds without any token from which on the line says what it waits for."""
+_ROOMY = 60
+"""Columns from which on there is room for that."""
+
 
 class Sign:
     """What is known of the reply that is awaited."""
@@ -102,11 +107,13 @@ class Sign:
         """True while the model is awaited and no text flows."""
         return self._running and self._awaited and (self._text_at is None or self._stalled)
 
-    def line(self, frame: str, theme: BlockTheme) -> Text:
+    def line(self, frame: str, theme: BlockTheme, *, width: int) -> Text:
         """Return the line without the gutter. `frame` is the moving sign; empty if nothing is to move but the time."""
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
+        if self._seconds >= _LONG_S and not self._received and width >= _ROOMY:
+            parts.insert(0, "waiting for the model")
         words = f" {theme.symbols.dot} ".join(parts)
         line = Text(end="")
         if frame:

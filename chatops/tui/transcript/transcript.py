@@ -206,7 +206,7 @@ class Transcript(Viewport, Moving):
             return strip
         frame = frame_at(self._clock(), theme.spinner)
         if y >= layout.height:
-            line = prefixed([self.sign.line(frame, theme)], first=_BLANK, rest=_BLANK)
+            line = prefixed([self.sign.line(frame, theme, width=layout.width)], first=_BLANK, rest=_BLANK)
             return strips_of(line, width=layout.width, base=theme.base)[0]
         if strip is None or not frame:
             return strip

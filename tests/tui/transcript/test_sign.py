@@ -82,6 +82,21 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
         assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
 
 
+async def test_a_long_wait_for_the_first_token_says_what_is_awaited_where_there_is_room() -> None:
+    for width in (70, 40):
+        async with Host().run_test(size=(width, 10)) as pilot:
+            app = pilot.app
+            assert isinstance(app, Host)
+            app.passes(2)
+            assert "waiting" not in app.shown[-1]
+            app.passes(2)
+            assert app.shown[-1].endswith("4 s · Esc to stop") and ("waiting for the model" in app.shown[-1]) is (
+                width == 70
+            )
+            app.happens(ReasoningDelta(id=f"{ROUND}.thought", parent_id=ROUND, text="x"))
+            assert "waiting" not in app.shown[-1]
+
+
 async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() -> None:
     async with Host().run_test(size=(60, 10)) as pilot:
         app = pilot.app
