@@ -13,11 +13,13 @@ import errno
 import hashlib
 import logging
 import os
+import re
 import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.paths import private_dir, write_private
@@ -37,6 +39,11 @@ _ENDINGS = {
     "text/plain": ".txt",
 }
 """Types that can be opened with another program, none of which executes them."""
+_PASTED = SessionId("pasted")
+"""Owner of images from the clipboard until they are sent."""
+_DIGITS = 16
+"""Digits of the digest in the name of a pasted image."""
+_PASTED_NAME = re.compile(rf"pasted-([0-9a-f]{{{_DIGITS}}})\.(?:png|jpg|gif|webp)")
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A tool without a sandbox can put anything where its output is kept: no link is followed, nothing blocks."""
 
@@ -68,6 +75,27 @@ class SessionFiles:
             except (OSError, ChatopsError) as error:
                 problem = f"not kept: {error.strerror if isinstance(error, OSError) else error}"
         return FileRef(path=shown, size=size, digest="" if problem else digest, type=type_, problem=problem)
+
+    def keep_pasted(self, data: bytes) -> FileRef:
+        """Keep an image from the clipboard for the messages that name it: by its `path`, see `pasted`. Never raises."""
+        file = self.keep(_PASTED, "", data)
+        if file.problem:
+            # There may be no room. What was pasted before is most likely sent, and kept with its session.
+            self.forget(_PASTED)
+            file = self.keep(_PASTED, "", data)
+        return replace(file, path=f"pasted-{file.digest[:_DIGITS]}{_ENDINGS.get(file.type, '')}")
+
+    def pasted(self, name: str) -> bytes | None:
+        """Return the pasted image of this name; None if there is none. Whatever the name is, it is used as no path."""
+        found = _PASTED_NAME.fullmatch(name)
+        place = next((self._folder / _name_folder(_PASTED)).glob(f"{found[1]}*"), None) if found is not None else None
+        if found is None or place is None:
+            return None
+        try:
+            data = _read(place)
+        except OSError:
+            return None
+        return data if hashlib.sha256(data).hexdigest().startswith(found[1]) else None
 
     def path_of(self, file: FileRef) -> Path | None:
         """Return the path of a kept file, with the ending of its type; None if it is gone or was never kept."""

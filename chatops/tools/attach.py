@@ -3,6 +3,7 @@
 The content goes into the message and is stored with it, so that a later change of the file changes nothing that was
 said. A file is reached as by the file tools: inside the workspace, without following links, and never a protected path.
 What would make those tools ask, such as a name that often holds secrets, is not attached.
+An image from the clipboard was kept when it was pasted, and has a name of its own.
 A word after @ that names nothing in the workspace is only a word, unless it is quoted or ends like a file name.
 """
 
@@ -10,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,11 +35,20 @@ _FILE_NAME = re.compile(r"(?:/|~/|\.\.?/).*|.*[^\s/.]\.[A-Za-z]\w{0,7}")
 _AFTER_A_PATH = ".,;:!?)]}'"
 
 
-def attached_files(text: str, *, context: ToolContext) -> tuple[AttachedFile, ...]:
-    """Return the files and folders that `text` names, each once. Reads the disk and never raises."""
+def attached_files(
+    text: str, *, context: ToolContext, pasted: Callable[[str], bytes | None] = lambda name: None
+) -> tuple[AttachedFile, ...]:
+    """Return the files and folders that `text` names, each once. Reads the disk and never raises.
+
+    `pasted` returns the image from the clipboard that has a name. No file of the workspace takes its place.
+    """
     found: dict[Path, AttachedFile] = {}
     room = MOST_IN_ALL
     for quoted, bare in _REFERENCE.findall(text):
+        image = (quoted or bare).rstrip(_AFTER_A_PATH)
+        if len(found) < MOST_FILES and (data := pasted(image)) is not None:
+            found[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
+            continue
         name, place = _named(quoted or bare, context=context)
         if place is None:
             if quoted or _FILE_NAME.fullmatch(name):

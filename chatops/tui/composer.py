@@ -149,6 +149,9 @@ class Composer(TextField):
     class Retry(Message):
         """Posted on R typed alone."""
 
+    class ImageWanted(Message):
+        """Posted to attach the image on the clipboard."""
+
     class QueueKey(Message):
         """Posted for a key that changes or sends the queue, with nothing typed."""
 
@@ -300,6 +303,13 @@ class Composer(TextField):
         self.note_typing()
         self.replace_selection(self._folds.fold(plain(text)))
 
+    def attach(self, name: str) -> None:
+        """Insert the reference that attaches a file."""
+        self.note_typing()
+        row, column = self.cursor_location
+        apart = "" if not column or self.document.get_line(row)[column - 1].isspace() else " "
+        self.replace_selection(f"{apart}@{name} ")
+
     def append_typed(self, character: str) -> None:
         """Append a character that was typed while a dialog had the keyboard."""
         self.note_typing()
@@ -400,6 +410,8 @@ class Composer(TextField):
         match key:
             case "ctrl+d" if not self.text:
                 self.post_message(self.Quit())
+            case "ctrl+v":
+                self.post_message(self.ImageWanted())
             case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
                 self.post_message(self.ScrollKey(key.removeprefix("ctrl+")))
             case "home" | "end" if not self.text:
@@ -451,7 +463,11 @@ class Composer(TextField):
         """Insert a paste, folded if it is long."""
         event.stop()
         event.prevent_default()
-        self.insert_paste(event.text)
+        if event.text:
+            self.insert_paste(event.text)
+        else:
+            # A terminal pastes nothing if the clipboard holds no text.
+            self.post_message(self.ImageWanted())
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Grow with the text, and let the screen look for completions."""

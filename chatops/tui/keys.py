@@ -51,6 +51,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
         "Tab": "on the first screen: take one of the messages to try",
         "!": "run a command: !git status; !! does not show it to the model",
         "@": "name a file of the workspace; it is attached to the message",
+        "ctrl+v": "attach the image on the clipboard",
         "Esc": "stop the answer and hold the queue",
         "{history}": "choose among the texts you sent before",
         "R": "alone, with no text: retry after an error",

@@ -532,4 +532,4 @@ class CallLimits:
             protected=self.protected_paths(),
             keep_file=partial(self._app.files.keep, session_id),
         )
-        return attached_files(text, context=context)
+        return attached_files(text, context=context, pasted=self._app.files.pasted)

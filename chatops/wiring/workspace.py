@@ -43,6 +43,7 @@ from chatops.store.base import SAVED
 from chatops.store.files import SessionFiles, can_be_opened
 from chatops.store.recovery import is_due, make_backup
 from chatops.store.unsent import recover
+from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.rows import ModelRow, RoleRow, unknown
@@ -221,6 +222,13 @@ class Workspace:
     async def open_file(self, file: FileRef) -> str:
         """Open a kept file with the system's program for its type; return what was done. Raises ChatopsError."""
         return await asyncio.to_thread(open_file, self._app.files, file)
+
+    async def paste_image(self) -> str:
+        """Keep the image on the clipboard, and return the name by which a message attaches it. Raises ChatopsError."""
+        file = await asyncio.to_thread(self._app.files.keep_pasted, await image_on_clipboard(os.environ))
+        if file.problem:
+            raise ChatopsError(f"The image on the clipboard was not attached: {file.problem}.")
+        return file.path
 
     async def picture(self, image: FileRef, *, preview: bool) -> "Picture | None":
         """Return what can be shown of a kept image, None if it is gone; with a `preview` if that can be made."""
@@ -560,7 +568,6 @@ def _is_listing(answer: bytes) -> bool:
 
 
 _FOLDERS = "/usr/local/bin:/usr/bin:/bin"
-_DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "XDG_SESSION_TYPE")
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DESKTOP_SESSION", "KDE_FULL_SESSION")
 
 
@@ -575,7 +582,7 @@ def open_file(files: SessionFiles, file: FileRef) -> str:
     program = shutil.which(name, path=_FOLDERS)
     if program is None:
         raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
-    shared = {variable: os.environ[variable] for variable in (*_DISPLAY, *_DESKTOP) if variable in os.environ}
+    shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP) if variable in os.environ}
     try:
         opener = subprocess.Popen(
             [program, str(place)],

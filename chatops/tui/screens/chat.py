@@ -286,6 +286,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         self._drawing.follow_end()
         self.run_command("/retry")
 
+    @on(Composer.ImageWanted)
+    def paste_image(self, message: Composer.ImageWanted) -> None:
+        """Attach the image on the clipboard (ctrl+v), or insert what was copied here last."""
+        message.stop()
+        self._background.start(self._commands.paste_image, group="paste")
+
     # Commands
 
     def run_command(self, text: str) -> None:

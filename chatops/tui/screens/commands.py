@@ -232,6 +232,17 @@ class CommandPresenter:
 
         self._background.start(opened, group="picked", holds_keys=False)
 
+    async def paste_image(self) -> None:
+        """Attach the image on the clipboard to the message. Without one, insert the text that was copied here last."""
+        await self.opened()
+        composer = self._screen.query_one(Composer)
+        try:
+            composer.attach(await self._switcher.context().workspace.paste_image())
+        except ChatopsError:
+            if not self._screen.app.clipboard:
+                raise
+            composer.insert_paste(self._screen.app.clipboard)
+
     def show_text(self, title: str, text: str, *, shares: "Sequence[Share]" = ()) -> None:
         """Show a text to read, and above it the `shares` of a whole as a bar."""
         from chatops.tui.dialogs.text import TextScreen

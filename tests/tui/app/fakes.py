@@ -628,6 +628,8 @@ class FakeWorkspace(Workspace):
 
     others: dict[str, FakeSession] = field(default_factory=dict)
     revoked: list[str] = field(default_factory=list)
+    clipboard_image: str = ""
+    """Name under which the image on the clipboard is kept; empty: there is none."""
     looked_at: list[tuple[str, bool]] = field(default_factory=list)
     """Images that the screen wanted to show, by digest, and if it wanted a preview."""
     waits: SessionId | None = None
@@ -707,6 +709,11 @@ class FakeWorkspace(Workspace):
 
     async def open_file(self, file: FileRef) -> str:
         return f"Opened {file}."
+
+    async def paste_image(self) -> str:
+        if not self.clipboard_image:
+            raise ChatopsError("There is no image on the clipboard.", advice="Copy one.")
+        return self.clipboard_image
 
     async def picture(self, image: FileRef, *, preview: bool) -> Picture | None:
         self.looked_at.append((image.digest, preview))

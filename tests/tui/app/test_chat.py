@@ -767,3 +767,23 @@ async def test_an_image_is_shown_once_it_was_looked_at_if_the_terminal_has_colou
         assert running.workspace.looked_at == [(IMAGE.digest, colours)]
         assert "640 × 480 pixels" in running.text
         assert ("▀▀▀▀" in running.text) is colours
+
+
+async def test_ctrl_v_attaches_the_image_on_the_clipboard_before_what_is_typed_after_it() -> None:
+    async with stage() as running:
+        running.workspace.clipboard_image = "pasted-0123456789abcdef.png"
+        await running.type_fast(*"see", "ctrl+v", *"now", "enter")
+        await running.settle()
+        assert running.session.submitted == ["see @pasted-0123456789abcdef.png now"]
+        running.app.chat.composer.post_message(Paste(""))
+        await running.settle()
+        assert running.draft == "@pasted-0123456789abcdef.png "
+
+
+async def test_without_an_image_ctrl_v_inserts_what_was_copied_here_and_says_what_to_do() -> None:
+    async with stage() as running:
+        await running.press("ctrl+v")
+        assert running.draft == "" and "There is no image on the clipboard. Copy one." in " ".join(running.text.split())
+        running.app.copy_to_clipboard("copied")
+        await running.press("ctrl+v")
+        assert running.draft == "copied"

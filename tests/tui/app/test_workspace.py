@@ -4,7 +4,8 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -537,3 +538,33 @@ async def approved(commands: CommandLine, text: str) -> None:
     while waiting := commands.session.snapshot().pending:
         await commands.session.decide(waiting[0].call.id, digest=waiting[0].digest, decision=Approved())
         await commands.session.settle()
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 20, 10) + b"\x08\x02\0\0\0"
+
+
+async def test_an_image_from_the_clipboard_is_attached_by_its_name(
+    commands: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(environ: Mapping[str, str]) -> bytes:
+        return PNG
+
+    monkeypatch.setattr(workspace_module, "image_on_clipboard", read)
+    name = await commands.workspace.paste_image()
+    assert re.fullmatch(r"pasted-[0-9a-f]{16}\.png", name)
+    (commands.app.workspace / name).write_text("a file of the same name")
+    await commands.send(f"look at @{name}, and @{name}")
+    (asked,) = [said for said in commands.session.snapshot().messages if isinstance(said, UserMessage)]
+    (file,) = (file.ref for file in asked.files)
+    assert (file.path, file.type, file.size, file.problem) == (name, "image/png", len(PNG), "")
+    assert commands.app.files.read(file) == PNG
+    monkeypatch.setattr("chatops.store.files.MOST_IN_SESSION", len(PNG) + 5)
+    again = commands.app.files.keep_pasted(PNG + b"more")
+    assert not again.problem, "what was pasted before makes room"
+    assert commands.app.files.pasted(name) is None and commands.app.files.pasted(again.path) == PNG + b"more"
+
+
+@pytest.mark.parametrize("name", ["pasted-*.png", "pasted-0123456789abcdef.png", "../pasted-0123456789abcdef.png", ""])
+def test_a_name_that_was_not_pasted_is_no_image(commands: CommandLine, name: str) -> None:
+    commands.app.files.keep_pasted(PNG)
+    assert commands.app.files.pasted(name) is None
