@@ -51,12 +51,15 @@ _IN_CELLS = "chatops.cells"
 _UNSURE = re.compile(f"{JOINED_EMOJI.pattern}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3")
 _UNSURE_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
-_NEXT_ROW = re.compile(r"\r\n(?=\x1b\[\d+;\d+H)")
-"""The end of a row before the cursor is put somewhere anyway."""
+_NEXT_ROW = re.compile(r"\x1b\[\d+;\d+H\n?(?=\x1b\[\d+;\d+H)|\n(?=\x1b\[\d+;\d+H)")
+"""The end of a row, and positions in it where nothing is written, before the cursor is put somewhere anyway."""
 _BETWEEN = re.compile(r"\x1b\[0m((?:\x1b\[\d+;\d+H)?)\x1b\[([\d;]+)m")
 """The end of a piece and the start of the next one, perhaps elsewhere."""
+_CODES = re.compile(r"\x1b\[([\d;:]*)m")
 _COLOURS = {"38": "39", "48": "49"}
 """The parameter that sets a colour of its own, and the one that sets the default again."""
+_ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
+"""The parameter that sets an attribute, and the one that ends it. 22 ends both bold and faint."""
 
 
 class OutputWriter:
@@ -244,28 +247,34 @@ def with_short_styles(text: str) -> str:
     is needed. ECMA-48, section 8.3.117 (SGR).
     """
     first, *rest = _BETWEEN.split(_NEXT_ROW.sub("", text))
-    written, before = [first], _last_codes(first)
+    written, before = [first], _last_codes(first, instead="")
     for move, codes, piece in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         written += (move, _change(before, codes), piece)
-        # Text without a style may follow in the same piece, and then text with another one.
-        before = _last_codes(piece) if "\x1b[" in piece else codes
+        # Text without a style may follow in the same piece, and then text with another one. The cursor may move in it.
+        before = _last_codes(piece, instead=codes) if "\x1b[" in piece else codes
     return "".join(written)
 
 
-def _last_codes(text: str) -> str:
-    return text.rpartition("\x1b[")[2].partition("m")[0]
+def _last_codes(text: str, *, instead: str) -> str:
+    found = _CODES.findall(text)
+    return found[-1] if found else instead
 
 
 @lru_cache(maxsize=4096)
 def _change(before: str, after: str) -> str:
     """Return the sequence that changes one style into another, given as SGR parameters."""
     old, new = _style(before), _style(after)
-    if old is None or new is None or not old.keys() - _COLOURS.keys() <= new.keys():
-        # An attribute ends, and there is no short code for that.
-        return f"\x1b[0;{after}m"
-    parts = [new.get(name, off) for name, off in _COLOURS.items() if old.get(name) != new.get(name)]
-    parts += [name for name in new if name not in old and name not in _COLOURS]
-    return f"\x1b[{';'.join(parts)}m" if parts else ""
+    anew = f"\x1b[0;{after}m"
+    if old is None or new is None:
+        return anew
+    ended = old.keys() - _COLOURS.keys() - new.keys()
+    if not ended <= _ENDS.keys():
+        return anew
+    ends = sorted({_ENDS[name] for name in ended})
+    kept = [name for name in old if _ENDS.get(name) not in ends]
+    parts = ends + [new.get(name, off) for name, off in _COLOURS.items() if old.get(name) != new.get(name)]
+    parts += [name for name in new if name not in kept and name not in _COLOURS]
+    return min(anew, f"\x1b[{';'.join(parts)}m", key=len) if parts else ""
 
 
 def _style(codes: str) -> dict[str, str] | None:
