@@ -191,8 +191,3 @@ Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | Ed
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]
 """Runs a command with the text after its name. Raises ChatopsError if it cannot be done."""
-
-
-def is_command(text: str) -> bool:
-    """Return True if a text is for the app and not for the model. A leading space makes it a message."""
-    return text.startswith("/")

@@ -6,7 +6,7 @@ return values, post one of those in `messages`, or call a function that they wer
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -15,19 +15,18 @@ from textual.binding import Binding
 from textual.notifications import Notification
 from textual.widgets import Static
 
-from chatops.tui.commands.replies import Context, ScreenAction, is_command
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.commands import CommandPresenter, CompletionPresenter
+from chatops.tui.screens.completing import CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
 from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged
 from chatops.tui.screens.open_session import OpenSession
-from chatops.tui.screens.sending import SendingPresenter
+from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
@@ -39,6 +38,7 @@ from chatops.tui.ticker import Ticker
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+    from chatops.tui.screens.commands import CommandPresenter
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow import WorkflowPanel
@@ -90,9 +90,24 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             background=self._background,
         )
         self._status = StatusPresenter(self, self.composer, themes=themes, sending=self.sending)
-        self._commands = CommandPresenter(
+        self._completing = CompletionPresenter(self, self.composer, self.switcher.context)
+        self._ticker = Ticker(self, clock=clock)
+        self._update_due = False
+        self._pending_asked = False
+        """True if ctrl+g was pressed while a session was being opened."""
+        self.has_draft = False
+        """Set on closing: True if something was typed and not sent."""
+        self.unsent_text = ""
+        """Set on closing: what was typed and sent before there was a session to store it."""
+
+    @cached_property
+    def _commands(self) -> "CommandPresenter":
+        from chatops.tui.commands.replies import ScreenAction
+        from chatops.tui.screens.commands import CommandPresenter  # with all replies; the first paint needs none
+
+        return CommandPresenter(
             self,
-            themes=themes,
+            themes=self._themes,
             sending=self.sending,
             switcher=self.switcher,
             background=self._background,
@@ -107,15 +122,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
                 ScreenAction.QUIT: self._quit,
             },
         )
-        self._completing = CompletionPresenter(self, self.composer, self.switcher.context)
-        self._ticker = Ticker(self, clock=clock)
-        self._update_due = False
-        self._pending_asked = False
-        """True if ctrl+g was pressed while a session was being opened."""
-        self.has_draft = False
-        """Set on closing: True if something was typed and not sent."""
-        self.unsent_text = ""
-        """Set on closing: what was typed and sent before there was a session to store it."""
 
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom."""
@@ -161,8 +167,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
         Also available after the app has ended.
         """
-        current = self._current
-        return Context(opened=(current.session, current.workspace) if current is not None else None).session
+        return self.switcher.context().session
 
     # Opening the first session
 
@@ -269,7 +274,9 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def submitted(self, message: Composer.Submitted) -> None:
         """Send a message, or run a slash command. Before a session is open, keep it until then."""
         message.stop()
-        self._commands.clear_notices()
+        if "_commands" in vars(self):
+            # It is not made before the first command.
+            self._commands.clear_notices()
         if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
             self._background.start(work, group="submit", holds_keys=is_command(message.text))
 

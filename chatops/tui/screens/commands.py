@@ -1,4 +1,4 @@
-"""Completes and runs slash commands and carries out their replies."""
+"""Runs slash commands and carries out their replies. Loaded for the first command."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,8 +30,7 @@ from chatops.tui.commands.replies import (
     UseTheme,
     Write,
 )
-from chatops.tui.composer import Completions, Composer
-from chatops.tui.first_screen import FirstScreen
+from chatops.tui.composer import Composer
 from chatops.tui.notice import copy, show_notice
 from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView
     from chatops.tui.bars import Share
-    from chatops.tui.commands.completion import Completer
     from chatops.tui.dialogs.modal import Page
 
 
@@ -272,29 +270,3 @@ class CommandPresenter:
 
     def _notify(self, text: str) -> None:
         self._notices.append(show_notice(self._screen.app, text))
-
-
-class CompletionPresenter:
-    """Offers completions for `/` and `@` in the message field."""
-
-    def __init__(self, screen: Screen[Any], composer: Composer, context: Callable[[], Context]) -> None:
-        self._screen = screen
-        self._composer = composer
-        self._context = context
-        self._completer: Completer | None = None
-
-    def handle(self, key: str) -> None:
-        """Handle a key pressed while the list is open, or a changed text if `key` is empty.
-
-        Tab in the empty field takes a tip of the first screen, and once more the next one.
-        """
-        if key == "tab" and (tip := self._screen.query_one(FirstScreen).tip_after(self._composer.text)):
-            self._composer.set_text(tip)
-            return
-        if self._completer is None:
-            if not key and not any(sign in self._composer.text for sign in "/@"):
-                return
-            from chatops.tui.commands.completion import Completer
-
-            self._completer = Completer(self._composer, self._screen.query_one(Completions), self._context)
-        self._completer.handle(key)

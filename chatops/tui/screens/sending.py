@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
-from chatops.tui.commands.replies import is_command
 from chatops.tui.composer import Composer
 from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
@@ -407,3 +406,8 @@ def queue_heading(snapshot: "Snapshot", *, running: bool, followed: bool, typed:
     if snapshot.queue_held:
         return "Queue on hold. Enter sends it, Up takes back the last:"
     return f"Queued until this {'run' if running else 'turn'} ends. Up takes back the last:"
+
+
+def is_command(text: str) -> bool:
+    """Return True if a text is for the app and not for the model. A leading space makes it a message."""
+    return text.startswith("/")

@@ -10,7 +10,6 @@ from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
-from chatops.tui.commands.replies import Context
 from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import DecisionDialogs
@@ -23,6 +22,7 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
+    from chatops.tui.commands.replies import Context
     from chatops.tui.screens.run import FollowerPresenter
     from chatops.wiring.workspace import FirstSession, Workspace
 
@@ -59,8 +59,10 @@ class SessionSwitcher:
         """True while another session is being opened."""
         self._replacing_lost = False
 
-    def context(self) -> Context:
+    def context(self) -> "Context":
         """Return the session and the workspace for a command."""
+        from chatops.tui.commands.replies import Context  # with all replies; the first paint needs none
+
         current, themes = self.current, self._themes
         own, run = (current.own_run, current.any_run) if current is not None else (None, None)
         return Context(
