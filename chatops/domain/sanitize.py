@@ -12,6 +12,8 @@ Why not a library: those that clean text for a terminal (Rich's control codes, C
 import re
 import unicodedata
 
+# Patterns are kept as text, which `re` compiles at the first use: most texts of a first screen need none of them.
+
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\ufffe\uffff"
@@ -21,42 +23,42 @@ _INVISIBLE = (
 
 _C1 = "\x7f-\x9f"
 _SURROGATES = "\ud800-\udfff"
-_STACKED_SELECTORS = re.compile("(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+")
+_STACKED_SELECTORS = "(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
 """A variation selector picks the emoji or text form of the character before it; a run of them carries data."""
 
-_SIGNS = re.compile(r"[^\w\s\x00-\u02ff]+")
+_SIGNS = r"[^\w\s\x00-\u02ff]+"
 """Runs in which marks can be combined with the character before them, and little else."""
 _SELECTORS = "\ufe0e\ufe0f"
 _MOST_MARKS = 8
 """Number of marks in one cell that any script may need. Terminals draw fewer, and a run of them carries data."""
-_MANY_SIGNS = re.compile(rf"[^\w\s\x00-\u02ff]{{{_MOST_MARKS + 1},}}")
+_MANY_SIGNS = rf"[^\w\s\x00-\u02ff]{{{_MOST_MARKS + 1},}}"
 _MOST_MARKS_REVEALED = 2
 """Number of marks in one cell that every terminal draws."""
 
-_BAD_IN_TEXT = re.compile(f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
-HIDDEN = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
+_BAD_IN_TEXT = f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
+HIDDEN = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 """A character that `sanitize` replaces, except line ends."""
-_BAD_IN_LINE = re.compile(f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]")
-_TERMINAL_ONLY = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)")
+_BAD_IN_LINE = f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
+_TERMINAL_ONLY = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)"
 _FEW = 24
 """Up to this many different characters are replaced one by one, which is fastest."""
 
 _PICTURE = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
 _JOINING = "\u0600-\u08ff\u0900-\u0dff"
 """Arabic and the scripts of South Asia, whose letters change their shape next to another one."""
-_JOINED = re.compile(
+_JOINED = (
     rf"(?P<kept>{_PICTURE}(?:\u200d{_PICTURE}){{1,6}}|(?<=[{_JOINING}])\u200c(?=[{_JOINING}]))"
     rf"|(?<=[{_JOINING}])\u200d"
 )
 """Joiners that occur in normal prose: in an emoji made of several, and where they shape a letter."""
-JOINED_EMOJI = re.compile(rf"({_PICTURE}(?:\u200d{_PICTURE})+)")
+JOINED_EMOJI = rf"({_PICTURE}(?:\u200d{_PICTURE})+)"
 """An emoji sequence, as the only group."""
 
-_ODD_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]")
-_TRAILING_SPACES = re.compile(r" +(?=\n|\Z)")
-_LOOKALIKE_ALPHABETS = re.compile("[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\uff21-\uff5a]")
-_WORD = re.compile(r"\w+")
-_ASCII_LETTER = re.compile("[A-Za-z]")
+_ODD_SPACES = "[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]"
+_TRAILING_SPACES = r" +(?=\n|\Z)"
+_LOOKALIKE_ALPHABETS = "[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\uff21-\uff5a]"
+_WORD = r"\w+"
+_ASCII_LETTER = "[A-Za-z]"
 
 TAB_WIDTH = 4
 
@@ -75,12 +77,12 @@ def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
         return text
     if newlines and "\r" in text:
         text = text.replace("\r\n", "\n")
-    bad = set((_BAD_IN_TEXT if newlines else _BAD_IN_LINE).findall(text))
+    bad = set(re.findall(_BAD_IN_TEXT if newlines else _BAD_IN_LINE, text))
     text = _show_prose(text, bad) if prose and bad & {"\u200c", "\u200d"} else _show(text, bad)
     if "\ufe0f" in text or "\ufe0e" in text:
-        text = _STACKED_SELECTORS.sub(lambda found: "".join(map(_code_point, found[0])), text)
+        text = re.sub(_STACKED_SELECTORS, lambda found: "".join(map(_code_point, found[0])), text)
     if not text.isascii():
-        text = _MANY_SIGNS.sub(_spell_stacked_marks, text)
+        text = re.sub(_MANY_SIGNS, _spell_stacked_marks, text)
     return text.expandtabs(TAB_WIDTH) if "\t" in text else text
 
 
@@ -92,7 +94,7 @@ def piped(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _TERMINAL_ONLY.sub(lambda found: _symbol(found[0]), text)
+    return re.sub(_TERMINAL_ONLY, lambda found: _symbol(found[0]), text)
 
 
 def reveal(text: str, *, newlines: bool = True) -> str:
@@ -104,13 +106,13 @@ def reveal(text: str, *, newlines: bool = True) -> str:
     """
     text = text.replace("\r", "␍")
     text = sanitize(text.replace("\t", "␉\t"), newlines=newlines)
-    text = _TRAILING_SPACES.sub(lambda found: "·" * len(found[0]), text)
+    text = re.sub(_TRAILING_SPACES, lambda found: "·" * len(found[0]), text)
     if text.isascii():
         return text
-    text = _ODD_SPACES.sub(lambda found: _code_point(found[0]), text)
-    text = _SIGNS.sub(_spell_doubtful_marks, text)
-    if _LOOKALIKE_ALPHABETS.search(text):
-        text = _WORD.sub(_mark_lookalikes, text)
+    text = re.sub(_ODD_SPACES, lambda found: _code_point(found[0]), text)
+    text = re.sub(_SIGNS, _spell_doubtful_marks, text)
+    if re.search(_LOOKALIKE_ALPHABETS, text):
+        text = re.sub(_WORD, _mark_lookalikes, text)
     return text
 
 
@@ -124,7 +126,7 @@ def _show(text: str, bad: set[str]) -> str:
 
 def _show_prose(text: str, bad: set[str]) -> str:
     parts, begin = [], 0
-    for found in _JOINED.finditer(text):
+    for found in re.finditer(_JOINED, text):
         parts += [_show(text[begin : found.start()], bad), found["kept"] or ""]
         begin = found.end()
     return "".join([*parts, _show(text[begin:], bad)])
@@ -172,9 +174,9 @@ def _marks_spelled(signs: str, *, most: int, room: int) -> str:
 
 def _mark_lookalikes(found: re.Match[str]) -> str:
     word = found[0]
-    if _ASCII_LETTER.search(word) is None:
+    if re.search(_ASCII_LETTER, word) is None:
         return word
-    return _LOOKALIKE_ALPHABETS.sub(lambda letter: letter[0] + _code_point(letter[0]), word)
+    return re.sub(_LOOKALIKE_ALPHABETS, lambda letter: letter[0] + _code_point(letter[0]), word)
 
 
 def show_path(path: str) -> str:

@@ -48,7 +48,7 @@ _WRITE_BYTES = 4096
 """Bytes per write call: a call that blocks holds up no more than these."""
 _POLL_S = 0.5
 _IN_CELLS = "chatops.cells"
-_UNSURE = re.compile(f"{JOINED_EMOJI.pattern}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3")
+_UNSURE = f"{JOINED_EMOJI}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3"
 _UNSURE_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _LATE_CONTROL = re.compile(r"[\x80-\x9f]")
 _NEXT_ROW = re.compile(r"\x1b\[\d+;\d+H\n?(?=\x1b\[\d+;\d+H)|\n(?=\x1b\[\d+;\d+H)")
@@ -208,7 +208,7 @@ def with_anchored_emoji(text: str) -> str:
     written at its own position, each time from the cursor saved before the emoji (DECSC, DECRC, CUF).
     """
     # Almost no frame has one, and searching for the signs is much faster than searching for the emoji.
-    return _UNSURE.sub(_anchored, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
+    return re.sub(_UNSURE, _anchored, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
 
 
 def _anchored(found: re.Match[str]) -> str:

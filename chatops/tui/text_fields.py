@@ -68,7 +68,7 @@ def types_invisible(event: events.Key) -> bool:
 
 
 _PRIVATE = "\U000f0000-\U0010fffd"
-_MASKED = re.compile(f"{HIDDEN.pattern}|[{_PRIVATE}]")
+_MASKED = f"{HIDDEN}|[{_PRIVATE}]"
 _MASKS = re.compile(f"[{_PRIVATE}]")
 SIGN = "\ufffd"
 """Drawn in place of a hidden character."""
@@ -152,7 +152,7 @@ class TextField(_OrderedKeys, TextAreaHooks):
 
     def masked(self, text: str) -> str:
         """Return `text` with a mask for each hidden character."""
-        return _MASKED.sub(_mask, text)
+        return text if text.isascii() and text.isprintable() else re.sub(_MASKED, _mask, text)
 
 
 class LineField(_OrderedKeys, InputHooks):
@@ -164,7 +164,7 @@ class LineField(_OrderedKeys, InputHooks):
 
     def shown(self, value: str) -> str:
         """Return `value` with `SIGN` for each hidden character."""
-        return HIDDEN.sub(SIGN, value)
+        return re.sub(HIDDEN, SIGN, value)
 
 
 class FindBar(ErrorBoundary, Horizontal, can_focus=True):

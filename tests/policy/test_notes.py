@@ -1,5 +1,7 @@
 """Project notes in the prompt: whatever is in them, no line of them is a line of the prompt."""
 
+import re
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ def test_every_line_of_a_note_is_marked_as_one(texts: list[str]) -> None:
         first, *lines = part.split("\n")
         assert first == f"{'../' * level}AGENTS.md:"
         assert all(line == "|" or line.startswith("| ") for line in lines)
-        assert not HIDDEN.search(part)
+        assert not re.search(HIDDEN, part)
         assert not any(token in part for token in TOKENS)
     prompt = compose(layers_for(base="BASE", notes=notes, role="coder", tools_on_offer=True))
     assert prompt.startswith(f"BASE\n\n{head}")

@@ -169,7 +169,7 @@ def _joined_apart(segment: Segment) -> Iterable[Segment]:
     Rich measures a joined emoji alone correctly, but cuts a text that contains one wrongly.
     """
     text, style, control = segment
-    parts = JOINED_EMOJI.split(text)
+    parts = re.split(JOINED_EMOJI, text)
     return [Segment(part, style, control) for part in parts if part]
 
 
