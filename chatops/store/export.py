@@ -75,7 +75,7 @@ def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
     """Return Markdown with a heading per speaker. Code fences are longer than any fence inside."""
     parts = [f"# {_line(title) or 'Session'}"]
     for message in history:
-        heading, text, blocks = _described(message)
+        heading, text, blocks = _describe_message(message)
         parts.append(f"## {_line(heading)}")
         if text.strip():
             parts.append(_visible(text).strip("\n"))
@@ -88,7 +88,7 @@ def to_html(history: Iterable[Message], *, title: str = "") -> str:
     name = html.escape(_line(title) or "Session")
     sections: list[str] = []
     for message in history:
-        heading, text, blocks = _described(message)
+        heading, text, blocks = _describe_message(message)
         body = f"<div class=text>{html.escape(_visible(text))}</div>" if text.strip() else ""
         for label, block in blocks:
             body += (
@@ -211,7 +211,7 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
-def _described(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
+def _describe_message(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
     """Return the speaker, the text, and the blocks to fold as label and content."""
     match message:
         case UserMessage():

@@ -53,7 +53,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
 
         `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
         """
-        self._rows = _opened(file) if isinstance(file, Path) else file
+        self._rows = _open_connection(file) if isinstance(file, Path) else file
         self._clock = clock
         self._process = process
         self._alive = alive
@@ -290,7 +290,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
         raise StoreError("No free session id was found.", advice="Try again.")
 
 
-def _opened(path: Path) -> Connection:
+def _open_connection(path: Path) -> Connection:
     from chatops.store.file import StoreFile
 
     return StoreFile(path)

@@ -44,7 +44,7 @@ class Unsent:
         return True
 
     def _write(self, texts: Sequence[str]) -> None:
-        handle, path = self._file = self._file or self._made()
+        handle, path = self._file = self._file or self._create_file()
         if not texts:
             self._file = None
             path.unlink(missing_ok=True)
@@ -57,7 +57,7 @@ class Unsent:
             data = data[os.write(handle, data) :]
         os.fsync(handle)
 
-    def _made(self) -> tuple[int, Path]:
+    def _create_file(self) -> tuple[int, Path]:
         private_dir(self._folder)
         handle, name = tempfile.mkstemp(dir=self._folder, suffix=_SUFFIX)
         try:
