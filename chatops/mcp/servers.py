@@ -271,13 +271,15 @@ class Servers:
         with self._lock:
             if tuple(self._servers) != wanted:
                 before = self._servers
-                self._servers = {configured: before.get(configured) or self._made(configured) for configured in wanted}
+                self._servers = {
+                    configured: before.get(configured) or self._create_server(configured) for configured in wanted
+                }
                 if self._loop is not None and not self._loop.is_closed():
                     gone = tuple(server for configured, server in before.items() if configured not in self._servers)
                     self._loop.call_soon_threadsafe(self._end, gone)
             return tuple(self._servers.values())
 
-    def _made(self, one: Configured) -> Server:
+    def _create_server(self, one: Configured) -> Server:
         def changed() -> None:
             self._changed(server.status)
 
