@@ -264,11 +264,11 @@ def _definition_text(spec: WorkflowSpec) -> str:
     lines = [f"{spec.name}, from {spec.source}", *([spec.description] if spec.description else [])]
     for number, step in enumerate(spec.steps, start=1):
         lines += ["", f"{number}. {step.name}"]
-        lines += [f"   {label + ':':<13}{text}" for label, text in _described(step) if text]
+        lines += [f"   {label + ':':<13}{text}" for label, text in _describe_step(step) if text]
     return "\n".join(lines)
 
 
-def _described(step: StepSpec) -> list[tuple[str, str]]:
+def _describe_step(step: StepSpec) -> list[tuple[str, str]]:
     gates = [f"{gate.name} ({gate.command if isinstance(gate, CommandGate) else gate.pattern})" for gate in step.gates]
     return [
         ("role", step.role or "that of the run"),
