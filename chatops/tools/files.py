@@ -182,7 +182,7 @@ def file_list(
 def folder_listing(target: Path, folder: int, *, context: ToolContext) -> ToolResult:
     """Return the entries of a folder, one on each line, given its path and descriptor."""
     chosen, counted = _entries(folder)
-    described = [_described(folder, name) for _, name in chosen]
+    described = [_describe_entry(folder, name) for _, name in chosen]
     below = target.relative_to(context.workspace).as_posix()
     ignored = GitIgnore(context.workspace, start=below)
     shown = [
@@ -216,7 +216,7 @@ def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
     return heapq.nsmallest(MAX_ENTRIES, each()), counted
 
 
-def _described(folder: int, name: str) -> str:
+def _describe_entry(folder: int, name: str) -> str:
     shown = visible(name, limit=300)
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)

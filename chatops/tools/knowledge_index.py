@@ -70,7 +70,7 @@ def search_documents(
     """
     signal.signal(signal.SIGALRM, _alarm)
     found = _Found()
-    with closing(_opened(Path(index))) as rows:
+    with closing(_open_index(Path(index))) as rows:
         until = time.monotonic() + seconds
         # A folder that cannot be read is not searched: what the index has of it may be old.
         closed = frozenset(protected)
@@ -98,7 +98,7 @@ def query_of(words: Sequence[str]) -> str:
     return " OR ".join(f'"{part}"' for part in list(dict.fromkeys(parts))[:MOST_WORDS])
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_index(path: Path) -> sqlite3.Connection:
     """Open the index. It is made again if it is damaged or of another version."""
     os.umask(0o077)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
