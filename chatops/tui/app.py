@@ -16,7 +16,6 @@ from textual import events, on
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
-from textual.errors import NoWidget
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.notifications import Notification
 from textual.screen import Screen
@@ -25,7 +24,6 @@ from textual.widgets import Input, TextArea
 from chatops.domain.errors import ChatopsError
 from chatops.startup import settle_collector
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.modal import Modal
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.key_order import KeyOrder
@@ -34,7 +32,7 @@ from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
 from chatops.tui.terminal import Attention, TerminalTraits
-from chatops.tui.textual_internals import AppHooks, LateClickHook, PaletteHooks, wait_until_mounted
+from chatops.tui.textual_internals import AppHooks, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes
 
 if TYPE_CHECKING:
@@ -49,24 +47,6 @@ _ALWAYS = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that wait for nothing."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
-
-
-class _Palette(ErrorBoundary, LateClickHook, PaletteHooks):
-    """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
-
-    VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
-
-    def on_mount(self) -> None:
-        """Turn off the blinking cursor. Follow a change of the theme, which Textual applies to other screens only."""
-        self.query_one(Input).cursor_blink = False
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
-
-    def on_click(self, event: events.Click) -> None:
-        """Ignore a click next to every widget, for which Textual's handler raises an error."""
-        try:
-            self.get_widget_at(event.screen_x, event.screen_y)
-        except NoWidget:
-            event.prevent_default()
 
 
 class ChatopsApp(ErrorBoundary, AppHooks):
@@ -282,8 +262,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def action_command_palette(self) -> None:
         """Open the list of all commands (ctrl+p)."""
-        if not isinstance(self.screen, _Palette):
-            self.push_screen(_Palette())
+        from chatops.tui.dialogs.palette import Palette  # not needed for the first paint
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
         """Show the help over a dialog (F1)."""
