@@ -10,6 +10,7 @@ name of Textual, or by chance defines one.
 | ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
 | ``App._ready`` | `AppHooks.before_first_message` | the same |
 | ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
+| ``Stylesheet._require_parse`` | `AppHooks.refresh_css` | parsing style sheets once at the start |
 | ``App._batch_count`` | `AppHooks` | frames that Textual drops |
 | ``App._handle_exception`` | `AppHooks.handle_error`, `report_error` | continuing after an error |
 | ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
@@ -104,6 +105,15 @@ class AppHooks(App[None]):
 
         The public `on_ready` and `on_mount` run while keys are already being handled.
         """
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Apply changed variables. Before there is a screen, Textual would parse all rules twice."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+            self.stylesheet._require_parse = True
+            self.stylesheet.update(self, animate=animate)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if self.skips_frame():

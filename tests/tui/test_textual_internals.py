@@ -16,6 +16,7 @@ from textual import events
 from textual._compositor import Compositor
 from textual.app import App, ComposeResult
 from textual.binding import Binding
+from textual.color import Color
 from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.geometry import Region
@@ -356,6 +357,20 @@ def _our_classes() -> Iterator[type]:
         for value in vars(module).values():
             if isinstance(value, type) and value.__module__ == module_name and issubclass(value, MessagePump):
                 yield value
+
+
+def test_variables_that_change_before_there_is_a_screen_are_applied() -> None:
+    class Themed(AppHooks):
+        """An app whose rule depends on the theme."""
+
+    app = Themed()
+    app.stylesheet.add_source("Static { color: $primary; }")
+    app.stylesheet.parse()
+    before = app.stylesheet.rules[-1].styles.color
+    app.theme = "nord"
+    app.refresh_css()
+    after = app.stylesheet.rules[-1].styles.color
+    assert before != after == Color.parse(app.current_theme.primary)
 
 
 @for_each("ours", list(_our_classes()), ids=lambda ours: ours.__qualname__)
