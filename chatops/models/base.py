@@ -43,6 +43,8 @@ class Waiting:
     alive: bool
     limit_s: float | None
     """Seconds without data after which the request fails; None while it waits for other requests to the model."""
+    loading: bool = False
+    """True if the server had not loaded the model when it was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

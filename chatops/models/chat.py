@@ -21,6 +21,7 @@ from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import base_url, host_of
 from chatops.models.keys import Mask, Secret, secrets_of
+from chatops.models.loading import LISTS, is_unloaded
 from chatops.models.memory import EndpointMemory, TextStore
 from chatops.models.response import ByteFeed, Pace, ResponseReader
 from chatops.models.retry import (
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 
 COMPLETIONS = "/chat/completions"
 MOST_REMEDIES = 5
+_LISTING_S = 1.0
+"""Seconds that the first request may wait for the list of loaded models."""
 BYTES_PER_TOKEN = 4
 """Estimated bytes per token, for messages only."""
 
@@ -93,6 +96,8 @@ class OpenAIChat:
         self._reasoning_scope = scope_of(spec.model_name)
         self._reasoning_field = host.reasoning_field
         self._slots = asyncio.Semaphore(spec.max_concurrent) if spec.max_concurrent else None
+        self._unloaded: bool | None = None
+        """True if the server stated before the first reply that the model is not in memory. None: not asked yet."""
         self._noticed: set[str] = set()
         """Subjects of the notices that were sent; each is sent once."""
 
@@ -193,6 +198,7 @@ class OpenAIChat:
             pace=self._pace,
             text_tools=text_tools,
             max_output_tokens=self._spec.max_output_tokens,
+            unloaded=lambda: bool(self._unloaded),
         )
         feed = ByteFeed(self._bytes(body.data, key=key, reader=reader))
         error: AttemptFailure | None = None
@@ -206,6 +212,7 @@ class OpenAIChat:
             if error.failure.kind is FailureKind.INTERNAL:
                 log.exception("asking %s failed", self._endpoint.host)
         finally:
+            self._unloaded = False
             await feed.aclose()
         for piece in reader.close(error):
             yield piece
@@ -248,6 +255,9 @@ class OpenAIChat:
 
     async def _bytes(self, body: bytes, *, key: Secret, reader: ResponseReader) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
+            if self._unloaded is None:
+                # Asked for before the request, which would make the server load it.
+                self._unloaded = await self._is_unloaded(key)
             reader.sent()
             yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
@@ -256,6 +266,19 @@ class OpenAIChat:
                     yield part
             finally:
                 await response.aclose()
+
+    async def _is_unloaded(self, key: Secret) -> bool:
+        host = self._spec.host_type
+        if host not in LISTS:
+            return False
+        address = self._endpoint.url.removesuffix("/v1") + LISTS[host]
+        try:
+            listing = await self._connection.get(address, key=key, timeout_s=_LISTING_S)
+        except Exception:
+            # The reply does not depend on it.
+            log.debug("%s does not say if the model is loaded", self._endpoint.host, exc_info=True)
+            return False
+        return is_unloaded(listing.decode(errors="replace"), host=host, model=self._spec.model_name)
 
     async def _explain(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
         """Return the failure; for an unknown model, with the names of known ones."""

@@ -48,7 +48,7 @@ reply that repeats one short text endlessly is stopped, and its beginning is kep
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -259,6 +259,10 @@ class Pace:
     retry_base_s: float = 1.0
 
 
+_LOADING_S = 3.0
+"""Seconds between two `Waiting` events while the server loads the model."""
+
+
 class ResponseReader:
     """Reader of one response. After `close`, `failure` is the reason why there is no reply; None if there is one."""
 
@@ -270,7 +274,10 @@ class ResponseReader:
         pace: Pace,
         text_tools: TextTools = NO_TEXT_TOOLS,
         max_output_tokens: int | None = None,
+        unloaded: Callable[[], bool] = lambda: False,
     ) -> None:
+        """Create it. `unloaded` returns True once the server has stated that it has not loaded the model."""
+        self._unloaded = unloaded
         self._most_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
         self._endpoint = endpoint
         self._timeouts = timeouts
@@ -503,14 +510,20 @@ class ResponseReader:
         alive = self._last_sign > self._last_notice
         self._last_notice = now
         limit = self._limit()
-        return Waiting(seconds=silent, alive=alive, limit_s=limit if math.isfinite(limit) else None)
+        limit_s = limit if math.isfinite(limit) else None
+        return Waiting(seconds=silent, alive=alive, limit_s=limit_s, loading=self._is_loading)
 
     def _beat(self) -> float:
         """Return the seconds between two `Waiting` events.
 
         It is lower for a short limit, so that some events come before its end.
         """
-        return min(self._pace.waiting_s, max(1.0, self._limit() / 4))
+        pace = min(self._pace.waiting_s, _LOADING_S) if self._is_loading else self._pace.waiting_s
+        return min(pace, max(1.0, self._limit() / 4))
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._sent and not self.assembler.started and self._unloaded()
 
     def _too_slow(self, silent: float) -> AttemptFailure:
         what = "no further data" if self.assembler.started else "no first token"

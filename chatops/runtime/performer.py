@@ -557,6 +557,8 @@ def waiting_notice(event: Retrying | Waiting) -> str:
         return f"Waiting for {in_words(event.seconds)} until other requests to this model are over."
     but = ", but the server is alive" if event.alive else ""
     end = in_words(event.limit_s)
+    if event.loading:
+        return f"Loading the model … No data for {in_words(event.seconds)}. chatops gives up after {end}."
     return f"No data for {in_words(event.seconds)}{but}. chatops gives up after {end}."
 
 
@@ -573,7 +575,8 @@ def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, fai
         return f"{event.reason} {tried}"
     if event.limit_s is None:
         return f"Waited for {in_words(event.seconds)} until other requests to this model were over."
-    return f"There was no data for {in_words(event.seconds)}."
+    loaded = "The server had not loaded the model. " if event.loading else ""
+    return f"{loaded}There was no data for {in_words(event.seconds)}."
 
 
 def describe_error(error: BaseException) -> str:

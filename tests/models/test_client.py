@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from chatops.domain.model import FailureKind
-from chatops.models.base import Retrying
+from chatops.models.base import Retrying, Waiting
 from chatops.models.client import RegistryClient
 from chatops.models.discover import list_models
 from chatops.policy.registry import HostType, ModelSpec, ModelType, Price
-from tests.models.asking import KEY, ask, client_for, question, send, spec_for
-from tests.support.fake_openai import FakeOpenAI, Wait, error, says
+from tests.models.asking import IMPATIENT, KEY, ask, client_for, question, send, spec_for
+from tests.support.fake_openai import FakeOpenAI, Pause, Raw, Wait, delta, error, says, sse
 
 FOREIGN = {
     "OPENAI_API_KEY": "sk-foreign",
@@ -95,6 +95,35 @@ async def test_open_webui_path() -> None:
     async with FakeOpenAI([says("hi")]) as server:
         await ask(server, api_url=server.root, host_type=HostType.OPENWEBUI)
         assert server.requests[0].path == "/api/chat/completions"
+
+
+LISTS = {
+    HostType.OLLAMA: ("/api/ps", '{"models":[{"model":"other:8b"}]}', '{"models":[{"model":"fake-model:latest"}]}'),
+    HostType.LMSTUDIO: (
+        "/api/v0/models",
+        '{"data":[{"id":"other","state":"loaded"},{"id":"fake-model","state":"not-loaded"}]}',
+        '{"data":[{"id":"fake-model","state":"loaded"}]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("host", LISTS)
+@pytest.mark.parametrize("stated", ["unloaded", "loaded", "nonsense", "nothing"])
+async def test_loading_is_said_only_where_the_server_states_that_the_model_is_not_loaded(
+    host: HostType, stated: str
+) -> None:
+    path, unloaded, loaded = LISTS[host]
+    body = {"unloaded": unloaded, "loaded": loaded, "nonsense": '{"models":{},"data":[[]]}'}.get(stated)
+    pages = {path: Raw(steps=(body.encode(),))} if body is not None else {}
+    late = Raw(steps=(Pause(seconds=0.3), sse(delta("hi", finish="stop"))))
+    async with FakeOpenAI([late, late], pages=pages) as server:
+        client = client_for(spec_for(server, host_type=host), pace=IMPATIENT)
+        first, second = [await send(client) for _ in range(2)]
+        await client.aclose()
+    waits = [[event.loading for event in one.events if isinstance(event, Waiting)] for one in (first, second)]
+    assert set(waits[0]) == {stated == "unloaded"}
+    assert set(waits[1]) == {False} and [one.path for one in server.others] == [path], "it is asked once"
+    assert second.reply.text == "hi"
 
 
 async def test_a_query_in_the_address_goes_behind_the_path() -> None:

@@ -42,6 +42,13 @@ def test_a_retry_pause_counts_down_by_the_second(delay_s: float, lefts: list[flo
             id="alive",
         ),
         pytest.param(
+            Waiting(seconds=6, alive=False, limit_s=120, loading=True),
+            "Loading the model … No data for 6 s. chatops gives up after 2 min.",
+            "The server had not loaded the model. There was no data for 6 s.",
+            "The server had not loaded the model. There was no data for 6 s.",
+            id="loading",
+        ),
+        pytest.param(
             Waiting(seconds=15, alive=False, limit_s=None),
             "Waiting for 15 s until other requests to this model are over.",
             "Waited for 15 s until other requests to this model were over.",
