@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from chatops.commands.parser import build_parser, handler
+from chatops.commands.parser import handler, parse
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _code(argv: list[str] | None) -> int:
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
     try:

@@ -32,6 +32,9 @@ EPILOG = (
 # parser, takes longer than everything else.
 argparse._ = lambda text: text  # type: ignore[attr-defined]
 
+_CHAT_ALONE = frozenset({"-c", "--continue", "-r", "--resume"})
+"""Flags that start a chat and need no value."""
+
 
 class Parser(argparse.ArgumentParser):
     """The parser of chatops and of each of its commands. Errors end it with exit code 2."""
@@ -139,14 +142,22 @@ def handler(arguments: Namespace) -> Callable[[Namespace], int]:
     return run
 
 
-def build_parser() -> Parser:
-    """Return the parser of the whole command line."""
+def parse(words: Sequence[str]) -> Namespace:
+    """Parse a command line. A chat without further words does not wait for the commands."""
+    return build_parser(commands=not {*words} <= _CHAT_ALONE).parse_args(words)
+
+
+def build_parser(*, commands: bool = True) -> Parser:
+    """Return the parser of the whole command line, or of what starts a chat."""
     common = _common()
     parser = Parser(
         prog="chatops", description=DESCRIPTION, epilog=EPILOG, parents=[common], allow_abbrev=False, add_help=True
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     _chat(parser)
+    if not commands:
+        parser.set_defaults(command=None)
+        return parser
     parser.actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, title="commands")
     _Group(parser.actions, common).fill()
     return parser

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatops import __version__
-from chatops.commands.parser import HOST_TYPES, build_parser
+from chatops.commands.parser import HOST_TYPES, build_parser, parse
 from chatops.config.paths import find_paths
 from chatops.policy.registry import HostType
 from tests.support.cases import for_each
@@ -248,3 +248,8 @@ def test_roles_show_without_a_role_shows_the_default_one(chatops: CommandLine) -
     for arguments in (("roles", "show"), ("roles", "show", "--output-format", "json")):
         ran = chatops(*arguments)
         assert ran.code == 0 and "assistant" in ran.out
+
+
+@for_each("words", [[], ["-c"], ["--resume"], ["-r"], ["--continue"], ["--role", "dev"], ["sessions"]], ids=str)
+def test_a_chat_is_parsed_the_same_without_the_commands(words: list[str]) -> None:
+    assert parse(words) == build_parser().parse_args(words)
