@@ -349,6 +349,8 @@ class _Group:
         explain.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
         explain.add_argument("tool", metavar="TOOL")
         explain.add_last_word("call", metavar="JSON", help="the call's arguments")
+        matrix = self._listing(policy, "matrix", "the verdict on each tool in each role, for you")
+        matrix.add_argument("--role", metavar="ROLE", help="this role first (default: the default role)")
         self._listing(policy, "list", "remembered rules and those of the configuration, with their source")
         revoke = self._action(policy, "revoke", "take a remembered rule back")
         revoke.add_argument("id", metavar="ID", help="of the rule, as policy list shows it")

@@ -18,6 +18,7 @@ from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec, Verdict, tool_name
+from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
@@ -27,7 +28,7 @@ from chatops.policy.prompt import PromptLayer
 from chatops.policy.summary import rights_in_words
 from chatops.store.base import RuleRow
 from chatops.wiring.app import App
-from chatops.wiring.explain import Explained, explain_call
+from chatops.wiring.explain import Explained, explain_call, rights_matrix
 from chatops.wiring.rows import describe_rule, unknown
 from chatops.wiring.stored import Storage
 from chatops.wiring.toolbox import load_file, name_fault
@@ -265,14 +266,31 @@ def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
 
 
 def policy(arguments: Namespace) -> int:
-    """Run ``explain``, ``list`` or ``revoke``."""
+    """Run ``explain``, ``matrix``, ``list`` or ``revoke``."""
     if arguments.action == "revoke":
         with stored(arguments, storage=Storage.NEEDED) as opened_store:
             return _revoke(opened_store, arguments.id)
     if arguments.action == "explain":
         return with_app(arguments, lambda opened: _explain(opened, arguments))
     with app(arguments) as opened:
-        return _list_rules(opened, arguments)
+        return _matrix(opened, arguments) if arguments.action == "matrix" else _list_rules(opened, arguments)
+
+
+def _matrix(opened: App, arguments: Namespace) -> int:
+    """Print the verdict on each tool in each role."""
+    rules = tuple(row.rule for row in opened.rules(None))
+    found = rights_matrix(opened, _grant(opened, arguments), remembered=rules)
+    words = {
+        tool: [verdict.value if (verdict := found.verdict(tool, role)) else "error" for role in found.grants]
+        for tool in found.tools
+    }
+    values: list[JsonValue] = [
+        {"tool": tool, "verdicts": dict(zip(found.grants, verdicts, strict=True))} for tool, verdicts in words.items()
+    ]
+    notes = [f"Your access level here: {found.level}. Why: chatops policy explain --role ROLE TOOL"]
+    notes += [f"{plural(found.left_out, 'more role')} left out: chatops roles list"] if found.left_out else []
+    rows = [(tool, *verdicts) for tool, verdicts in words.items()]
+    return show_list(arguments, values, ("TOOL", *found.grants), rows, notes=notes)
 
 
 async def _explain(opened: App, arguments: Namespace) -> int:

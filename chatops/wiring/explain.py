@@ -127,6 +127,28 @@ class RightsMatrix:
         return (f"As {role}, {lines[0]}", *lines[1:], *(["By arguments:", *rules] if rules else []))
 
 
+def rights_matrix(
+    app: App, present: Grant, *, remembered: tuple[RememberedRule, ...], workspace_read: bool = False
+) -> RightsMatrix:
+    """Return the verdicts on all tools under `present` and in the other roles, at most `_MOST_ROLES` of them."""
+    others = [role for role in app.rights.roles() if role != present.role]
+    grants: dict[str, Grant | ConfigError] = {present.role: present}
+    for role in others[:_MOST_ROLES]:
+        try:
+            grants[role] = app.grant_for(role)
+        except ConfigError as error:
+            grants[role] = error
+    return RightsMatrix(
+        level=present.level.word,
+        role=present.role,
+        tools=tuple(spec.name for spec in app.catalog.specs),
+        grants=grants,
+        left_out=max(0, len(others) - _MOST_ROLES),
+        remembered=remembered,
+        workspace_read=workspace_read,
+    )
+
+
 class SessionRights:
     """Texts about what may be done in a session, and its remembered rules."""
 
@@ -194,26 +216,11 @@ class SessionRights:
 
     async def matrix(self, session: SessionView) -> RightsMatrix:
         """Return the verdicts on all tools in the role of this session and in the other roles, as far as they fit."""
-        present, rules = session.grant(), await self._rules(session)
-        others = [role for role in self._app.rights.roles() if role != present.role]
-        return RightsMatrix(
-            level=present.level.word,
-            role=present.role,
-            tools=tuple(spec.name for spec in self._app.catalog.specs),
-            grants={present.role: present, **await asyncio.to_thread(self._grants, others[:_MOST_ROLES])},
-            left_out=max(0, len(others) - _MOST_ROLES),
-            remembered=tuple(row.rule for row in rules),
-            workspace_read=_workspace_was_read(session),
+        remembered = tuple(row.rule for row in await self._rules(session))
+        read = _workspace_was_read(session)
+        return await asyncio.to_thread(
+            rights_matrix, self._app, session.grant(), remembered=remembered, workspace_read=read
         )
-
-    def _grants(self, roles: Sequence[str]) -> dict[str, Grant | ConfigError]:
-        grants: dict[str, Grant | ConfigError] = {}
-        for role in roles:
-            try:
-                grants[role] = self._app.grant_for(role)
-            except ConfigError as error:
-                grants[role] = error
-        return grants
 
     async def _rules(self, session: SessionView) -> tuple[RuleRow, ...]:
         return await asyncio.to_thread(self._app.rules, session.session_id or None)

@@ -197,6 +197,19 @@ def test_policy_list_names_each_standing_answer_and_its_source(chatops: CommandL
     assert granted == {"role": "coder", "rule": "shell_exec:git status *", "source": "rule of role coder"}
 
 
+def test_policy_matrix_agrees_with_what_explain_says_of_each_cell(chatops: CommandLine) -> None:
+    rows = chatops("policy", "matrix", "--role", "coder", "--output-format", "json").json
+    assert all(next(iter(row["verdicts"])) == "coder" for row in rows), "the named role comes first"
+    found = {row["tool"]: row["verdicts"] for row in rows}
+    assert (found["shell_exec"]["coder"], found["file_write"]["researcher"]) == ("ask", "deny")
+    for role in ("assistant", "coder"):
+        why = chatops("policy", "explain", "--role", role, "file_write", "--output-format", "json").json
+        assert found["file_write"][role] == why["verdict"]
+    lines = chatops("policy", "matrix", "--role", "coder").out.splitlines()
+    assert lines[0].split()[:2] == ["TOOL", "coder"]
+    assert next(line.split()[1] for line in lines if line.startswith("shell_exec")) == "ask"
+
+
 def test_the_packaged_registry_is_in_order_and_has_a_schema(chatops: CommandLine) -> None:
     checked = chatops("registry", "check", "--output-format", "json")
     assert checked.code == 0
