@@ -123,7 +123,7 @@ class Loaded:
         before stay in force, with the reason in `broken` and `notices`.
         """
         stamp = _stamp(self.lookup, self.path)
-        gone = not os.path.lexists(self.path)
+        gone = not _may_be_there(self.path)
         if stamp == self.stamp and (gone or _choose(self.lookup) == self.path):
             return None
         if gone:
@@ -203,7 +203,7 @@ def _choose(lookup: _Lookup) -> Path:
     named = dict(lookup.env).get(REGISTRY_VARIABLE, "")
     for path, what in ((lookup.path, "--registry"), (Path(named) if named else None, f"${REGISTRY_VARIABLE}")):
         if path is not None:
-            if not os.path.lexists(path):
+            if not _may_be_there(path):
                 raise ConfigError(
                     f"{what} names {path}, which does not exist.",
                     advice=f"Give another file, or leave {what} out to use your own registry.",

@@ -25,8 +25,6 @@ from chatops.dialects.message import (
 from chatops.dialects.quoting import Quoting
 from chatops.dialects.thought import CHANNEL, XTML, InThought, after_thought, restart, think, thought_ended
 
-LONGEST_TURN = 120
-"""Maximum length of such a header in characters."""
 TURN = re.compile(
     r"<(?:\|im_start\||start_of_turn|seed:bos|\|turn)>\s?(?P<role1>\w{0,24})[ \t]*\n?"
     r"|<\|(?:start_header_id|header_start|start_of_role)\|>\s?(?P<role2>\w{0,24})[^<\n]{0,60}"
@@ -39,20 +37,31 @@ TURN = re.compile(
     re.IGNORECASE,
 )
 """The header of a turn. A group `role…` matches the role if it names one."""
+LONGEST_TURN = 120
+"""Maximum length of a turn's header in characters. A shorter text that does not match yet may still become one."""
 _ROLES = ("user", "assistant", "system", "observation", "tool", "ipython", "developer")
 TURNS = frozenset(
     {
         *("|im_start|", "start_of_turn", "seed:bos", "|turn", "|start_header_id|", "|header_start|", "|start_of_role|"),
         *(f"|{role}|" for role in _ROLES),
-        *("｜user｜", "｜assistant｜", "|im_user|", "|im_assistant|", "|im_system|", "|start_of_turn_token|"),
+        *(
+            "｜user｜",
+            "｜assistant｜",
+            "｜system｜",
+            "｜tool｜",
+            "|im_user|",
+            "|im_assistant|",
+            "|im_system|",
+            "|start_of_turn_token|",
+        ),
         *("|message_user|", "|message_tool|", "|message_system|", "|message_model|", "|content_text|"),
         *("|start_response|", "|assistant_start|"),
     }
 )
-"""Words of the tags that begin a turn."""
+"""Tags at which the scanner calls `turn_header`, in lower case and without angle brackets: those of `TURN`."""
 OWN_ROLES = frozenset({"assistant", "model", "gpt", "chatbot", ""})
 """Names of the model's own role; empty where the header names none."""
-CHANNELS = "<|start|>"
+CHANNEL_START = "<|start|>"
 """Token that begins a message in a channel."""
 _OWN = {
     "<|user|>": "<|assistant|>",
@@ -66,7 +75,10 @@ _END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re
 
 @cache
 def own_turn(token: str) -> re.Pattern[str]:
-    """Return the pattern of the model's own turn in the template of another role's turn that began with `token`."""
+    """Return a pattern that matches right before the model's next turn, in the chat template to which `token` belongs.
+
+    `token` is the tag that began a turn of another role, such as ``<|user|>``.
+    """
     token = token.lower()
     if token.startswith("<|message_"):
         own = re.escape("<|message_model|>")
@@ -107,7 +119,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     state.skip(header.end)
     state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
     if header.purpose is ChannelPurpose.OTHER_ROLE:
-        state.mode = Quoting(own_turn(CHANNELS), state.plain)
+        state.mode = Quoting(own_turn(CHANNEL_START), state.plain)
     elif header.purpose is ChannelPurpose.THOUGHT:
         state.mode = InThought(CHANNEL, after_thought)
     else:
@@ -182,6 +194,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     if role in OWN_ROLES:
         state.skip(header.end())
         return restart(state)
+    # If markup was removed before, a header at the end is markup too. Otherwise the text may be about it.
     if state.result.removed and not text_follows(text, header.end()):
         if not state.final:
             return wait(state, start)

@@ -11,6 +11,7 @@ Every character is looked at a bounded number of times, so time is linear in the
 in a list instead of nested function calls, so deep input cannot overflow the stack.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -28,6 +29,8 @@ from chatops.domain.canonical import JsonValue
 
 _JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
+# Parts of the patterns below. KEY: `"name":`. _OVER: what may follow a bracket that closes a container. _VALUE: how a
+# value begins. _NAMED: `name=` of a keyword argument. _MORE_TEXT: an adjacent string.
 KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+[“”])\s*+:"""
 _OVER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
 _VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
@@ -43,7 +46,7 @@ _AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
 _MISSING_COMMA = re.compile(KEY)
 _EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
 _RAW_NEWLINE = re.compile(r"(?:[^\\]|^)" + possessive(r"\\\\") + r"\n")
-_PREFIXED = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
+_STRING_BEGINS = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
 
 
 class Container(Enum):
@@ -226,6 +229,7 @@ class LiteralReader:
     def _next_member(self) -> bool:
         """Move to the next value of the innermost container; return False if it ends here."""
         top = self._stack[-1]
+        # `12` at the end of the text may be the beginning of `123`, so it counts as cut off.
         if self._open_ended and self.at >= len(self.text):
             raise self._fail("a value is missing")
         value_end = self.at
@@ -362,7 +366,7 @@ class LiteralReader:
         self._open_ended = False
         if not char:
             raise self._fail("a value is missing")
-        if char in QUOTES or (self.spelling.is_python and _PREFIXED.match(self.text, self.at)):
+        if char in QUOTES or (self.spelling.is_python and _STRING_BEGINS.match(self.text, self.at)):
             context = self.spelling.contexts[self._stack[-1].kind] if self._stack else None
             return self._joined(context) if self.spelling.is_python else self._quoted(context)
         self._open_ended = True
@@ -381,7 +385,7 @@ class LiteralReader:
 
     def _python_quoted(self, context: StringContext | None) -> str:
         start = self.at
-        found = _PREFIXED.match(self.text, start)
+        found = _STRING_BEGINS.match(self.text, start)
         prefix = found["prefix"].lower() if found else ""
         if prefix not in ("", "r", "u"):
             raise UnreadableValueError(f"text that begins with {prefix} is not plain text", start)
@@ -397,7 +401,7 @@ class LiteralReader:
         while True:
             end = self.at
             self._skip()
-            if not _PREFIXED.match(self.text, self.at):
+            if not _STRING_BEGINS.match(self.text, self.at):
                 self.at = end
                 break
             self._note(Repair.ADJACENT_TEXTS)
@@ -408,6 +412,7 @@ class LiteralReader:
         start = self.at
         found = self.spelling.number.match(self.text, start)
         if found is None or not (found["whole"] or found["rest"][1:2].isdigit()):
+            # Text that ends inside a number (`1e`) may have been cut off. `_fail` says so if `at` is at its end.
             begun = _NUMBER_BEGUN.match(self.text, start)
             self.at = begun.end() if begun and begun.end() == len(self.text) else start
             raise self._fail("a number is not written as one")
@@ -423,7 +428,7 @@ class LiteralReader:
             number = float(f"{found['sign']}{whole}{rest}") if rest else int(f"{found['sign']}{whole}")
         except ValueError:
             raise UnreadableValueError("a number is too long", start) from None
-        if isinstance(number, float) and number - number != 0:
+        if isinstance(number, float) and not math.isfinite(number):
             raise UnreadableValueError("a number is out of range", start)
         return number
 
@@ -441,6 +446,7 @@ class LiteralReader:
             return self.spelling.foreign_words[word]
         known = (*self.spelling.words, *self.spelling.foreign_words)
         if found.end() == len(self.text) and any(name.startswith(word) for name in known):
+            # The same for a word (`tru`).
             self.at = found.end()
         raise self._fail(f"{word:.80} is not a value")
 

@@ -204,7 +204,7 @@ def _inside(path: str, workspace: str) -> str:
     if not workspace or not os.path.isabs(plain):
         return plain
     relative = os.path.relpath(plain, workspace)
-    return plain if relative.startswith("..") else relative
+    return plain if relative == ".." or relative.startswith("../") else relative
 
 
 def run_report(

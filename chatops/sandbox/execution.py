@@ -62,11 +62,15 @@ MAX_TEXT = 100_000
 _MARGIN_S = 1.0
 """Seconds by which the tool ends before the runtime's own limit, so that the output so far is not lost."""
 _STATUS_ROOM = 600
+"""Characters of the tool's limit that are kept free for the line on how the command ended."""
 _TRIAL_S = 30.0
+"""Time limit of the trial command of `setup_fault`, in seconds."""
 _REASON = 160
+"""Maximum length of bubblewrap's own message, in characters."""
 _MOST_NAMED = 3
+"""Maximum number of hosts or hidden files that a cause lists."""
 _MOST_OFFERED = 8
-"""Maximum number of hosts that one key gives to a call."""
+"""Maximum number of hosts that the + key of the approval dialog allows at once."""
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 
@@ -79,8 +83,8 @@ class SandboxFailures:
     _lacks: dict[tuple[str, str, str], SandboxSpec] = field(default_factory=dict)
     """Limits that commands probably failed at, by command."""
 
-    def level(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
-        """Return how `command` would be confined. May run the sandbox's probe: call it in a thread."""
+    def confinement_for(self, command: str, *, cwd: Path, context: ToolContext) -> Confinement:
+        """Return the confinement in which `command` would run. May run the sandbox's probe: call it in a thread."""
         # A copy has no virtual environment: the commands that run in it see that of the workspace.
         workspace = context.original or context.workspace
         found = confinement(
@@ -144,18 +148,18 @@ def inspect_program(
         return facts, None
     if place.info is None or not stat.S_ISDIR(place.info.st_mode):
         return world_problem(facts, "is not a folder", field="cwd", given=cwd), None
-    level = failures.level(text, cwd=place.path, context=context)
+    confined = failures.confinement_for(text, cwd=place.path, context=context)
     facts = replace(
         facts,
-        refusal=level.refusal,
+        refusal=confined.refusal,
         cwd=str(place.path),
         command=text,
-        sandbox=level.description,
-        network=level.network,
-        needs_user=level.needs_user,
-        sandboxed=bool(level.program),
+        sandbox=confined.description,
+        network=confined.network,
+        needs_user=confined.needs_user,
+        sandboxed=bool(confined.program),
     )
-    return facts, level
+    return facts, confined
 
 
 def unfit(text: str) -> str:
@@ -198,26 +202,28 @@ async def run_confined(
     Raises ToolFailedError if the program cannot be started, or if its sandbox cannot be set up or is no longer what was
     approved.
     """
-    level = await in_thread(failures.level, facts.command, cwd=Path(facts.cwd), context=context)
-    if level.refusal or level.description != facts.sandbox:
+    confined = await in_thread(failures.confinement_for, facts.command, cwd=Path(facts.cwd), context=context)
+    # The approval is bound to this description: if it differs, so does what was approved.
+    if confined.refusal or confined.description != facts.sandbox:
         raise ToolFailedError(
-            f"The sandbox has changed since the approval: {level.description}. The command was not run."
+            f"The sandbox has changed since the approval: {confined.description}. The command was not run."
         )
+    # Later entries win: no variable that the registry passes on replaces one that the sandbox sets.
     given = {name: os.environ[name] for name in context.sandbox.env if name in os.environ}
     environment = {
         **given,
         **clean_environment(os.environ),
-        **level.toolchains.environment,
-        "PATH": search_path(level),
+        **confined.toolchains.environment,
+        "PATH": search_path(confined),
         **environment,
     }
-    if level.program:
+    if confined.program:
         environment["TMPDIR"] = "/tmp"
     started = time.monotonic()
     try:
         run = await _run(
             argv,
-            level=level,
+            confined=confined,
             facts=facts,
             context=context,
             failures=failures,
@@ -234,7 +240,7 @@ async def run_confined(
         reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
         raise _not_set_up(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
-    cause, needs = _cause(run, argv=argv, level=level, context=context)
+    cause, needs = _cause(run, argv=argv, confined=confined, context=context)
     failures.learn(facts, context, needs=needs)
     if ended.lost:
         ending = Ending(by=EndedBy.UNKNOWN)
@@ -258,7 +264,9 @@ async def run_confined(
     )
 
 
-def _cause(run: "_Run", *, argv: tuple[str, ...], level: Confinement, context: ToolContext) -> tuple[str, SandboxSpec]:
+def _cause(
+    run: "_Run", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext
+) -> tuple[str, SandboxSpec]:
     """Return what in the sandbox made the command fail, as a clause, and the limits with which it would not."""
     code = run.ended.code
     if run.unreached:
@@ -267,10 +275,10 @@ def _cause(run: "_Run", *, argv: tuple[str, ...], level: Confinement, context: T
         refused = tuple(name for name in run.unreached if not any(covers_host(entry, name) for entry in known))
         needs = SandboxSpec(hosts=refused[:_MOST_OFFERED]) if code else NARROWEST
         return f"not reachable from the sandbox: {', '.join(run.unreached[:_MOST_NAMED])}", needs
-    if not level.program or not code:
+    if not confined.program or not code:
         return "", NARROWEST
     output = run.ended.output.text()
-    return likely_cause(output, code=code, argv=argv, command=run.command, confined=level, context=context)
+    return likely_cause(output, code=code, argv=argv, command=run.command, confined=confined, context=context)
 
 
 async def setup_fault(context: ToolContext) -> str:
@@ -280,10 +288,10 @@ async def setup_fault(context: ToolContext) -> str:
     """
     failures = SandboxFailures()
     facts = CallFacts(arguments="", command="true", cwd=str(context.workspace))
-    level = await in_thread(failures.level, facts.command, cwd=context.workspace, context=context)
-    if not level.program or level.refusal:
+    confined = await in_thread(failures.confinement_for, facts.command, cwd=context.workspace, context=context)
+    if not confined.program or confined.refusal:
         return ""
-    facts = replace(facts, sandbox=level.description)
+    facts = replace(facts, sandbox=confined.description)
     argv = ("/usr/bin/true",)
     try:
         await run_confined(argv, facts=facts, context=context, failures=failures, seconds=_TRIAL_S, masked=False)
@@ -305,7 +313,7 @@ class _Run:
 async def _run(
     argv: tuple[str, ...],
     *,
-    level: Confinement,
+    confined: Confinement,
     facts: CallFacts,
     context: ToolContext,
     failures: SandboxFailures,
@@ -320,20 +328,20 @@ async def _run(
     cwd, limits = Path(facts.cwd), context.sandbox
     call = attempt_name(context.call_id, context.attempt)
     left: tuple[str, ...] = ()
-    proxy = Proxy(hosts=limits.hosts) if level.program and limits.hosts and not limits.network else None
+    proxy = Proxy(hosts=limits.hosts) if confined.program and limits.hosts and not limits.network else None
     async with AsyncExitStack() as stack:
         stage = None
-        if not level.program:
+        if not confined.program:
             command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
-            if level.level is SandboxLevel.LANDLOCK:
+            if confined.level is SandboxLevel.LANDLOCK:
                 private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
                 own = {**environment, "HOME": private, "TMPDIR": private}
-                limited = landlock_limits(level, context, private=Path(private))
+                limited = landlock_limits(confined, context, private=Path(private))
                 command = replace(command, limits=limited, environment=own)
         else:
             # Only a command that may write the workspace itself gets a stage for the repository.
             writes = context.source is None and context.exposure is not Exposure.READ_ONLY
-            stage = stack.enter_context(staged(level.repository if writes else None, limits.git))
+            stage = stack.enter_context(staged(confined.repository if writes else None, limits.git))
             channel = None
             if proxy is not None:
                 environment |= proxy_environment(limits.hosts)
@@ -343,7 +351,7 @@ async def _run(
             command = await in_thread(
                 sandboxed_command,
                 argv,
-                confined=level,
+                confined=confined,
                 context=context,
                 cwd=cwd,
                 environment=environment,
@@ -423,7 +431,7 @@ def likely_cause(
         configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
         needs = SandboxSpec(git="writable" if configures else "commit")
         what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
-        return _key(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
+        return _with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
     if refused and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
     if refused:
@@ -434,14 +442,16 @@ def likely_cause(
     missing = unseen(words[0], cwd=command.cwd, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         shown = [visible(folder, limit=200) for folder in missing]
-        text = _key(f"the sandbox does not show {' and '.join(shown)}", f'"read": {json.dumps(shown)}', context=context)
+        what = f"the sandbox does not show {' and '.join(shown)}"
+        text = _with_remedy(what, f'"read": {json.dumps(shown)}', context=context)
         return text, SandboxSpec(read=missing)
     if not spec.network and _NETWORK.search(output):
-        return _key("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
+        return _with_remedy("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
     return "", NARROWEST
 
 
-def _key(what: str, setting: str, *, context: ToolContext) -> str:
+def _with_remedy(what: str, setting: str, *, context: ToolContext) -> str:
+    """Return the clause `what`, followed by what the user can do: allow it once, or `setting` in the registry."""
     once = "+ in the dialog of the repeated call allows it once"
     if context.contained:
         # Calls in the copy do not ask.

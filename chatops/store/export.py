@@ -164,6 +164,7 @@ def to_openai(history: Sequence[Message]) -> str:
                     out.append({"role": "assistant", "content": unanswered[place]})
                 out.append({"role": "user", "content": message.content if message.content.strip() else _EMPTY})
             case AssistantMessage() if message.text.strip() or message.calls:
+                # The calls come first: zip takes from its first argument before it stops, so no id is lost.
                 calls = list(zip(message.calls, ids, strict=False))
                 out.append(_openai_assistant(message.text, calls))
                 answers = zip(calls, results.get(place, ()), strict=True)

@@ -28,7 +28,7 @@ from chatops.domain.files import FileRef, media_type, shown_name
 from chatops.domain.ids import CallId, SessionId
 
 MOST_BYTES = 10 * 1024 * 1024
-"""Bytes of one file."""
+"""Maximum size of a kept file, in bytes."""
 MOST_IN_SESSION = 100 * 1024 * 1024
 _ENDINGS = {
     "image/png": ".png",
@@ -44,7 +44,7 @@ _PASTED = SessionId("pasted")
 _DIGITS = 16
 """Digits of the digest in the name of a pasted image."""
 _PASTED_NAME = re.compile(rf"pasted-([0-9a-f]{{{_DIGITS}}})\.(?:png|jpg|gif|webp)")
-_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A tool without a sandbox can put anything where its output is kept: no link is followed, nothing blocks."""
 
 
@@ -139,7 +139,7 @@ def _name_folder(session_id: SessionId) -> str:
 
 
 def _read(place: Path) -> bytes:
-    with os.fdopen(os.open(place, os.O_RDONLY | _AS_IT_IS), "rb") as file:
+    with os.fdopen(os.open(place, os.O_RDONLY | _SAFE_OPEN), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(place))
         return file.read(MOST_BYTES + 1)
@@ -148,7 +148,7 @@ def _read(place: Path) -> bytes:
 log = logging.getLogger(__name__)
 
 HEAD, TAIL = 2_000, 14_000
-"""Bytes of an output that are kept; the middle is left out."""
+"""Number of bytes that are left at the beginning and the end of an output when it is shortened."""
 SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
 """Number of characters shown to a user or model: the end of the output, which tells how far the tool came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
@@ -177,7 +177,7 @@ class Outputs:
         try:
             text = _read_ends(self._file(call_id, attempt), most=_ROOM).decode("utf-8", "replace")
         except OSError as error:
-            log.info("of call %s no output can be read: %s", call_id, error)
+            log.info("cannot read the output of call %s: %s", call_id, error)
             return ""
         if len(text) <= SHOWN_HEAD + SHOWN_TAIL:
             return text
@@ -231,7 +231,7 @@ def _prefix(session_id: SessionId) -> str:
 def _append(file: Path, data: bytes) -> int:
     """Append to a file, creating it if necessary, and return its size."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _AS_IT_IS
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFE_OPEN
     descriptor = os.open(file, flags, 0o600)
     try:
         os.write(descriptor, data)
@@ -245,7 +245,7 @@ def _read_ends(file: Path, *, most: int = 0) -> bytes:
 
     Raises OSError for anything but a plain file.
     """
-    with os.fdopen(os.open(file, os.O_RDONLY | _AS_IT_IS), "rb") as handle:
+    with os.fdopen(os.open(file, os.O_RDONLY | _SAFE_OPEN), "rb") as handle:
         found = os.fstat(handle.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(file))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 COLLECT_AFTER_S = 2.0
 """Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""
 _ALWAYS = ("ctrl+c", "ctrl+q", "ctrl+z")
-"""Keys that wait for nothing."""
+"""Keys that are not queued behind earlier ones. `KeyOrder.may_pass` has the exception."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 
@@ -94,7 +94,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
         self.moves = not reduced_motion and self._traits.colours
-        """True if signs may move."""
+        """True if the activity sign may be animated."""
         self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
@@ -298,7 +298,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     @on(PendingChanged)
     def pending_changed(self, message: PendingChanged) -> None:
-        """Notify the user of new questions if the terminal is not focused."""
+        """Notify the user of new approvals and questions if the terminal is not focused."""
         self._attention.set_pending(message.pending)
 
     def on_app_blur(self) -> None:
@@ -337,7 +337,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         return self._terminal
 
     def takes_text(self) -> bool:
-        """Return True if letters are only inserted: no dialog is open, and none is offered as a key."""
+        """Return True if a letter can only be inserted: no dialog is open, and R is not offered to retry the turn."""
         return self.screen_stack == [self._chat] and not self._chat.composer.retry_offered
 
     def redraw(self) -> None:
@@ -383,8 +383,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def handle_error(self, error: Exception) -> None:
         """Show the error and continue, as long as a session is on the screen."""
-        goes_on = self.is_running and self._errors.note(error) and (self._chat.opened or self.failure is not None)
-        if not goes_on and self.fault is None:
+        can_continue = self.is_running and self._errors.note(error) and (self._chat.opened or self.failure is not None)
+        if not can_continue and self.fault is None:
             self.fault = error
             if self.is_running:
                 self.leave()
