@@ -111,7 +111,7 @@ def test_whatever_a_tool_raises_or_gives_the_turn_goes_on(installation: Installa
     for wanted, got in zip([*RAISING.values(), *GIVING.values()], results, strict=True):
         assert re.match(wanted, got), got[:200]
         assert len(got) <= 16_000
-    with installation.open("-r", result.session_id) as terminal:
+    with installation.open("-r", result.session_id, rows=70) as terminal:
         terminal.wait_for("ctx ")
         chat = FaultyChat(installation, provider, terminal)
         for words in RAISING.values():
