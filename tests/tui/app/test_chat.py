@@ -376,7 +376,7 @@ async def test_roles_and_rules_are_completed() -> None:
     async with stage() as running:
         await running.type_fast(*"/role ")
         await running.settle()
-        assert "  researcher  reads files, web" in running.text, running.text
+        assert "  researcher  reads files and searches the web" in running.text, running.text
         await running.type_fast(*"res", "enter")
         assert running.draft == "/role researcher"
         await running.type_fast("enter")
