@@ -11,7 +11,7 @@ from chatops.domain.canonical import json_or_text
 from chatops.policy.registry import HostType
 
 LISTS: Mapping[HostType, str] = MappingProxyType({HostType.OLLAMA: "/api/ps", HostType.LMSTUDIO: "/api/v0/models"})
-"""Where these servers list models, outside of their base path ``/v1``."""
+"""The path at which each kind of server lists its models; it is not below the base path ``/v1``."""
 
 
 def is_unloaded(listing: str, *, host: HostType, model: str) -> bool:

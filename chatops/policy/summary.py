@@ -1,4 +1,4 @@
-"""What a role may do, in words made from its grant. First screen, role picker and command line say the same.
+"""Describe what a role may do. The first screen, the role picker and the command line show these words.
 
 One clause says what it does at once, one what it asks about first, one how far it reaches.
 """

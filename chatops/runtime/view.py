@@ -169,7 +169,7 @@ def _for_summaries(messages: Sequence[Message]) -> list[Usage | None]:
 
 
 class SessionSource(Protocol):
-    """Where a view finds its session: in the turns of its owner, or in what a follower has read."""
+    """The source of a view's session: the turns of the owner, or the rows that a follower has read."""
 
     @property
     def info(self) -> SessionInfo | None:

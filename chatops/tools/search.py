@@ -165,4 +165,4 @@ _LEFT_OUT = {
     "ignored": "{} files or folders ignored by .gitignore were not searched",
     "linked": "{} files with several hard links were not searched",
 }
-"""What the search may have left out, by its name in the summary of `search_worker`."""
+"""The sentence for each reason why matches may be missing; the keys are those of `search_worker`'s summary."""

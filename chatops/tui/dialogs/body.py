@@ -123,14 +123,14 @@ class DialogBody(Vertical):
 
     @property
     def sides_label(self) -> str | None:
-        """What the key does that shows diffs side by side; None if there is no room for it."""
+        """The label of the key that shows diffs side by side; None if the window is too narrow."""
         if missing_columns(self.screen.size.width):
             return None
         return "one column" if self.side_by_side else "side by side"
 
     @property
     def full_label(self) -> str | None:
-        """What the key of the full screen does; None if it has no effect in this window."""
+        """The label of the key that switches the full screen; None if it has no effect in this window."""
         return "smaller" if self.has_class("-full") else "full screen" if self._can_grow else None
 
     def toggle_full(self) -> None:

@@ -81,7 +81,7 @@ class GuardedDialog(Modal[None]):
         self.gate = KeyGate(composer.typed_at)
         self.body = DialogBody(self.show_frame, page_key=self.PAGE_KEY)
         self.note = ""
-        """What the line of notes says, until something else is drawn."""
+        """The text that the line of notes shows until it is replaced or cleared."""
         self.sending = False
         """True while an answer is being stored."""
         self.finished = False

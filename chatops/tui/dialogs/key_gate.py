@@ -9,9 +9,9 @@ what a key does decides how long it is refused:
   message field, every key waits `PAUSE_S`.
 - After a key of the user has brought up another subject, only keys that decide wait. Keys that deny act at once, so
   that several calls can be denied in a row.
-- After a key that was not taken, keys that answer wait again. Whoever presses keys for several calls does not
+- After a key was dropped, the keys that answer wait again. A user who presses keys for several calls does not
   notice that one was dropped, and the next would answer the wrong call. So a key that decides waits `MISSED_S`
-  then, and as long after each key that follows. The key that was not taken may be pressed again after the usual
+  then, and as long after each key that follows. The dropped key may be pressed again after the usual
   pause, unless another one came in between.
 
 Most characters are held until no other key has followed for `STROKE_S`. Then they act. If another key follows, both are
