@@ -45,8 +45,8 @@ from chatops.sandbox.execution import (
     search_path,
     seconds_left,
     unfit,
-    with_lacks,
 )
+from chatops.sandbox.lacks import with_lacks
 from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import Expand, differs, parse, simple_words
 from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.sandbox import execution
+from chatops.sandbox import lacks
 from chatops.sandbox.confinement import Confinement
 from chatops.sandbox.process import Command
 from tests.tools.toolkit import context_for
@@ -16,7 +16,7 @@ from tests.tools.toolkit import context_for
 def test_in_a_contained_turn_no_dialog_is_announced(contained: str, advice: str, tmp_path: Path) -> None:
     context = replace(context_for(tmp_path), contained=contained)
     command = Command(argv=("x",), cwd=tmp_path, environment={}, call="")
-    text, needs = execution.likely_cause(
+    text, needs = lacks.likely_cause(
         "curl: (6) Could not resolve host: x.y", code=6, argv=("x",), command=command, confined=Confinement(),
         context=context,
     )  # fmt: skip
@@ -36,11 +36,11 @@ def test_in_a_contained_turn_no_dialog_is_announced(contained: str, advice: str,
 def test_each_way_to_miss_a_file_names_the_hidden_folder(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "unseen", lambda *_, **__: ("/opt/x",))
+    monkeypatch.setattr(lacks, "unseen", lambda *_, **__: ("/opt/x",))
     command = Command(argv=("x",), cwd=tmp_path, environment={}, call="")
 
     def cause(text: str) -> tuple[str, SandboxSpec]:
-        return execution.likely_cause(
+        return lacks.likely_cause(
             text, code=1, argv=("x",), command=command, confined=Confinement(), context=context_for(tmp_path)
         )
 

@@ -1,0 +1,250 @@
+"""What a command lacks in its sandbox, and what the user can give it: `+` in the dialog.
+
+It is found twice: by the words of the command before it runs (`with_lacks`), and by how it failed (`likely_cause`).
+Both are guesses, and give nothing: they fill the dialog and the text on the command's end.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+from chatops.domain.errors import ToolFailedError
+from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
+from chatops.domain.tools import CallFacts, Exposure
+from chatops.policy.sandbox import covers_host, host_problem, limited_by, widened
+from chatops.sandbox.confinement import Confinement, confinement, is_visible
+from chatops.sandbox.process import Command
+from chatops.sandbox.programs import program_at
+from chatops.shell.effects import Need, NeedKind, effects
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import home_folders, home_secrets, opened_file
+from chatops.toolkit.output import visible
+
+_MOST_NAMED = 3
+"""Maximum number of hosts or hidden files that a cause lists."""
+_MOST_OFFERED = 8
+"""Maximum number of hosts that the + key of the approval dialog allows at once."""
+_REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
+_WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
+_MOST_CONFIG = 100_000
+"""Bytes of the settings of git that are read."""
+_OPEN = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
+"""Places that the sandbox has for itself."""
+_NETWORK = re.compile(
+    r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
+    r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo"
+    r"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|network unreachable|unable to resolve|connection refused|ECONNREFUSED"
+    r"|failed to establish a new connection",
+    re.IGNORECASE,
+)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
+_HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_CONFIGURES = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
+_MISSING = re.compile(
+    r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
+    re.IGNORECASE,
+)
+_NOT_FOUND = 127
+
+
+def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> tuple[str, SandboxSpec]:
+    """Return that the proxy reached none of `hosts`, as a clause, and the limits with which it would.
+
+    `code` is the command's exit code: one that succeeded lacked nothing.
+    """
+    refused = tuple(name for name in hosts if not any(covers_host(entry, name) for entry in spec.hosts))
+    needs = SandboxSpec(hosts=refused[:_MOST_OFFERED]) if code else NARROWEST
+    return f"not reachable from the sandbox: {', '.join(hosts[:_MOST_NAMED])}", needs
+
+
+def likely_cause(
+    output: str,
+    *,
+    code: int,
+    argv: tuple[str, ...],
+    command: Command,
+    confined: Confinement,
+    context: ToolContext,
+) -> tuple[str, SandboxSpec]:
+    """Return which part of the sandbox made `argv` fail with `code`, and the limits with which it would not.
+
+    `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
+    """
+    spec = context.sandbox
+    refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
+    if any(".git" in line for line in refused) and spec.git != "writable":
+        configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
+        needs = SandboxSpec(git="writable" if configures else "commit")
+        what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
+        return _with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
+    if refused and context.exposure is Exposure.READ_ONLY:
+        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
+    if refused:
+        return "the sandbox allows writing only in the workspace", NARROWEST
+    if hidden := _masked(output, command, workspace=context.workspace):
+        return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
+    words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
+    missing = unseen(words[0], cwd=command.cwd, confined=confined, context=context)
+    if missing and (code == _NOT_FOUND or _MISSING.search(output)):
+        shown = [visible(folder, limit=200) for folder in missing]
+        what = f"the sandbox does not show {' and '.join(shown)}"
+        text = _with_remedy(what, f'"read": {json.dumps(shown)}', context=context)
+        return text, SandboxSpec(read=missing)
+    if not spec.network and _NETWORK.search(output):
+        return _with_remedy("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
+    return "", NARROWEST
+
+
+def _with_remedy(what: str, setting: str, *, context: ToolContext) -> str:
+    """Return the clause `what`, followed by what the user can do: allow it once, or `setting` in the registry."""
+    once = "+ in the dialog of the repeated call allows it once"
+    if context.contained:
+        # Calls in the copy do not ask.
+        return f"{what}; /contain off ends the containment, then {once}"
+    return f'{what}; {once}, "sandbox": {{{setting}}} in the registry changes that'
+
+
+def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
+    """Return the masked files that, by the output, could not be opened."""
+    words = command.argv
+    empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
+    errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
+    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
+    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
+
+
+def with_lacks(
+    facts: CallFacts, *, confined: Confinement, best: SandboxLevel, context: ToolContext, seen: Iterable[Lack]
+) -> CallFacts:
+    """Add to the facts of a confined shell command what it will probably lack, and what the user can give it.
+
+    `best` is the highest level to use. `seen` are the lacks for which the same command failed before. What the ceiling
+    forbids is not offered.
+    """
+    if confined.level is SandboxLevel.NONE or facts.interpreter or context.source is not None:
+        return facts
+    spec = context.sandbox
+    lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
+    lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
+    lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
+    wanted = reduce(widened, (lack.needs for lack in lacks), spec)
+    given = limited_by(context.ceiling, wanted)
+    extra = _more(given, than=spec)
+    if extra == NARROWEST:
+        return replace(facts, lacks=tuple(lacks))
+    shown = confinement(given, workspace=context.workspace, best=best)
+    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=shown.description)
+
+
+def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
+    """Leave out hosts that are not one host: they stem from words of a command, and a pattern means many."""
+    exact = (host for host in needs.hosts if "*" not in host and not host_problem(host))
+    return replace(needs, hosts=tuple(exact))
+
+
+def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
+    """Return what `spec` permits beyond `than`, such that ``widened(than, more)`` is `spec`; else nothing."""
+    more = SandboxSpec(
+        network=spec.network and not than.network,
+        hosts=tuple(host for host in spec.hosts if host not in than.hosts),
+        git=spec.git if spec.git != than.git else "protect",
+        read=tuple(path for path in spec.read if path not in than.read),
+        write=tuple(path for path in spec.write if path not in than.write),
+        env=tuple(name for name in spec.env if name not in than.env),
+    )
+    return more if widened(than, more) == spec else NARROWEST
+
+
+def _by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
+    known, spec = effects(command), context.sandbox
+    for need in known.needs:
+        # Without bubblewrap there is no proxy, and .git is as writable as the workspace.
+        yield from _of_need(need, spec=spec, bubblewrap=bool(confined.program), context=context)
+    for program in known.programs:
+        if "/" not in program and shutil.which(program, path=os.pathsep.join(confined.path)):
+            continue
+        for folder in unseen(program, cwd=cwd, confined=confined, context=context):
+            yield Lack(by=program, needs=SandboxSpec(read=(folder,)))
+    for target in known.writes:
+        if folder := _folder_outside(target, cwd=cwd, spec=spec, context=context):
+            yield Lack(by=f"writing {target}", needs=SandboxSpec(write=(folder,)))
+
+
+def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolContext) -> Iterator[Lack]:
+    match need.kind:
+        case NeedKind.COMMIT | NeedKind.CONFIGURE:
+            wanted: GitAccess = "commit" if need.kind is NeedKind.COMMIT else "writable"
+            if bubblewrap and (context.workspace / ".git").exists():
+                yield Lack(by=need.by, needs=SandboxSpec(git=wanted))
+        case NeedKind.NETWORK if not spec.network and not bubblewrap:
+            yield Lack(by=need.by, needs=SandboxSpec(network=True))
+        case NeedKind.NETWORK if not spec.network:
+            hosts = need.hosts or (_remote_hosts(context) if need.by.startswith("git ") else ())
+            missing = tuple(host for host in hosts if not any(covers_host(listed, host) for listed in spec.hosts))
+            if missing:
+                yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
+            elif not hosts and not spec.hosts:
+                # With hosts in the settings, those that are not known here are probably among them.
+                yield Lack(by=need.by, needs=SandboxSpec(network=True))
+        case _:
+            pass
+
+
+def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
+    """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
+    try:
+        with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
+            text = os.read(descriptor, _MOST_CONFIG).decode("utf-8", "replace")
+    except (OSError, ToolFailedError):
+        return ()
+    remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]
+    return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
+
+
+def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
+    """Return the environments that a program needs and the sandbox does not show."""
+    found = os.path.join(cwd, program) if "/" in program else shutil.which(program)
+    if not found:
+        return ()
+    installed = program_at(Path(found), workspace=context.workspace).shown
+    # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
+    needed = [found, os.path.join(os.path.dirname(found), "python")]
+    linked = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
+    beside = (place for place in linked if not any(place.is_relative_to(root) for root in installed))
+    hidden = (
+        place
+        for place in (*installed, *beside)
+        if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
+    )
+    folders = (_environment(place, context=context) for place in hidden)
+    return tuple(dict.fromkeys(str(folder) for folder in folders if not _holds_more(folder, context=context)))
+
+
+def _environment(program: Path, *, context: ToolContext) -> Path:
+    """Return the virtual environment or installation that is or contains `program`, otherwise its folder."""
+    if program.is_dir():
+        return program
+    folder = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
+    # Not the whole home folder for a program in ~/bin.
+    return program.parent if _holds_more(folder, context=context) else folder
+
+
+def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolContext) -> str:
+    """Return the folder outside the workspace that a write to `target` needs; empty if it needs none or may not."""
+    path = Path(os.path.realpath(os.path.join(cwd, os.path.expanduser(target))))
+    if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_OPEN, *spec.write)):
+        return ""
+    folder = path.parent
+    return str(folder) if folder.is_dir() and not _holds_more(folder, context=context) else ""
+
+
+def _holds_more(folder: Path, *, context: ToolContext) -> bool:
+    """Return True if `folder` holds what no command gets with it: the workspace, a home folder, credentials."""
+    kept = (*context.protected, *home_secrets())
+    holds = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in kept)
+    return holds or any(place.is_relative_to(folder) for place in (context.workspace, *home_folders()))
