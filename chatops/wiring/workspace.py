@@ -3,8 +3,6 @@
 Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
 user, and nothing else on purpose.
 
-`Background` loads what comes next, offers models, watches files and backs up the store.
-
 `open_file` opens a file of a session with the system's program for its type. Only types that no such program executes
 are opened: images, PDF and plain text. The file's own name is not used: what is opened ends in the name of the type
 that its bytes show. The program is not looked up on the PATH and gets no keys.
@@ -16,11 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from chatops.config.skills import Skills
@@ -36,12 +33,9 @@ from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 from chatops.policy.summary import rights_in_words
 from chatops.runtime.session import Session
-from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
 from chatops.sandbox.process import clean_environment
-from chatops.store.base import SAVED
 from chatops.store.files import SessionFiles, can_be_opened
-from chatops.store.recovery import is_due, make_backup
 from chatops.store.unsent import recover
 from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
@@ -50,6 +44,7 @@ from chatops.wiring.rows import ModelRow, RoleRow, unknown
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Options
+from chatops.wiring.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture
@@ -123,8 +118,8 @@ class Workspace:
         """The folder of the user's own skills."""
         self.sandbox = app.limits.sandbox_note() if sandbox is None else sandbox
         """How commands are sandboxed, for the status line."""
-        self.background = Background(app)
-        """Background work beside the sessions, once it is started."""
+        self.upkeep = Upkeep(app)
+        """Tasks beside the sessions, once they are started."""
 
     @property
     def problem(self) -> str:
@@ -339,7 +334,7 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     """
     workspace = await asyncio.to_thread(_prepared, options)
     opened = await workspace.opened(session, last=last, pick=pick)
-    workspace.background.start(opened.session)
+    workspace.upkeep.start(opened.session)
     return opened
 
 
@@ -350,221 +345,6 @@ def _prepared(options: Options) -> Workspace:
         sandbox = beside.submit(app.limits.sandbox_note)
         app.prepare()
         return Workspace(app, sandbox=sandbox.result())
-
-
-WARM_UP_S = 0.5
-"""Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
-ROLE_S = 1.0
-"""Seconds after which a role that was switched to has its MCP servers started, if no message was sent before."""
-FILES_S = 1.0
-"""Seconds between two looks at registry and workspace while nothing else asks for them."""
-
-IDLE_S = 60.0
-"""Seconds between two looks if the store needs a backup, and nothing runs."""
-
-SAVE_S = 2.0
-"""Seconds between two tries to save a store that could not be written when it was opened."""
-SLOW_SAVE_S = 10.0
-"""The same while a try takes long: it opens the file, or waits for another process."""
-
-PATIENCE_S = 0.3
-"""Seconds to wait for one server; local ones answer quickly."""
-ENOUGH = 64 * 1024
-"""Maximum bytes of a response that are examined."""
-USUAL_PORTS: tuple[tuple[int, str], ...] = (
-    (11434, "Ollama"),
-    (8000, "vLLM"),
-    (1234, "LM Studio"),
-    (8080, "llama.cpp or Open WebUI"),
-    (4000, "LiteLLM"),
-)
-"""Default ports of model servers."""
-
-
-class Background:
-    """Tasks that run for as long as the event loop does."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, chat: SessionView) -> None:
-        """Start all of it beside the first session. What takes the processor waits for the first key presses."""
-        self._begin(self._warm_up(chat.snapshot().model), name="warm-up")
-        if chat.snapshot().is_demo:
-            self._begin(self._offer(chat), name="offer models")
-        self._begin(self._connect_servers(), name="MCP servers")
-        self.watch_files()
-        self.back_up()
-
-    def watch_files(self) -> None:
-        """Watch for a changed registry and a missing workspace from now on, even while nothing asks for them."""
-        self._begin(self._watch_files(), name="files")
-
-    def back_up(self) -> None:
-        """Keep a backup of the store that is at most a day old, made while no turn runs.
-
-        A store that could not be written so far is moved into its file first.
-        """
-        self._begin(self._back_up(), name="backup")
-
-    def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
-        # The event loop itself keeps no reference to a task.
-        self._tasks.append(asyncio.create_task(work, name=name))
-
-    async def _warm_up(self, model: str) -> None:
-        """Load what the first message needs, about a second of work in a thread."""
-        await asyncio.sleep(WARM_UP_S)
-        try:
-            await asyncio.to_thread(_load)
-            await self._app.models.prepare(model)
-            await asyncio.to_thread(self._app.models.learn_price, model)
-        except Exception:
-            # The first message tries again and reports the error to the user.
-            log.info("the model client could not be prepared", exc_info=True)
-
-    async def _connect_servers(self) -> None:
-        """Connect to the MCP servers that the roles in force need."""
-        await asyncio.sleep(WARM_UP_S)
-        started = before = seen = self._app.open_sessions.settings, self._app.loaded
-        self._start_servers(before[0])
-        while True:
-            await asyncio.sleep(ROLE_S)
-            before, seen = seen, (self._app.open_sessions.settings, self._app.loaded)
-            # A role that the user only passes by is not in force.
-            if seen == before != started:
-                started = seen
-                self._start_servers(seen[0])
-
-    def _start_servers(self, roles: Sequence[SessionSettings]) -> None:
-        for settings in roles:
-            self._app.servers.start_for(settings)
-
-    async def _offer(self, chat: SessionView) -> None:
-        """Look for a key and for servers on this machine, and notify the user of them."""
-        await asyncio.sleep(WARM_UP_S)
-        found = await offer(os.environ)
-        if found and chat.snapshot().is_demo:
-            chat.notify(found)
-
-    async def _watch_files(self) -> None:
-        logged: set[str] = set()
-        while True:
-            await asyncio.sleep(FILES_S)
-            for look in (self._app.configuration.look, self._app.look_at_workspace):
-                try:
-                    await asyncio.to_thread(look)
-                except Exception as error:
-                    # A failed look must stop neither the watching nor the other look. Each error is logged once.
-                    if repr(error) not in logged:
-                        logged.add(repr(error))
-                        log.exception("files cannot be watched for now")
-
-    async def _save_late(self) -> None:
-        """Move a store that is in memory into its file, as soon as that can be written."""
-        store, notify = self._app.store, self._app.open_sessions.notify
-        took = 0.0
-        while before := store.unsaved:
-            await asyncio.sleep(min(max(SAVE_S, 50 * took), SLOW_SAVE_S))
-            began = time.monotonic()
-            try:
-                await asyncio.to_thread(store.save)
-            except StoreError as error:
-                log.info("nothing can be saved yet: %s", error)
-                if store.unsaved != before:
-                    notify(error.full)
-            else:
-                if not store.unsaved:
-                    notify(SAVED)
-            took = time.monotonic() - began
-
-    async def _back_up(self) -> None:
-        await self._save_late()
-        ended = Event()
-
-        def idle() -> bool:
-            return self._app.open_sessions.is_idle and not ended.is_set()
-
-        try:
-            while not self._app.store.unsaved:
-                await asyncio.sleep(IDLE_S)
-                try:
-                    await asyncio.to_thread(self._back_up_if_due, idle)
-                except StoreError as error:
-                    log.info("no backup for now: %s", error)
-        finally:
-            ended.set()
-
-    def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
-        if idle() and is_due(self._app.paths.store, now=time.time()):
-            make_backup(self._app.paths.store, idle=idle)
-
-
-def _load() -> None:
-    from chatops.models import client
-
-    client.warm_up()
-
-
-async def offer(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
-    """Return everything that could answer, in one line that stays on the screen; empty if nothing. Never raises."""
-    found = [part for part in (_key_offer(environ), await _server_offer(ports)) if part]
-    return " ".join(["The demo answers.", *found]) if found else ""
-
-
-def _key_offer(environ: Mapping[str, str]) -> str:
-    """Return the offer for a key in the environment. The key's value is not used."""
-    if not environ.get("OPENAI_API_KEY", "").strip():
-        return ""
-    if environ.get("OPENAI_MODEL", "").strip():
-        return "OPENAI_API_KEY is set: /model env uses it."
-    return "OPENAI_API_KEY is set: name a model in OPENAI_MODEL as well, and /model env uses both."
-
-
-async def _server_offer(ports: Sequence[tuple[int, str]]) -> str:
-    """Return the servers of this machine that list models. They are sent no key."""
-    found = await asyncio.gather(*(_lists_models(port) for port, _ in ports))
-    offers = [
-        f"{name} answers at http://127.0.0.1:{port} (chatops connect http://127.0.0.1:{port})"
-        for (port, name), answers in zip(ports, found, strict=True)
-        if answers
-    ]
-    return f"On this machine: {'; '.join(offers)}." if offers else ""
-
-
-async def _lists_models(port: int) -> bool:
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            return _is_listing(await _asked(port))
-    except (OSError, TimeoutError, ValueError):
-        return False
-
-
-async def _asked(port: int) -> bytes:
-    """Return the start of the response to a request for models, headers included."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        lines = ("GET /v1/models HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: application/json", "Connection: close")
-        writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
-        await writer.drain()
-        answer = b""
-        while len(answer) < ENOUGH and (more := await reader.read(ENOUGH)):
-            answer += more
-            if _is_listing(answer):
-                break
-        return answer
-    finally:
-        writer.close()
-
-
-def _is_listing(answer: bytes) -> bool:
-    """Return True for a list of models or a request for a key. Other programs use these ports too."""
-    head, _, body = answer.partition(b"\r\n\r\n")
-    status, _, headers = head.partition(b"\r\n")
-    code = status.split(b" ")[1:2]
-    if b"application/json" not in headers.lower():
-        return False
-    return code == [b"401"] or (code == [b"200"] and b'"data"' in body)
 
 
 _FOLDERS = "/usr/local/bin:/usr/bin:/bin"

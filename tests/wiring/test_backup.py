@@ -7,15 +7,15 @@ import pytest
 
 from chatops.store.opening import backup_of
 from chatops.store.store import Store
-from chatops.wiring import workspace
+from chatops.wiring import upkeep
 from chatops.wiring.app import OpenSessions
-from chatops.wiring.workspace import Background
+from chatops.wiring.upkeep import Upkeep
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
 
 
 async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "IDLE_S", 0.01)
+    monkeypatch.setattr(upkeep, "IDLE_S", 0.01)
     bench.write()
     app = bench.app()
     app.store.set_setting("a", "b")
@@ -28,7 +28,7 @@ async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pyt
         return not busy
 
     monkeypatch.setattr(OpenSessions, "is_idle", property(is_idle))
-    Background(app).back_up()
+    Upkeep(app).back_up()
     await looked.wait()
     assert not copy.exists()
     busy = False

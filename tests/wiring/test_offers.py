@@ -7,7 +7,8 @@ import pytest
 
 from chatops.domain.events import Notice, Published
 from chatops.wiring.stored import Options
-from chatops.wiring.workspace import USUAL_PORTS, offer, open_for_tui
+from chatops.wiring.upkeep import USUAL_PORTS, offer
+from chatops.wiring.workspace import open_for_tui
 from tests.support.fake_openai import FakeOpenAI
 from tests.wiring.conftest import Bench
 
@@ -64,8 +65,8 @@ async def test_a_key_and_a_server_are_offered_side_by_side() -> None:
 
 async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
     """Return the chat's notices on opening and a moment later."""
-    monkeypatch.setattr("chatops.wiring.workspace.WARM_UP_S", 0.0)
-    monkeypatch.setattr("chatops.wiring.workspace.offer.__defaults__", (((server.port, "Ollama"),),))
+    monkeypatch.setattr("chatops.wiring.upkeep.WARM_UP_S", 0.0)
+    monkeypatch.setattr("chatops.wiring.upkeep.offer.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)
     warned: list[str] = []

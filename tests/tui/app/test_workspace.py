@@ -35,11 +35,13 @@ from chatops.tui.commands.replies import (
 )
 from chatops.tui.commands.table import run_command
 from chatops.tui.dialogs.picker import Picker
+from chatops.wiring import upkeep
 from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
 from chatops.wiring.explain import RightsMatrix
 from chatops.wiring.stored import Options
-from chatops.wiring.workspace import Background, TrustQuestions, Workspace
+from chatops.wiring.upkeep import Upkeep
+from chatops.wiring.workspace import TrustQuestions, Workspace
 from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox
@@ -284,10 +286,10 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
         if len(times) == 2:
             loop.call_soon_threadsafe(looked.set)
 
-    monkeypatch.setattr(workspace_module, "FILES_S", 0)
+    monkeypatch.setattr(upkeep, "FILES_S", 0)
     monkeypatch.setattr(commands.app.configuration, "look", look)
     monkeypatch.setattr(commands.app, "look_at_workspace", other)
-    Background(commands.app).watch_files()
+    Upkeep(commands.app).watch_files()
     async with asyncio.timeout(PATIENCE):
         await looked.wait()
     assert [record.message for record in caplog.records] == ["files cannot be watched for now"]
