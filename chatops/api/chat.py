@@ -94,11 +94,12 @@ class Asked:
     def deny(self, reason: str = "") -> None:
         """Refuse the call at the next `Chat.resume`, and give the model the reason.
 
-        Raises ChatopsError if it was decided already.
+        Raises ChatopsError if it was decided already, or if the site does not let programs decide.
         """
         self._post(Rejected(reason=reason))
 
     def _post(self, decision: Decision) -> None:
+        App(Options(via=_VIA)).rights.check_surface(_VIA)
         by = principal_of(current_user(), via=_VIA)
         with open_store(Storage.NEEDED) as store:
             decided = DecideCall(call_id=self.pending.call.id, digest=self.digest, decision=decision, by=by)

@@ -8,25 +8,17 @@ The list is here. It loads little as long as no call is pending: shells and stat
 in `commands.deciding`.
 """
 
-import logging
 import os
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, find_call, screen, show_list, stored
-from chatops.config.paths import find_paths
-from chatops.domain.errors import UnreadableError
-from chatops.domain.tools import CONTAINED_APPLY
+from chatops.commands.context import find_call, screen, show_list, stored
 from chatops.headless.screen import when
+from chatops.wiring.pending import PendingCalls, standing
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.store.base import PendingCallRow
-    from chatops.store.store import Store
-
-log = logging.getLogger(__name__)
 
 SHOWN_DIGEST = 16
 """Hex digits: with 64 bits, a second call with the same digest cannot be found while the first one is pending."""
@@ -45,18 +37,12 @@ def run(arguments: Namespace) -> int:
             return _list(arguments)
 
 
-def _as_of_now(opened: Stored, queued: "PendingCallRow") -> "PendingCallRow":
-    """Return the call with the verdict of the current rights."""
-    from chatops.runtime.descriptions import judge_now
-
-    return replace(queued, pending=judge_now(opened.store, queued, opened.rights))
-
-
 def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        queue = [_as_of_now(opened, queued) for queued in opened.store.pending_calls()]
+        calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+        queue = calls.all()
         folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
-        interrupted = list(_interrupted(opened.store))
+        interrupted = list(calls.interrupted())
     view = screen()
     for session, state in interrupted:
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
@@ -69,7 +55,7 @@ def _list(arguments: Namespace) -> int:
             queued.pending.call.id,
             queued.pending.role,
             when(queued.requested_at),
-            _standing(queued),
+            standing(queued),
             _short(folders[queued.session_id]),
             queued.pending.call.name,
             beginning(queued.pending),
@@ -87,26 +73,12 @@ def _short(folder: str) -> str:
     return f"~{folder.removeprefix(home)}" if inside else folder
 
 
-def _interrupted(store: "Store") -> Iterator[tuple[str, str]]:
-    """Yield id and state of sessions with a call interrupted by a crash that no user was asked about yet."""
-    for info in store.sessions():
-        if info.active_turn is None or store.lease(info.id) is not None:
-            continue
-        from chatops.engine.recovery import unknown_attempts
-        from chatops.runtime.descriptions import resume_summary
-
-        try:
-            if unknown_attempts(store.load_turn(info.active_turn)):
-                yield info.id, resume_summary(store, info)
-        except UnreadableError as error:
-            log.info("session %s is left out: %s", info.id, error)
-
-
 def _show(arguments: Namespace) -> int:
     from chatops.runtime.descriptions import stored_way_to_continue
 
     with stored(arguments) as opened:
-        queued = _with_changes(_as_of_now(opened, find_call(opened.store, arguments.id)))
+        calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+        queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
         then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
     from chatops.headless.pending import answers, describe
 
@@ -117,7 +89,7 @@ def _show(arguments: Namespace) -> int:
     view.exactly(describe(queued.pending))
     call = queued.pending.call.id
     if queued.decided is not None:
-        view.say(f"Already decided: {_standing(queued)}. Then: {then}")
+        view.say(f"Already decided: {standing(queued)}. Then: {then}")
     elif queued.pending.denial is not None:
         view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:
@@ -128,24 +100,6 @@ def _show(arguments: Namespace) -> int:
         view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
         view.say(f"or: chatops approvals deny {call} --reason TEXT")
     return 0
-
-
-def _with_changes(queued: "PendingCallRow") -> "PendingCallRow":
-    """Return the call with the changes of a contained turn, which are not stored with it."""
-    if queued.pending.call.name != CONTAINED_APPLY:
-        return queued
-    from chatops.contained.turns import ContainedTurns
-
-    facts = ContainedTurns(find_paths(os.environ).data).shown(queued.pending.facts)
-    return replace(queued, pending=replace(queued.pending, facts=facts))
-
-
-def _standing(queued: "PendingCallRow") -> str:
-    if queued.decided is None:
-        if queued.pending.denial is not None:
-            return "cannot run now"
-        return "outcome unknown" if queued.pending.outcome_unknown else "pending"
-    return f"{queued.decided.decision.kind} by {queued.decided.by}"
 
 
 def _queued_json(queued: "PendingCallRow") -> "dict[str, JsonValue]":

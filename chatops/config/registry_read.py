@@ -36,6 +36,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdict, tool_name
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
+    ApprovalsSection,
     HostType,
     KnowledgeSource,
     ModelSpec,
@@ -73,7 +74,7 @@ class RegistryFile:
 
     __pydantic_config__ = LENIENT
     rights_keys: ClassVar[frozenset[str]] = frozenset(
-        {"users", "tools", "roles", "rules", "sandbox", "max_rounds", "mcp_servers", "mcpServers"}
+        {"users", "tools", "roles", "rules", "approvals", "sandbox", "max_rounds", "mcp_servers", "mcpServers"}
     )
 
     version: Literal[3] = 3
@@ -92,6 +93,8 @@ class RegistryFile:
     """Limits of commands."""
     rules: RulesSection = field(default_factory=RulesSection)
     """Limits of remembered rules."""
+    approvals: ApprovalsSection = field(default_factory=ApprovalsSection)
+    """For the site registry: limits of decisions on calls."""
     mcp_servers: dict[str, JsonValue] = field(default_factory=dict)
     """MCP servers by name."""
     mcpServers: dict[str, JsonValue] = field(default_factory=dict)
@@ -196,6 +199,7 @@ class _Reader:
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
+            surfaces=file.approvals.surfaces,
             servers=self._servers(file),
             workflows=self._workflows(file),
             warnings=tuple(self.warnings),
@@ -326,6 +330,8 @@ def _ignored(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Itera
             yield ("models", model.name, "tool_format"), reason
     if not site and file.approve_any_shell:
         yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
+    if not site and "approvals" in value:
+        yield ("approvals",), "only the site registry can limit this, so it has no effect here"
     for key, default in (("default_role", "assistant"), ("respond_with_final", True)):
         if site and value.get(key, default) != default:
             yield (key,), "only a user's registry sets this, so it has no effect in the site's"

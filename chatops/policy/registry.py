@@ -354,6 +354,26 @@ class RulesSection:
     """Scopes that rules may have; a scope that is not listed is off, also for rules stored already."""
 
 
+SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp", "python": "python"}
+"""The surfaces on which users decide, by `Principal.via`. A run without a screen decides nothing: it may only deny."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalsSection:
+    """Limits of decisions on calls. Only those of the site registry count."""
+
+    __pydantic_config__ = STRICT
+
+    surfaces: tuple[Literal["terminal", "cli", "serve", "acp", "python"], ...] = (
+        "terminal",
+        "cli",
+        "serve",
+        "acp",
+        "python",
+    )
+    """Where calls may be decided: the chat, `chatops approvals`, the page, editors, Python programs."""
+
+
 KNOWLEDGE_TOOL = "knowledge_search"
 """The tool that searches all sources."""
 
@@ -397,6 +417,8 @@ class Registry:
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""
     rule_scopes: tuple[RuleScope, ...] = tuple(RuleScope)
     """Scopes of remembered rules that the file leaves on. In the site registry they bind everyone."""
+    surfaces: tuple[str, ...] = tuple(SURFACES.values())
+    """Only honoured in a site registry: where calls may be decided."""
     servers: tuple[McpServerSpec, ...] = ()
     """MCP servers."""
     workflows: tuple[Definition, ...] = ()

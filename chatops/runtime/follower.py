@@ -157,8 +157,10 @@ class SessionFollower(SessionView):
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Post a decision on a pending call as shown (`digest`).
 
-        Returns False if another decision came first or the call is no longer pending.
+        Returns False if another decision came first or the call is no longer pending. Raises ConfigError if the site
+        does not let users decide here.
         """
+        self._services.rights.check_surface(self._services.by.via)
         decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()

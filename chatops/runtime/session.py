@@ -134,8 +134,10 @@ class Session(SessionView):
         """Decide a pending call as shown (`digest`). Returns False if it is no longer pending under that digest.
 
         A decision that another process has posted counts first, except that a denial here withdraws an approval that
-        the turn has not taken. Raises StoreError if the decision cannot be recorded: then it is void.
+        the turn has not taken. Raises StoreError if the decision cannot be recorded: then it is void. Raises
+        ConfigError if the site does not let users decide here.
         """
+        self._services.rights.check_surface(self._services.by.via)
         if isinstance(decision, Approved) and self._services.store.unsaved:
             raise _refused_approval(self._services.store)
         try:

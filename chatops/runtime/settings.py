@@ -99,6 +99,9 @@ class Rights(Protocol):
     def level(self) -> AccessLevel:
         """Access level of the user."""
 
+    def check_surface(self, via: str) -> None:
+        """Raise ConfigError if users may not decide on calls there. `via` is as in `Principal`."""
+
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles."""
 

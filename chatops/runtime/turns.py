@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NotSavedError, StoreError
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
@@ -189,6 +189,13 @@ class Turns:
             return
         for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
+            try:
+                self._services.rights.check_surface(decided.by.via)
+            except ConfigError as error:
+                # The site has forbidden it since, or another program posted it.
+                self._notify(f"{error} {decided.call_id} stays pending.", advice=error.advice)
+                await self._services.worker(self._services.store.withdraw_decision, decided)
+                continue
             await self.runner.take(decided)
 
     def _watch(self) -> None:

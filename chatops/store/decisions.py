@@ -263,6 +263,11 @@ class DecisionQueue(StorePart):
             reach("in_posting")
             return True
 
+    def withdraw_decision(self, decided: DecideCall) -> None:
+        """Remove a posted decision that the turn does not take, so that the call can be decided again."""
+        with self._rows.write():
+            self._rows.run("DELETE FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest)
+
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
         """Return the decisions posted for a turn and not consumed by a commit yet. A damaged one is void.
 

@@ -20,7 +20,7 @@ from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
 from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import ModelSpec, ModelType, Registries, RoleSpec
+from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     model_named,
@@ -113,6 +113,17 @@ class RegistryRights:
         return min(
             access_level(registries=registries, user=self._user, access_cap=now.access_cap) for registries in now.both
         )
+
+    def check_surface(self, via: str) -> None:
+        """Raise ConfigError if the site does not let users decide on calls there. `via` is as in `Principal`."""
+        surface = SURFACES.get(via, "")
+        for site in (registries[0] for registries in self._configuration().both):
+            if surface and site is not None and surface not in site.surfaces:
+                allowed = ", ".join(site.surfaces) or "nowhere"
+                raise ConfigError(
+                    f"Nothing was decided: the site does not let users decide on this surface ({surface}).",
+                    advice=f"Allowed by {site.source}: {allowed}.",
+                )
 
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles, the user's registry first."""

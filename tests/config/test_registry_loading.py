@@ -102,6 +102,21 @@ def test_scopes_of_rules_are_all_on_unless_the_file_names_those_that_are(place: 
     assert place.load().registry.rule_scopes == tuple(RuleScope)
 
 
+def test_only_the_site_limits_where_calls_may_be_decided(place: Place) -> None:
+    limited = json.dumps({**MINIMAL, "approvals": {"surfaces": ["terminal"]}})
+    place.own(limited)
+    place.site.path.write_text(limited)
+    place.site.path.chmod(0o644)
+    loaded = place.load()
+    assert loaded.site is not None and loaded.site.surfaces == ("terminal",)
+    (notice,) = [notice.text for notice in loaded.notices if "approvals" in notice.text]
+    assert "only the site registry can limit this" in notice
+    for wrong in ({"surfaces": ["phone"]}, {"surface": ["cli"]}):
+        place.own(json.dumps({**MINIMAL, "approvals": wrong}))
+        with pytest.raises(ConfigError, match="approvals"):
+            read_registry(place.paths.registry.read_bytes(), source="r.json")
+
+
 def test_a_broken_file_leaves_its_last_good_copy_in_force(place: Place) -> None:
     good = json.dumps({**MINIMAL, "users": {"*": {"access_level": "viewer"}}}, indent=1)
     place.own(good)

@@ -88,6 +88,18 @@ class QueueConformance:
         assert store.posted_decisions(turn) == []
         assert [(row.decision, row.by) for row in store.decisions()] == [(denied.decision, kit.BEN)]
 
+    def test_a_withdrawn_decision_leaves_the_call_to_be_decided_again(
+        self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
+    ) -> None:
+        kit.pending_turn(store, session, turn, calls=1)
+        call = kit.a_call(turn)
+        assert opened().post_decision(kit.decided(call)) is True
+        store.withdraw_decision(kit.decided(call, digest="what was shown before"))
+        assert store.post_decision(kit.decided(call)) is False
+        store.withdraw_decision(kit.decided(call))
+        assert store.posted_decisions(turn) == []
+        assert store.post_decision(kit.decided(call)) is True
+
     def test_a_call_that_is_not_pending_cannot_be_decided(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:

@@ -1,0 +1,206 @@
+"""The pending calls of all sessions, as ``chatops approvals`` and the page list, show and decide them.
+
+Nothing here opens a session. A decision is posted for the turn: a process that owns the session takes it at once,
+otherwise whoever resumes the session.
+
+A list is asked for often, by shells and status lines, and is empty most of the time. So what only a call needs is
+imported when there is one.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.domain.errors import ChatopsError, UnreadableError
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
+
+if TYPE_CHECKING:
+    from chatops.domain.decisions import Decision, Principal
+    from chatops.domain.events import PendingCall
+    from chatops.runtime.settings import Rights
+    from chatops.store.base import PendingCallRow
+    from chatops.store.store import Store
+
+log = logging.getLogger(__name__)
+
+SHORTEST_DIGEST = 8
+"""Minimum hex digits that may stand for a digest."""
+
+
+def standing(queued: "PendingCallRow") -> str:
+    """Return the state of a call in a few words."""
+    if queued.decided is None:
+        if queued.pending.denial is not None:
+            return "cannot run now"
+        return "outcome unknown" if queued.pending.outcome_unknown else "pending"
+    return f"{queued.decided.decision.kind} by {queued.decided.by}"
+
+
+class PendingCalls:
+    """The pending calls of a store, and the decisions on them of one user in one UI. Methods block."""
+
+    def __init__(self, store: "Store", *, rights: "Callable[[], Rights]", data: Path) -> None:
+        """Read nothing yet. `rights` is called when there is a call to judge; `data` is the data folder."""
+        self._store = store
+        self._rights = rights
+        self._data = data
+
+    def all(self) -> "list[PendingCallRow]":
+        """Return all pending calls, oldest turn first, judged under the current rights. Raises StoreError."""
+        return [self.as_of_now(queued) for queued in self._store.pending_calls()]
+
+    def as_of_now(self, queued: "PendingCallRow") -> "PendingCallRow":
+        """Return the call with the verdict of the current rights."""
+        from chatops.runtime.descriptions import judge_now
+
+        return replace(queued, pending=judge_now(self._store, queued, self._rights()))
+
+    def with_changes(self, queued: "PendingCallRow") -> "PendingCallRow":
+        """Return the call with the changes of a contained turn as text, which are not stored with it."""
+        if queued.pending.call.name != CONTAINED_APPLY:
+            return queued
+        from chatops.contained.turns import ContainedTurns
+
+        facts = ContainedTurns(self._data).shown(queued.pending.facts)
+        return replace(queued, pending=replace(queued.pending, facts=facts))
+
+    def interrupted(self) -> Iterator[tuple[str, str]]:
+        """Yield id and state of sessions with a call interrupted by a crash that no user was asked about yet."""
+        for info in self._store.sessions():
+            if info.active_turn is None or self._store.lease(info.id) is not None:
+                continue
+            from chatops.engine.recovery import unknown_attempts
+            from chatops.runtime.descriptions import resume_summary
+
+            try:
+                if unknown_attempts(self._store.load_turn(info.active_turn)):
+                    yield info.id, resume_summary(self._store, info)
+            except UnreadableError as error:
+                log.info("session %s is left out: %s", info.id, error)
+
+    def decide(
+        self,
+        queued: "PendingCallRow",
+        decision: "Decision",
+        *,
+        by: "Principal",
+        digest: str | None,
+        again: bool = False,
+    ) -> bool:
+        """Post a decision on exactly what `queued` shows. Returns False if another decision was first.
+
+        `digest` is the one that the user saw, or its beginning; None: any. `again`: a call whose outcome is unknown is
+        to run once more.
+
+        Raises ChatopsError if nothing was decided: the call is another one by now, cannot run, or needs another answer,
+        or the site does not let users decide here.
+        """
+        from chatops.domain.decisions import Approved, MarkedDone, Rejected
+
+        self._rights().check_surface(by.via)
+        pending = queued.pending
+        check_digest(pending, digest)
+        if not isinstance(decision, Rejected):
+            check_doubt(pending, done=isinstance(decision, MarkedDone), again=again)
+        if isinstance(decision, Approved):
+            self._check_changes(pending, decision.only, digest=digest)
+            if queued.decided is None:
+                check_denial(self.as_of_now(queued).pending, queued.session_id)
+        return self.post(pending, decision, by=by)
+
+    def post(self, pending: "PendingCall", decision: "Decision", *, by: "Principal") -> bool:
+        """Post a decision that was checked. Returns False if another one was first."""
+        from chatops.engine.inputs import DecideCall
+
+        decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by)
+        return self._store.post_decision(decided)
+
+    def decided(self, queued: "PendingCallRow") -> str:
+        """Return what was decided on a call that needs no decision any more, as a sentence."""
+        from chatops.runtime.descriptions import describe_decision, find_decision
+
+        answer = find_decision(self._store, queued.session_id, queued.pending.call.id)
+        already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
+        return f"{queued.pending.call.id} {already} already; the first decision counts."
+
+    def then(self, queued: "PendingCallRow") -> str:
+        """Return what happens after a decision, as a sentence."""
+        return f"If the session is open in a window, it continues there. Otherwise: {self.way(queued)}"
+
+    def way(self, queued: "PendingCallRow") -> str:
+        """Return what continues the session of a call."""
+        from chatops.runtime.descriptions import stored_way_to_continue
+
+        return stored_way_to_continue(self._store, queued.session_id)
+
+    def _check_changes(self, pending: "PendingCall", only: tuple[str, ...] | None, *, digest: str | None) -> None:
+        """Raise ChatopsError unless changes of a contained turn are approved by digest, and `only` names some."""
+        call, contained = pending.call.id, pending.call.name == CONTAINED_APPLY
+        undo = contained and is_undo(pending.call.arguments)
+        if contained and digest is None:
+            verb = "takes back" if undo else "applies"
+            raise ChatopsError(
+                f"{call} {verb} the changes of a contained turn, and only what was shown can be approved.",
+                advice=f"See them, and the digest at their end: chatops approvals show {call}",
+            )
+        if only and not contained:
+            raise ChatopsError(f"{call} is not a contained turn, so --only means nothing; nothing was approved.")
+        if only:
+            from chatops.contained.turns import ContainedTurns
+            from chatops.domain.sanitize import show_path
+
+            paths = ContainedTurns(self._data).paths(pending.call.arguments)
+            if unknown := [path for path in only if path not in paths]:
+                raise ChatopsError(
+                    f"There is no change of {show_path(unknown[0])} that can be applied; nothing was approved.",
+                    advice=f"See what there is: chatops approvals show {call}",
+                )
+
+
+def check_digest(pending: "PendingCall", digest: str | None) -> None:
+    """Raise ChatopsError unless `digest` (its beginning, or None for any) is that of the pending call."""
+    if digest is None:
+        return
+    if len(digest) < SHORTEST_DIGEST or not pending.digest.startswith(digest.lower()):
+        raise ChatopsError(
+            f"{pending.call.id} is not what was shown under the digest {digest!r}; nothing was approved.",
+            advice=f"See what is pending now: chatops approvals show {pending.call.id}",
+        )
+
+
+def check_doubt(pending: "PendingCall", *, done: bool, again: bool) -> None:
+    """Raise ChatopsError unless a call with an unknown outcome is declared done or to be run again.
+
+    Also raised if either is declared of a call that was not started.
+    """
+    option = "--done" if done else "--again" if again else ""
+    call = pending.call.id
+    if pending.outcome_unknown and not option:
+        from chatops.headless.pending import answers
+
+        raise ChatopsError(
+            f"{call} was interrupted and may have taken effect; nothing was approved.",
+            advice="\n".join(["Check what happened, then report it:", *(f"  {answer}" for answer in answers(pending))]),
+        )
+    if option and not pending.outcome_unknown:
+        raise ChatopsError(
+            f"{call} has not been started yet, so {option} means nothing; nothing was approved.",
+            advice=f"To let it run: chatops approvals approve {call}",
+        )
+
+
+def check_denial(pending: "PendingCall", session: str) -> None:
+    """Raise ChatopsError if the current rights would deny the call."""
+    if pending.denial is None:
+        return
+    from chatops.runtime.descriptions import denial_sentence
+
+    call = pending.call.id
+    ways = [f"To deny it: chatops approvals deny {call} --reason TEXT"]
+    if pending.denial.could_run:
+        ways.insert(0, f"To switch the role: chatops -r {session} --role {pending.denial.could_run[0]}")
+    raise ChatopsError(
+        f"{pending.call.name} ({call}) was not approved. {denial_sentence(pending.denial)}", advice="\n".join(ways)
+    )

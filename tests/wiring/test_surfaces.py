@@ -1,0 +1,83 @@
+"""A site says on which surfaces calls are decided: asked at each decision, and again where a posted one is taken."""
+
+import asyncio
+import os
+
+import pytest
+
+from chatops.api.chat import Asked
+from chatops.cli import main
+from chatops.domain.decisions import Approved, Decision, Principal, Rejected
+from chatops.domain.errors import ConfigError
+from chatops.domain.events import PendingCall
+from chatops.engine.inputs import DecideCall
+from chatops.engine.view import pending_calls
+from chatops.runtime.session import Session
+from tests.wiring.conftest import Bench
+
+OPERATORS = {"*": {"access_level": "operator"}}
+DECISIONS = (Approved(), Rejected())
+
+
+async def asking(bench: Bench) -> tuple[Session, PendingCall]:
+    """A session of the chat with a call that waits."""
+    bench.write(users=OPERATORS)
+    session = await bench.app().open_session(None, attended=True)
+    await session.submit("run `touch made.txt`")
+    return session, await pending(session)
+
+
+async def pending(session: Session) -> PendingCall:
+    state = await session.settle()
+    assert state is not None
+    (waiting,) = pending_calls(state)
+    return waiting
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_the_dialog_decides_nothing_where_the_site_forbids_it(bench: Bench, decision: Decision) -> None:
+    session, asked = await asking(bench)
+    bench.write_site(approvals={"surfaces": ["cli"]})
+    with pytest.raises(ConfigError, match="on this surface \\(terminal\\)") as refused:
+        await session.decide(asked.call.id, digest=asked.digest, decision=decision)
+    assert str(bench.site_place.path) in refused.value.advice and "cli" in refused.value.advice
+    assert await pending(session) == asked
+    bench.write_site(approvals={"surfaces": ["terminal"]})
+    assert await session.decide(asked.call.id, digest=asked.digest, decision=decision)
+    await session.aclose()
+
+
+async def test_a_command_and_a_program_decide_nothing_where_the_site_forbids_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session, asked = await asking(bench)
+    await session.aclose()
+    call = asked.call.id
+    bench.write_site(approvals={"surfaces": ["terminal"]})
+    for words in (("approve", call), ("deny", call), ("approve", call, "--edit", '{"command": "true"}')):
+        assert await asyncio.to_thread(main, ["approvals", *words]) == 2
+        assert "on this surface (cli)" in capsys.readouterr().err
+    program = Asked(asked)
+    with pytest.raises(ConfigError, match="on this surface \\(python\\)"):
+        program.approve(digest=asked.digest)
+    with pytest.raises(ConfigError, match="on this surface \\(python\\)"):
+        program.deny()
+    assert bench.apps[0].store.pending_calls()[0].decided is None
+
+
+async def test_a_posted_decision_is_not_taken_where_the_site_forbids_it(bench: Bench) -> None:
+    session, asked = await asking(bench)
+    notices: list[str] = []
+    session.subscribe(lambda published: notices.append(getattr(published.event, "text", "")))
+    bench.write_site(approvals={"surfaces": ["terminal"]})
+    # Another program of the user writes past the check of our own commands.
+    by = Principal(uid=os.getuid(), via="serve")
+    decided = DecideCall(call_id=asked.call.id, digest=asked.digest, decision=Approved(), by=by)
+    store = bench.apps[0].store
+    assert store.post_decision(decided)
+    await session.resume()
+    assert await pending(session) == asked
+    assert any("on this surface (serve)" in text and "stays pending" in text for text in notices)
+    assert store.pending_calls()[0].decided is None and not (bench.workspace / "made.txt").exists()
+    assert await session.decide(asked.call.id, digest=asked.digest, decision=Rejected())
+    await session.aclose()
