@@ -23,7 +23,6 @@ from chatops.domain.wording import cut
 from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, Weight, call_sheet, risky_parts
 from chatops.runtime.descriptions import describe_decision, describe_extra
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
-from chatops.tui.dialogs.arguments import main_text
 from chatops.tui.dialogs.dialog_keys import (
     ESCAPE,
     HELP,
@@ -35,6 +34,7 @@ from chatops.tui.dialogs.dialog_keys import (
     keys_by_name,
     legend_of,
 )
+from chatops.tui.dialogs.fields import main_text
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import FOREIGN, Description, DiffRows, Row, RowTone, Span, line

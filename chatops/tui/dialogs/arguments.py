@@ -1,14 +1,9 @@
 """The form in which the user edits the arguments of a call: one field for each, checked before it is sent."""
 
-import json
-import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -18,12 +13,12 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
-from chatops.domain.canonical import JsonValue, json_or_text, parsed
 from chatops.domain.decisions import Decision, Edited
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
+from chatops.tui.dialogs.fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.rows import line
 from chatops.tui.error_boundary import ErrorBoundary
@@ -44,199 +39,6 @@ _HEAD = re.compile(r"[^.\[]*")
 """The argument that the path of a problem begins with."""
 
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
-MAIN = ("command", "code", "content", "new", "text")
-"""Names of arguments that hold the main payload of a call, the most usual first."""
-_LONG = 60
-"""Texts of more characters get a field of several lines."""
-
-
-class FieldKind(StrEnum):
-    """How an argument is edited."""
-
-    LINE = "text"
-    LONG = "long text"
-    INTEGER = "whole number"
-    NUMBER = "number"
-    CHOICE = "choice"
-    """One of a few values, such as true and false."""
-    JSON = "JSON"
-
-
-class Absent:
-    """Marks an argument that the call does not give."""
-
-
-ABSENT: Final = Absent()
-Given = JsonValue | Absent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArgumentField:
-    """One argument of a call. `choices` are the values of a `CHOICE`, with `ABSENT` if it is absent or may be."""
-
-    name: str
-    kind: FieldKind
-    value: Given
-    required: bool = False
-    description: str = ""
-    choices: tuple[Given, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The present value as text to edit."""
-        match self.value:
-            case Absent():
-                return ""
-            case str() as text if self.kind in (FieldKind.LINE, FieldKind.LONG):
-                return text
-            case None if self.kind is not FieldKind.JSON:
-                return ""
-            case value:
-                return json.dumps(value, ensure_ascii=False, indent=2 if self.kind is FieldKind.JSON else None)
-
-    def parsed(self, text: str) -> Given:
-        """Return the value that `text` means. Raises ValueError with a message for the user."""
-        if text == self.text:
-            return self.value
-        if not text and not self.required and self.kind is not FieldKind.CHOICE:
-            return ABSENT
-        match self.kind:
-            case FieldKind.INTEGER:
-                return _integer(text)
-            case FieldKind.NUMBER:
-                return _number(text)
-            case FieldKind.JSON:
-                return _json(text)
-            case _:
-                return text
-
-
-def choice_text(value: Given) -> str:
-    """Return a value of a choice as it is shown."""
-    return "not given" if isinstance(value, Absent) else value if isinstance(value, str) else json.dumps(value)
-
-
-def fields_of(schema: str, arguments: str) -> tuple[ArgumentField, ...]:
-    """Return a field for each argument that the schema names or the call gives; none if it gives no JSON object.
-
-    Required ones come first, in the order of the schema's list: its properties are stored by name.
-    """
-    given = json_or_text(arguments)
-    if not isinstance(given, dict):
-        return ()
-    wanted = _mapping(json_or_text(schema))
-    properties = _mapping(wanted.get("properties"))
-    required = wanted.get("required")
-    needed = list(map(str, required)) if isinstance(required, list) else []
-    first = [name for name in needed if name in properties]
-    names = list(dict.fromkeys([*first, *properties, *given]))
-    return tuple(
-        _field(name, _mapping(properties.get(name)), given.get(name, ABSENT), required=name in needed) for name in names
-    )
-
-
-def with_values(arguments: str, values: Mapping[str, Given]) -> str:
-    """Return the arguments (a JSON object) with other values, as JSON text. Absent ones are left out."""
-    given = _mapping(json_or_text(arguments))
-    merged = {**given, **values}
-    # Escapes mean the same, and a text with half a surrogate pair could not be stored otherwise.
-    return json.dumps({name: value for name, value in merged.items() if not isinstance(value, Absent)})
-
-
-def main_text(arguments: str) -> tuple[str, str]:
-    """Return the name and value of the argument that is the main payload: a text. Two empty texts if there is none."""
-    texts = {name: value for name, value in _mapping(json_or_text(arguments)).items() if isinstance(value, str)}
-    if not texts:
-        return "", ""
-    name = next((name for name in MAIN if name in texts), max(texts, key=lambda name: len(texts[name])))
-    return name, texts[name]
-
-
-def _field(name: str, schema: Mapping[str, Any], value: Given, *, required: bool) -> ArgumentField:
-    described = schema.get("description")
-    kind, values = _kind(name, schema, value)
-    choices: tuple[Given, ...] = values
-    if kind is FieldKind.CHOICE:
-        if not required or value is ABSENT:
-            # What nobody gave is not chosen in advance either.
-            choices = (ABSENT, *choices)
-        if all(choice_text(value) != choice_text(choice) for choice in choices):
-            choices = (value, *choices)
-    description = described if isinstance(described, str) else ""
-    return ArgumentField(name=name, kind=kind, value=value, required=required, description=description, choices=choices)
-
-
-def _kind(name: str, schema: Mapping[str, Any], value: Given) -> tuple[FieldKind, tuple[JsonValue, ...]]:
-    known = [*_alternatives(schema)]
-    if len(known) == 1:
-        (only,) = known
-        values = only.get("enum", [only["const"]] if "const" in only else None)
-        if isinstance(values, list) and values and all(isinstance(member, str | int | float) for member in values):
-            return FieldKind.CHOICE, tuple(values)
-        kind = only.get("type")
-    else:
-        kind = None
-    if kind is None:
-        # The schema leaves it open: what is there decides.
-        kind = next((word for type_, word in _TYPES if isinstance(value, type_)), "")
-    match kind:
-        case "boolean" if isinstance(value, bool | None | Absent):
-            return FieldKind.CHOICE, (True, False)
-        case "integer" if isinstance(value, int | None | Absent):
-            return FieldKind.INTEGER, ()
-        case "number" if isinstance(value, int | float | None | Absent):
-            return FieldKind.NUMBER, ()
-        case "string" if isinstance(value, str | None | Absent):
-            long = name in MAIN or name == "old" or (isinstance(value, str) and ("\n" in value or len(value) > _LONG))
-            return FieldKind.LONG if long else FieldKind.LINE, ()
-        case _:
-            return FieldKind.JSON, ()
-
-
-_TYPES: Sequence[tuple[type, str]] = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"))
-
-
-def _alternatives(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what the schema permits besides null, each as a schema without alternatives."""
-    for key in ("anyOf", "oneOf"):
-        if isinstance(schema.get(key), list):
-            yield from (_mapping(part) for part in schema[key] if _mapping(part).get("type") != "null")
-            return
-    if isinstance(schema.get("type"), list):
-        yield from ({**schema, "type": kind} for kind in schema["type"] if kind != "null")
-        return
-    yield schema
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else MappingProxyType({})
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text.strip())
-    except ValueError:
-        raise ValueError("A whole number is needed, such as 60.") from None
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text.strip())
-    except ValueError:
-        raise ValueError("A number is needed, such as 0.5.") from None
-    if not math.isfinite(value):
-        raise ValueError("A finite number is needed.")
-    return value
-
-
-def _json(text: str) -> JsonValue:
-    try:
-        return parsed(text)
-    except json.JSONDecodeError as error:
-        reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
-        raise ValueError(f"Line {error.lineno}, column {error.colno} is not valid JSON: {reason}.") from None
-    except (ValueError, RecursionError):
-        raise ValueError("This JSON cannot be used: a number is too long, or it is nested too deeply.") from None
 
 
 def _leave(field: Widget, event: events.Key, by: int) -> None:

@@ -19,7 +19,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CallFacts, Problem
-from chatops.tui.dialogs.arguments import main_text, with_values
+from chatops.tui.dialogs.fields import main_text, with_values
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView

@@ -15,18 +15,10 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Problem
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.arguments import (
-    ABSENT,
-    Absent,
-    ArgumentField,
-    ArgumentsForm,
-    Check,
-    FieldKind,
-    choice_text,
-    fields_of,
-)
+from chatops.tui.dialogs.arguments import ArgumentsForm, Check
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
+from chatops.tui.dialogs.fields import ABSENT, Absent, ArgumentField, FieldKind, choice_text, fields_of
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.rows import FOREIGN, Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend

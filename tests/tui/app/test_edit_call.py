@@ -18,7 +18,8 @@ from chatops.domain.decisions import Approved, Edited
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.tools import CallFacts
 from chatops.tools.files import file_edit
-from chatops.tui.dialogs.arguments import ArgumentsForm, FieldKind, fields_of, with_values
+from chatops.tui.dialogs.arguments import ArgumentsForm
+from chatops.tui.dialogs.fields import FieldKind, fields_of, with_values
 from tests.tui.app.fakes import ROUND, FakeSession, FakeWorkspace, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
