@@ -20,6 +20,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import AccessLevel
 from chatops.headless.screen import Screen, forget_said, table
+from chatops.policy.budget import parse_budget
 from chatops.wiring.stored import (
     Options,
     Storage,
@@ -94,6 +95,7 @@ def options(arguments: "Namespace", *, via: str = "headless", storage: Storage =
         role=getattr(arguments, "role", None),
         model=getattr(arguments, "model", None),
         max_rounds=getattr(arguments, "max_rounds", None),
+        budget=parse_budget(getattr(arguments, "budget", ())),
         approvals=tuple(getattr(arguments, "approve", ())),
         summary=bool(getattr(arguments, "summary", False)),
         sandbox=added_folders(getattr(arguments, "add_dir", ())),

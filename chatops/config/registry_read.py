@@ -37,6 +37,7 @@ from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdi
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
     ApprovalsSection,
+    BudgetKeys,
     HostType,
     KnowledgeSource,
     ModelSpec,
@@ -74,7 +75,18 @@ class RegistryFile:
 
     __pydantic_config__ = LENIENT
     rights_keys: ClassVar[frozenset[str]] = frozenset(
-        {"users", "tools", "roles", "rules", "approvals", "sandbox", "max_rounds", "mcp_servers", "mcpServers"}
+        {
+            "users",
+            "tools",
+            "roles",
+            "rules",
+            "approvals",
+            "sandbox",
+            "max_rounds",
+            "budget",
+            "mcp_servers",
+            "mcpServers",
+        }
     )
 
     version: Literal[3] = 3
@@ -108,6 +120,8 @@ class RegistryFile:
     """Workflows by name. `config.workflow_read` reads them."""
     max_rounds: Rounds | None = None
     """Maximum number of model calls of any turn; left out: 10."""
+    budget: BudgetKeys = field(default_factory=BudgetKeys)
+    """The most that a turn may spend before it asks. The site's, yours and the role's hold together."""
     respond_with_final: bool = True
     """False: a short result without the persona, as `--summary`."""
     approve_any_shell: bool = False
@@ -196,6 +210,7 @@ class _Reader:
             may_accept_level=file.sandbox.accept_level,
             sandbox=file.sandbox.spec if "sandbox" in value else None,
             max_rounds=file.max_rounds,
+            budget=file.budget,
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),

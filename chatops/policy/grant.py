@@ -48,6 +48,7 @@ from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
+from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.patterns import covers, matches, undecided, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
 from chatops.policy.sandbox import limited_by, stricter
@@ -71,6 +72,10 @@ class Grant:
     responder: ModelTarget | None = None
     """Model that writes the final answer after a round of tools, if the role names one."""
     max_rounds: int = 10
+    budget: Budget = NO_BUDGET
+    """What a turn may spend before it asks, by the registries and the role."""
+    run_budget: Budget = NO_BUDGET
+    """The same by the command line. It stays with its turn, whatever role the user switches to."""
     sandbox: SandboxSpec | None = None
     """Limits of commands, see `policy.sandbox`; None: stored by a version without them."""
     ceiling: SandboxSpec | None = None
@@ -118,6 +123,8 @@ class Grant:
             level=min(self.level, now.level),
             tools=tuple(spec for spec in now.tools if spec.name in offered),
             max_rounds=min(self.max_rounds, now.max_rounds),
+            budget=strictest(self.budget, now.budget),
+            run_budget=strictest(self.run_budget, now.run_budget),
             ceiling=limited_by(self.ceiling, now.ceiling) if now.ceiling is not None else self.ceiling,
             may_contain=self.may_contain and now.may_contain,
         )

@@ -11,6 +11,7 @@ from annotated_types import Ge, Interval, Len, MaxLen
 from chatops.domain.decisions import ArgumentPattern, RuleScope
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
+from chatops.policy.budget import MOST, NO_BUDGET, Budget
 from chatops.policy.patterns import pattern_from_list
 from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
 from chatops.policy.spelled import (
@@ -256,6 +257,20 @@ class RoleSandbox:
     """As in `sandbox`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetKeys(Budget):
+    """The most that a turn may spend. Where a limit is reached, it asks you whether to go on for the same again."""
+
+    __pydantic_config__ = STRICT
+
+    cost: Annotated[float, Interval(gt=0, le=MOST["cost"])] | None = None
+    """Cost of the replies, in the unit of `price`. A model without a known price asks before its first request."""
+    tokens: Annotated[int, Interval(ge=1, le=MOST["tokens"])] | None = None
+    """Tokens of the requests and replies together."""
+    minutes: Annotated[float, Interval(gt=0, le=MOST["minutes"])] | None = None
+    """Minutes of models and tools at work. The time in which the turn waits for you does not count."""
+
+
 ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")
 """Names of colours for roles. A frontend has a shade of each for a dark and for a light background."""
 _HEX = "#[0-9a-fA-F]{6}"
@@ -275,7 +290,7 @@ class RoleSpec:
     """A role; without an optional key it behaves as if the key did not exist."""
 
     __pydantic_config__ = LENIENT
-    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "sandbox", "contain"})
+    rights_keys: ClassVar[frozenset[str]] = frozenset({"tools", "rules", "max_rounds", "budget", "sandbox", "contain"})
 
     name: EntryName
     primary: Name = "default"
@@ -297,6 +312,8 @@ class RoleSpec:
     """
     max_rounds: Rounds | None = None
     """Maximum number of model calls of a turn."""
+    budget: BudgetKeys = field(default_factory=BudgetKeys)
+    """The most that a turn may spend before it asks. It can only narrow what the registry sets."""
     rules: tuple[RoleRule, ...] = ()
     """Verdicts on calls by their arguments."""
     responder: str = ""
@@ -412,6 +429,7 @@ class Registry:
     sandbox: SandboxSpec | None = None
     """None: the file has no `sandbox` key. Use `policy.resolve.sandbox_layers`, which combines both registries."""
     max_rounds: int | None = None
+    budget: Budget = NO_BUDGET
     respond_with_final: bool = True
     approve_any_shell: bool = False
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""

@@ -14,6 +14,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict
+from chatops.policy.budget import strictest
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource, Registries, Registry, RoleSpec, UserSpec
@@ -165,6 +166,7 @@ def resolve_grant(
             *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
+        budget=strictest(*(one.budget for one in registries if one is not None), *(spec.budget for spec in roles)),
         contain=any(spec.contain for spec in roles),
         may_contain=all(registry.may_contain for registry in registries if registry is not None),
         sandbox=resolve(limits),

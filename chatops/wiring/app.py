@@ -115,6 +115,7 @@ class App:
             notices=self.notices,
             limits=Limits(
                 max_rounds=options.max_rounds,
+                budget=options.budget,
                 approvals=options.approvals,
                 sandbox=options.sandbox,
                 summary=options.summary or not self.loaded.registry.respond_with_final,

@@ -18,6 +18,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
 from chatops.engine.workflow.texts import step_prompt
+from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
 from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec
@@ -71,6 +72,7 @@ class Limits:
     """
 
     max_rounds: int | None = None
+    budget: Budget = NO_BUDGET
     approvals: tuple[str, ...] = ()
     summary: bool = False
     sandbox: SandboxSpec = NARROWEST
@@ -277,6 +279,7 @@ class RegistryRights:
             grant,
             prompt=compose(layers),
             max_rounds=self._limit_rounds(grant.max_rounds, step),
+            run_budget=self._limits.budget,
             responder=None if step is not None else self._choose_responder(spec, now.registries),
         )
         if found != self._returned:

@@ -22,6 +22,7 @@ from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
+from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.resolve import User
 from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
@@ -152,6 +153,8 @@ class Options:
     role: str | None = None
     model: str | None = None
     max_rounds: int | None = None
+    budget: Budget = NO_BUDGET
+    """What a turn may spend before it asks: ``--budget``."""
     approvals: tuple[str, ...] = ()
     """Rules in the syntax of ``--approve``, for this run."""
     summary: bool = False

@@ -230,6 +230,11 @@ def test_a_site_folder_that_is_a_file_stops_everything(place: Place) -> None:
 
 ERRORS = [
     ('{\n "version": 3,\n "roles": {"a": {"max_rounds": "12"}}\n}', 3, 18, "roles.a.max_rounds"),
+    ('{"budget": {"cost": 0}}', 1, 13, "budget.cost"),
+    ('{"budget": {"costs": 1}}', 1, 13, "budget.costs"),
+    ('{"budgt": {"cost": 1}}', 1, 2, "budgt"),
+    ('{"roles": {"a": {"budgets": {"cost": 1}}}}', 1, 18, "roles.a.budgets"),
+    ('{"roles": {"a": {"budget": {"tokens": 1.5}}}}', 1, 29, "roles.a.budget.tokens"),
     ('{"users": {"ana": {"acess_level": "admin"}}}', 1, 20, "users.ana.acess_level"),
     ('{"users": {"ana": {"access_level": "root"}}}', 1, 20, "users.ana.access_level"),
     ('{"tools": {"shell_exec": {"verdikt": "ask"}}}', 1, 27, "tools.shell_exec.verdikt"),

@@ -50,6 +50,7 @@ SECTIONS: tuple[tuple[str, type], ...] = (
     ("`roles.NAME`", registry.RoleSpec),
     ("`roles.NAME.rules[]`", registry.RoleRule),
     ("`roles.NAME.sandbox`", registry.RoleSandbox),
+    ("`budget` and `roles.NAME.budget`", registry.BudgetKeys),
     ("`users.NAME`", registry.UserSpec),
     ("`tools.NAME`", servers.ToolSetting),
     ("`sandbox`", registry.SandboxSection),

@@ -9,9 +9,10 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, CallFacts, ToolSpec, Verdict
+from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
-from chatops.policy.registry import ModelSpec, Registry, RoleRule, RoleSpec, UserSpec
+from chatops.policy.registry import BudgetKeys, ModelSpec, Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.registry_checks import registry_warnings
 from chatops.policy.resolve import User, entitlement, resolve_grant, revoked
 from chatops.policy.servers import ToolSetting
@@ -294,6 +295,17 @@ def test_rounds_are_the_strictest(everyone: int | None, model: int | None, role:
         RoleSpec(name="coder", max_rounds=role), max_rounds=everyone, models=(ModelSpec(name="m", max_rounds=model),)
     )
     assert grant(own).max_rounds == expected
+
+
+def test_the_strictest_budget_counts_for_each_limit() -> None:
+    site = registry(RoleSpec(name="coder", budget=BudgetKeys(minutes=5)), budget=Budget(cost=2, minutes=30), users=None)
+    own = registry(RoleSpec(name="coder", budget=BudgetKeys(cost=3, tokens=900)), budget=Budget(tokens=1_000))
+    held = grant(own, site=site)
+    assert held.budget == Budget(cost=2, tokens=900, minutes=5)
+    assert grant(registry(RoleSpec(name="coder"))).budget == NO_BUDGET
+    stored = replace(held, budget=Budget(cost=1), run_budget=Budget(tokens=10))
+    both = stored.intersection(held)
+    assert (both.budget, both.run_budget) == (Budget(cost=1, tokens=900, minutes=5), Budget(tokens=10))
 
 
 def test_an_unknown_role_names_the_nearest() -> None:
