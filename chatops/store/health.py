@@ -120,21 +120,6 @@ def _describe_missing(path: Path) -> Finding:
     return _failure(f"There is no store, and nothing is saved: {path.parent} {why}.", advice)
 
 
-def problems(rows: Connection) -> list[str]:
-    """Return the problems of an open store as sentences; empty if it is sound. Never raises."""
-    try:
-        with rows.read():
-            found = [*_check_pages(rows), *_check_bodies(rows)]
-        if (rows.pragma("journal_mode") or ("",))[0] not in ("wal", "memory"):
-            found.append(_warning("The file is on a drive without write-ahead logging; saving is slower there."))
-        found += _check_rights(rows.path) if not rows.unsaved else []
-    except StoreError as error:
-        return [error.full]
-    except OSError as error:
-        return [f"{rows.path} cannot be read ({error.strerror})."]
-    return [f"{finding.text} {finding.advice}".strip() for finding in found if finding.severity is not Severity.OK]
-
-
 def _count_rows(rows: Connection) -> list[Finding]:
     counts = [_read_value(rows, f"SELECT count(*) FROM {name}") for name in ("sessions", "messages")]
     version = _read_value(rows, "PRAGMA user_version")

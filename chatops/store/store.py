@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
-    from chatops.store import files, health, recovery, sessions
+    from chatops.store import files, recovery, sessions
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
 else:
-    files, health, recovery = (Late(f"chatops.store.{name}") for name in ("files", "health", "recovery"))
+    files, recovery = Late("chatops.store.files"), Late("chatops.store.recovery")
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
@@ -259,10 +259,6 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
         """Return a number that changes when another connection has written: a cheap hint for polling."""
         row = self._rows.pragma("data_version")
         return 0 if row is None else integer(row[0])
-
-    def problems(self) -> list[str]:
-        """Return the problems of the store for doctor, if any."""
-        return health.problems(self._rows)
 
     def save(self) -> None:
         """Store what only this process has because the file could not be written. Then `unsaved` is empty.

@@ -32,6 +32,7 @@ from chatops.tools.web import WebSettings
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.store import storekit
+from tests.store.storekit import problems
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, error, says, sse
 from tests.tools.toolkit import SECRET, World
 
@@ -398,7 +399,7 @@ class Stage:
             info = app.store.session(session.session_id)
             history = app.store.history(session.session_id)
             self.played.transcript = "\n".join(export(history, info, to=style) for style in ExportFormat)
-            self.played.store_fault = "; ".join(app.store.problems())
+            self.played.store_fault = "; ".join(problems(app.store))
         finally:
             os.umask(umask)
             await app.aclose()

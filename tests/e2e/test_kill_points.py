@@ -15,6 +15,7 @@ from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
 from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation, answers_each_call_once, registry
+from tests.store.storekit import problems
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
@@ -191,7 +192,7 @@ def test_killed_there_it_comes_about_once(
     assert len(server.requests[-1].tool_results) == 2
     assert answers_each_call_once(server.requests[-1])
     with owner.installation.store() as store:
-        assert store.problems() == []
+        assert problems(store) == []
         assert store.pending_calls() == []
 
 

@@ -18,6 +18,7 @@ from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation, answers_each_call_once, registry
+from tests.store.storekit import problems
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, step
@@ -148,7 +149,7 @@ def test_a_run_killed_there_goes_on_and_takes_effect_once(
     # At most the reply that was under way is asked for again.
     assert len(server.requests) <= 6
     with operator.installation.store() as store:
-        assert store.problems() == []
+        assert problems(store) == []
         assert store.pending_calls() == []
 
 

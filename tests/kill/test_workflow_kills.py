@@ -26,6 +26,7 @@ from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.fork_server import ForkServer, shared
 from tests.e2e.installation import Installation, answers_each_call_once, registry
+from tests.store.storekit import problems
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, gave_up, step
@@ -203,7 +204,7 @@ def judge(installation: Installation, figures: Figures) -> None:
         if str(number) not in written and not excused:
             figures.faults.append(f"{number} was never written")
     with installation.store() as store:
-        figures.faults += store.problems()
+        figures.faults += problems(store)
         for info in store.runs():
             if info.run is None or info.run.result != RunResult.ANSWERED:
                 figures.faults.append(f"{info.id}: {info.run}")

@@ -12,6 +12,7 @@ from tests.kill.ledger import Ledger, read
 from tests.kill.scene import REPEATABLE
 from tests.kill.stage import Stage
 from tests.kill.strikes import Strike
+from tests.store.storekit import problems
 from tests.support.fake_openai import SeenRequest
 from tests.support.figures import Count
 
@@ -82,7 +83,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     stored = {*now.steps, *(call for call, _ in now.ended)}
     case.lost += [f"{what} {which}" for what, which in result if which not in stored]
     with stage.installation.store() as store:
-        case.damage += store.problems()
+        case.damage += problems(store)
     # An attempt of which nobody knows the end, at a tool that cannot look.
     rows = [row for row in journal(stage) if row.outcome is None]
     case.unknown = any(row.tool not in REPEATABLE for row in rows)
@@ -102,7 +103,7 @@ def in_the_end(stage: Stage, case: Case, before: int) -> None:
     if last is None:
         case.other.append(f"no outcome: {rows}")
     with stage.installation.store() as store:
-        case.damage += store.problems()
+        case.damage += problems(store)
         said = [message for info in store.sessions() for message in store.history(info.id)]
         case.other += [f"still waits: {one}" for one in store.pending_calls()]
     times = sum(isinstance(message, UserMessage) and message.text == case.message for message in said)

@@ -15,6 +15,7 @@ from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.runtime.slow_store import SlowStore
+from tests.store.storekit import problems
 from tests.support.waiting import PATIENCE, until
 
 EFFECT = "printf x >> count.txt"
@@ -94,7 +95,7 @@ async def test_closing_during_a_commit_resumes_from_the_committed_step(
             await decided(session)
             assert turn_status(app.store.load_turn(info.last_turn)) is TurnStatus.ANSWERED
             assert (tmp_path / "count.txt").read_text() == "x"
-        assert app.store.problems() == []
+        assert problems(app.store) == []
 
 
 async def send(session: Session) -> None:

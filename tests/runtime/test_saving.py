@@ -20,6 +20,7 @@ from chatops.store.store import Store
 from chatops.wiring.app import App
 from tests.runtime.demo_session import demo_session, settled, users
 from tests.runtime.slow_store import SlowStore
+from tests.store.storekit import problems
 from tests.support.waiting import PATIENCE, until
 
 
@@ -78,7 +79,7 @@ async def test_messages_continue_in_memory_and_are_stored_in_order_later(tmp_pat
         assert session.unsaved == ""
         seen = [m for m in session.snapshot().messages if isinstance(m, UserMessage | AssistantMessage)]
         assert stored(app, session) == seen
-        assert app.store.problems() == []
+        assert problems(app.store) == []
         assert await session.submit("three")
         assert await settled(session) is TurnStatus.ANSWERED
         assert len(users(session)) == 4
@@ -328,4 +329,4 @@ async def test_a_retry_after_a_cancelled_one_stores_nothing_twice(
         assert await session.retry()
         assert len(stored(app, session)) == 6
         assert session.blocked_by is None
-        assert app.store.problems() == []
+        assert problems(app.store) == []

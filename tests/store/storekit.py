@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chatops.domain.decisions import Approved, HostPattern, Principal, RememberedRule, RuleScope
+from chatops.domain.errors import StoreError
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
@@ -36,6 +37,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule
+from chatops.store import health
 from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
 from chatops.store.recovery import empty_in_memory
@@ -48,6 +50,16 @@ BEN = Principal(uid=1001, login="ben", host="box", via="tui")
 def memory_store(rows: Connection | None = None, *, unsaved: str = "", **options: Any) -> Store:
     """Return an empty store in memory, or another entry point to one with these rows."""
     return Store(rows or memory_rows(unsaved=unsaved), **options)
+
+
+def problems(store: Store) -> list[str]:
+    """Return what the doctor would say of the rows of an open store; empty if they are sound."""
+    rows = store._rows
+    try:
+        with rows.read():
+            return [finding.text for finding in (*health._check_pages(rows), *health._check_bodies(rows))]
+    except StoreError as error:
+        return [error.full]
 
 
 def memory_rows(*, unsaved: str = "", path: Path = Path("/nonexistent/chatops.db")) -> Connection:

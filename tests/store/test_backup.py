@@ -35,7 +35,7 @@ def test_a_backup_is_one_private_file_with_every_row(path: Path) -> None:
         session_id = a_session(store)
         store.append_message(session_id, kit.user(session_id, "in the log", 1))
         assert make_backup(path, idle=idle)
-        assert store.problems() == []
+        assert kit.problems(store) == []
     copy = backup_of(path)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert {file.name for file in path.parent.iterdir()} == {path.name, copy.name}
@@ -153,7 +153,7 @@ def test_a_repair_takes_what_is_lost_from_the_backup(path: Path) -> None:
             assert [text.split()[1] for text in said if text.startswith("text")] == [str(n) for n in range(MESSAGES)]
         assert texts(store.history(one))[-1] == "since then"
         assert [one.pending.call.id for one in store.pending_calls()] == [f"{other}.1.1.1"]
-        assert store.problems() == []
+        assert kit.problems(store) == []
 
 
 def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_nothing(path: Path) -> None:
@@ -169,7 +169,7 @@ def test_sessions_that_only_the_backup_has_end_with_their_last_message_and_run_n
         assert texts(store.history(one))[-1] == "since then"
         assert (store.session(other).active_turn, store.pending_calls()) == (None, [])
         assert waiting(store, other) != f"{other}.1.1.1"
-        assert store.problems() == []
+        assert kit.problems(store) == []
 
 
 @pytest.mark.parametrize("lost", ["the first page", "everything"])
@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_read_at_all_is_made_again_from_the_backup(path: P
         assert store.setting(f"revoked:{one}") == "shell_exec"
         assert store.setting(f"sandbox:{one}") is None, "it may have been narrowed since"
         assert store.setting(copied_key(TurnId(f"{one}.1"))) is None
-        assert store.problems() == []
+        assert kit.problems(store) == []
 
 
 def test_a_backup_put_in_place_of_the_store_asks_again(path: Path) -> None:

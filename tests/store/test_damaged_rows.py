@@ -46,7 +46,7 @@ def test_one_damaged_message_is_shown_as_damaged_and_the_rest_is_there(path: Pat
         assert (before, after) == (kit.user(session_id, "text 0", 0), kit.user(session_id, "text 2", 2))
         assert isinstance(notice, NoticeMessage)
         assert (notice.id, notice.text) == (damaged, DAMAGED)
-        assert any("1 message is damaged" in complaint for complaint in store.problems())
+        assert any("1 message is damaged" in complaint for complaint in kit.problems(store))
 
 
 def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_lost_message_leaves_a_notice_where_the_history_breaks(path: Path) -> 
         notice, *rest = store.history(session_id)
         assert isinstance(notice, NoticeMessage)
         assert rest == [kit.user(session_id, f"text {n}", n) for n in (2, 3)]
-        assert store.problems() != []
+        assert kit.problems(store) != []
         sql(path, "DELETE FROM messages")
         assert [message.kind for message in store.history(session_id)] == ["notice"]
 
@@ -110,7 +110,7 @@ def test_a_turn_whose_grant_is_lost_or_was_changed_cannot_be_resumed(path: Path,
         sql(path, change)
         with pytest.raises(UnreadableError, match="its grant is lost"):
             store.load_turn(turn)
-        assert any("1 unfinished turn is damaged" in complaint for complaint in store.problems())
+        assert any("1 unfinished turn is damaged" in complaint for complaint in kit.problems(store))
         assert store.history(session_id) == (kit.user(turn),)
 
 
@@ -129,7 +129,7 @@ def test_a_damaged_or_newer_run_leaves_its_messages_readable(path: Path, change:
         assert caught.value.advice
         assert store.history(session_id) == (kit.user(session_id),)
         assert [info.run.workflow for info in store.runs() if info.run] == ["release"]
-        assert any("run" in problem for problem in store.problems())
+        assert any("run" in problem for problem in kit.problems(store))
 
 
 def test_a_damaged_review_is_ignored(path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_damaged_decision_is_left_out_of_the_log_and_reported(path: Path) -> N
         store.commit(kit.then(step, phase, decisions=tuple(kit.record(call) for call in calls)))
         sql(path, "UPDATE decisions SET by = '{' WHERE call_id = ?", calls[0].id)
         assert [entry.call_id for entry in store.decisions()] == [calls[1].id]
-        assert any("1 entry of the decision log is damaged" in problem for problem in store.problems())
+        assert any("1 entry of the decision log is damaged" in problem for problem in kit.problems(store))
 
 
 def test_a_grant_is_stored_once_for_each_session_and_goes_with_it(path: Path) -> None:

@@ -114,7 +114,7 @@ def test_what_was_done_in_memory_is_in_the_file_and_continues_there(path: Path, 
             lease = seen.lease(stored)
             assert lease is not None
             assert lease.holder == HERE
-            assert seen.problems() == []
+            assert kit.problems(seen) == []
         a_turn(store, stored, "in the file")
 
 

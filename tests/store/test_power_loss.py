@@ -176,7 +176,7 @@ def open_after(moment: Moment, log: bytes, folder: Path, losses: Losses, *, cut:
     losses.tried += 1
     kept = moment.before(cut)
     with closing(Store(path)) as store:
-        losses.damaged += [f"{cut}: {complaint}" for complaint in (*store.notices, *store.problems())]
+        losses.damaged += [f"{cut}: {complaint}" for complaint in (*store.notices, *kit.problems(store))]
         gone = missing(path, kept)
         losses.lost += [f"{cut}: {one}" for one in gone]
         if kept and not gone:

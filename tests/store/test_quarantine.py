@@ -60,7 +60,7 @@ def test_a_file_that_is_not_a_database_is_quarantined_and_reported(path: Path, c
             assert f"moved to {path}.bad-{number}, and a new one was made" in notice
             assert "Nothing of it could be read" in notice
             store.create_session(workspace="/w", role="coder", persona="p")
-            assert store.problems() == []
+            assert kit.problems(store) == []
         assert path.with_name(f"chatops.db.bad-{number}").read_bytes() == content
         path.unlink()
 
@@ -77,7 +77,7 @@ def test_a_changed_byte_in_the_schema_of_an_index_costs_nothing(path: Path, at: 
     with closing(Store(path)) as store:
         assert "moved to" in store.notices[0]
         assert len(texts(store.history(session_ids[0]))) >= MESSAGES
-        assert not store.problems()
+        assert not kit.problems(store)
 
 
 @pytest.mark.more
@@ -93,7 +93,7 @@ def test_flipped_pages_cost_what_lies_between_them_and_nothing_else(
         (notice,) = store.notices
         assert "was damaged; it was moved to" in notice
         assert "some rows could not" in notice
-        assert store.problems() == []
+        assert kit.problems(store) == []
         for session_id in (one, other):
             # In their order, from the first to the last, less those that are lost.
             numbers = [int(text.split()[1]) for text in texts(store.history(session_id)) if text.startswith("text")]
@@ -178,7 +178,7 @@ def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -
     assert done.returncode == (9 if name_changes < 3 else 0)
     with closing(Store(path)) as store:
         assert len(store.history(one)) >= MESSAGES
-        assert store.problems() == []
+        assert kit.problems(store) == []
         said = texts(store.history(one))
     assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
     rows, _ = sessions_of(Path(f"{path}.bad-1"), unsaved="only a copy")
@@ -211,7 +211,7 @@ def test_damage_in_an_index_is_repaired_once_and_costs_nothing(path: Path) -> No
             store.history(one)
         assert len(store.history(one)) == MESSAGES
         store.append_message(one, kit.user(one, "afterwards", 6000))
-        assert store.problems() == []
+        assert kit.problems(store) == []
         assert len(store.notices) == 1
 
 
@@ -262,7 +262,7 @@ def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, go
         assert "deleted while chatops ran; it was written again" in notice
         store.set_setting("after", "it")
         assert [one.pending.call.id for one in store.pending_calls()] == [call]
-        assert store.problems() == []
+        assert kit.problems(store) == []
         assert path.stat().st_mode & 0o777 == 0o600
     with closing(Store(path)) as store:
         assert store.notices == ()
@@ -321,7 +321,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
     with closing(Store(old)) as copy:
         assert texts(copy.history(ours))[:2] == ["stored", "List it"]
     with closing(Store(path)) as store:
-        assert store.problems() == []
+        assert kit.problems(store) == []
         assert [info.id for info in store.sessions()] == [theirs]
         assert store.notices == ()
 

@@ -14,6 +14,7 @@ from tests.e2e.installation import EFFECT, Installation
 from tests.faults import places
 from tests.faults.entry_points import Pipe, Provider, flat
 from tests.faults.storage.chats import contents, goes_well, ready, said
+from tests.store.storekit import problems
 from tests.support.command_line import Ran
 from tests.support.fake_openai import call, calls
 
@@ -366,7 +367,7 @@ def test_few_open_files_without_a_screen(
     else:
         assert (ran.code, ran.out) == (0, "You said: read it\n")
     with installation.store() as store:
-        assert store.problems() == []
+        assert problems(store) == []
     pipe.assert_well()
 
 
@@ -386,7 +387,7 @@ def test_few_open_files_in_the_chat(installation: Installation, provider: Provid
         assert installation.count == 1
         goes_well(chat, path)
     with installation.store() as store:
-        assert store.problems() == []
+        assert problems(store) == []
     pipe.assert_well()
 
 
