@@ -15,7 +15,7 @@ from chatops.models.base import EngineError
 from chatops.models.connection import ServerConnection, StatusError, UnknownEncodingError, openai, proxy_for
 from chatops.models.hosts import host_and_port, other_bases, root_of
 from chatops.models.keys import Secret
-from chatops.models.retry import AGAIN, AttemptFailure, in_words
+from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.served import models_in
 from chatops.models.server_json import BadDataError, plain_line
 from chatops.models.statuses import Endpoint
@@ -46,7 +46,8 @@ def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -
     """Return the failure for an exception during a request. Its text never holds a traceback or a key."""
     if isinstance(error, UnknownEncodingError):
         how = plain_line(str(error), limit=40)
-        return _broken(f"{endpoint.host} compressed its answer as {how}, which cannot be unpacked here.", again=False)
+        message = f"{endpoint.host} compressed its answer as {how}, which cannot be unpacked here."
+        return failed_attempt(FailureKind.BROKEN_STREAM, message, AGAIN)
     causes = tuple(_chain(error))
     if own := next((cause for cause in causes if isinstance(cause, EngineError)), None):
         return AttemptFailure(failure=own.failure)
@@ -73,8 +74,7 @@ def _of_network(
             "Check the address and the network; timeout_s.connect in the registry allows more time.",
         )
     if any(isinstance(cause, httpx2.TimeoutException) for cause in causes):
-        failure = ModelFailure(kind=FailureKind.TIMEOUT, message=f"{endpoint.host} stopped answering.", advice=AGAIN)
-        return AttemptFailure(failure=failure)
+        return failed_attempt(FailureKind.TIMEOUT, f"{endpoint.host} stopped answering.", AGAIN)
     proxy = proxy_for(endpoint.url)
     if proxy and any(isinstance(cause, httpx2.ProxyError | httpx2.ConnectError) for cause in causes):
         return _unreachable(
@@ -84,17 +84,19 @@ def _of_network(
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
         return _no_connection(causes, endpoint=endpoint)
     if any(isinstance(cause, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for cause in causes):
-        return _configuration(f"The address {endpoint.url} cannot be used: {_reason(causes)}.")
+        message = f"The address {endpoint.url} cannot be used: {_reason(causes)}."
+        return failed_attempt(FailureKind.CONFIGURATION, message, "Correct api_url in the registry.")
     if any(isinstance(cause, httpx2.DecodingError) for cause in causes):
-        return _broken(f"{endpoint.host} sent a compressed answer that cannot be unpacked.", again=False)
+        message = f"{endpoint.host} sent a compressed answer that cannot be unpacked."
+        return failed_attempt(FailureKind.BROKEN_STREAM, message, AGAIN)
     if any(isinstance(cause, httpx2.TransportError | openai.APIConnectionError) for cause in causes):
-        return _broken(_how_it_broke(causes, endpoint=endpoint), again=True)
-    failure = ModelFailure(
-        kind=FailureKind.INTERNAL,
-        message=f"Asking {endpoint.host} failed in an unexpected way: {plain_line(f'{type(error).__name__}: {error}')}",
-        advice="The log has the details; press R to try again.",
+        message = _how_it_broke(causes, endpoint=endpoint)
+        return failed_attempt(FailureKind.BROKEN_STREAM, message, AGAIN, again=True)
+    return failed_attempt(
+        FailureKind.INTERNAL,
+        f"Asking {endpoint.host} failed in an unexpected way: {plain_line(f'{type(error).__name__}: {error}')}",
+        "The log has the details; press R to try again.",
     )
-    return AttemptFailure(failure=failure)
 
 
 def _how_it_broke(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> str:
@@ -166,17 +168,7 @@ def _tls(error: ssl.SSLError, *, endpoint: Endpoint) -> AttemptFailure:
 
 
 def _unreachable(message: str, advice: str) -> AttemptFailure:
-    return AttemptFailure(failure=ModelFailure(kind=FailureKind.UNREACHABLE, message=message, advice=advice))
-
-
-def _configuration(message: str) -> AttemptFailure:
-    failure = ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice="Correct api_url in the registry.")
-    return AttemptFailure(failure=failure)
-
-
-def _broken(message: str, *, again: bool) -> AttemptFailure:
-    failure = ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=AGAIN)
-    return AttemptFailure(failure=failure, again=again)
+    return failed_attempt(FailureKind.UNREACHABLE, message, advice)
 
 
 def model_ids(body: bytes) -> list[str]:

@@ -7,12 +7,16 @@ second to load. A price is therefore looked up outside of any request, and store
 
 import importlib.util
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from chatops.config.document import adapter_of
 from chatops.domain import __version__
+from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.models.hosts import base_url, is_loopback, without_secrets
 from chatops.models.statuses import DROPPABLE
@@ -72,6 +76,8 @@ class Learned:
     format: str = ""
     by_count: bool = False
     """True if concluded from the tokens that the server counted, which is weak evidence."""
+    version: str = __version__
+    """What another version learned is ignored: it may have been wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,8 @@ class TaskScore:
     of: int
     at: float
     """Seconds since the epoch."""
+    version: str = __version__
+    """The tasks of another version may differ."""
 
     @property
     def text(self) -> str:
@@ -97,121 +105,106 @@ class TaskScore:
         return f"tools {self.done} of {self.of}"
 
 
+Note = TypeVar("Note")
+
+
 class EndpointMemory:
-    """Knowledge about one model at one endpoint, in notes that the caller may store."""
+    """Knowledge about one model at one endpoint, in notes that the caller may store. Unreadable ones count as none."""
 
     def __init__(self, store: TextStore, *, url: str, model: str) -> None:
         self._store = store
-        self._refused = f"endpoint:refused:{url} {model}"
-        self._calling = f"endpoint:tools:{url} {model}"
-        self._limit = f"endpoint:limit:{url} {model}"
-        self._count = f"endpoint:count:{url} {model}"
-        self._reasoning = f"endpoint:reasoning:{url} {model}"
-        self._price = f"endpoint:price:{url} {model}"
-        self._score = f"endpoint:tasks:{url} {model}"
+        self._endpoint = f"{url} {model}"
         self._for_now: frozenset[str] = frozenset()
 
     def refused(self) -> frozenset[str]:
-        """Return the fields to leave out; unreadable notes count as empty."""
-        known = _parsed(self._store.get(self._refused))
-        kept = frozenset(name for name in known if isinstance(name, str)) if isinstance(known, list) else frozenset()
+        """Return the fields to leave out."""
+        kept = self._read("refused", frozenset[str]) or frozenset()
         return (frozenset(DROPPABLE) & kept) - _NOT_KEPT | self._for_now
 
     def refuse(self, fields: frozenset[str]) -> None:
         """Remember that these fields are refused too."""
         self._for_now |= fields & _NOT_KEPT
         if kept := (self.refused() | fields) - _NOT_KEPT:
-            self._store.set(self._refused, json.dumps(sorted(kept)))
+            self._write("refused", sorted(kept))
 
     def learned(self) -> Learned | None:
-        """Return how the model calls tools. Texts of another version are ignored: it may have been wrong."""
-        known = _parsed(self._store.get(self._calling))
-        if not isinstance(known, dict) or known.get("version") != __version__:
-            return None
-        calling, format_ = known.get("calling"), known.get("format")
-        if calling not in list(CallStyle) or not isinstance(format_, str):
-            return None
-        return Learned(calling=CallStyle(calling), format=format_, by_count=known.get("by_count") is True)
+        """Return how the model calls tools."""
+        known = self._read("tools", Learned)
+        return known if known is not None and known.version == __version__ else None
 
     def learn(self, learned: Learned) -> None:
         """Remember how the model calls tools, replacing earlier knowledge."""
         if learned != self.learned():
-            kept = {"calling": learned.calling, "format": learned.format, "version": __version__}
-            self._store.set(self._calling, json.dumps({**kept, "by_count": learned.by_count}))
+            self._write("tools", asdict(learned))
 
     def forget(self) -> None:
         """Forget how the model calls tools."""
-        if self._store.get(self._calling):
-            self._store.set(self._calling, "")
+        if self.learned() is not None:
+            self._store.set(self._key("tools"), "")
 
     def count(self) -> TokenCount | None:
         """Return the count that `keep_count` stored."""
-        known = _parsed(self._store.get(self._count))
-        if isinstance(known, list) and len(known) == 2 and all(type(number) is int for number in known):
-            return TokenCount(tokens=known[0], size=known[1])
-        return None
+        return self._read("count", TokenCount)
 
     def keep_count(self, count: TokenCount | None) -> None:
         """Store a count to compare with the next one; None discards it."""
         if count != self.count():
-            self._store.set(self._count, "" if count is None else json.dumps([count.tokens, count.size]))
+            self._write("count", None if count is None else asdict(count))
 
     def learn_limit(self, limit: int, *, window: int | None) -> None:
         """Remember the context limit that the server has named, as long as the registry says `window`."""
         known = self.context_window(window)
         if 0 < limit and (known is None or limit < known):
-            self._store.set(self._limit, json.dumps([limit, window]))
+            self._write("limit", [limit, window])
 
     def context_window(self, window: int | None) -> int | None:
         """Return the context window in tokens: the limit that the server has named, or else `window` of the registry.
 
         A registry that was changed since then is newer than what the server said.
         """
-        known = _parsed(self._store.get(self._limit))
-        if not (isinstance(known, list) and len(known) == 2 and type(known[0]) is int):
-            return window
-        limit, said_under = known
+        limit, said_under = self._read("limit", tuple[int, int | None]) or (0, None)
         return limit if said_under == window and 0 < limit and (window is None or limit < window) else window
 
     def wants_reasoning(self) -> bool:
         """Return True if the server requires the reasoning before earlier calls to be sent back."""
-        return self._store.get(self._reasoning) == "wanted"
+        return self._read("reasoning", bool) is True
 
     def learn_reasoning(self) -> None:
         """Remember that the server wants the reasoning before calls."""
-        self._store.set(self._reasoning, "wanted")
+        self._write("reasoning", True)
 
     def knows_price(self) -> bool:
         """Return True if a price was looked up before, with or without success."""
-        return self._store.get(self._price) is not None
+        return self._store.get(self._key("price")) is not None
 
     def price(self) -> Price | None:
         """Return the stored price; None if none is known."""
-        known = _parsed(self._store.get(self._price))
-        if not (isinstance(known, list) and len(known) == 3 and all(type(number) is float for number in known)):
-            return None
-        sent, written, cached = known
-        return Price(input=sent, output=written, cached_input=cached)
+        return self._read("price", Price)
 
     def learn_price(self, price: Price | None) -> None:
         """Store what a lookup found, in US dollars per million tokens; None if it found nothing."""
-        known = None if price is None else [price.input, price.output, price.cached_input or 0.0]
-        self._store.set(self._price, json.dumps(known))
+        self._write("price", None if price is None else asdict(price))
 
     def score(self) -> TaskScore | None:
-        """Return how the model did the tasks. Scores of another version are ignored: its tasks may differ."""
-        known = _parsed(self._store.get(self._score))
-        if not isinstance(known, dict) or known.get("version") != __version__:
-            return None
-        done, of, at = known.get("done"), known.get("of"), known.get("at")
-        if type(done) is not int or type(of) is not int or type(at) is not float:
-            return None
-        return TaskScore(done=done, of=of, at=at)
+        """Return how the model did the tasks."""
+        known = self._read("tasks", TaskScore)
+        return known if known is not None and known.version == __version__ else None
 
     def learn_score(self, score: TaskScore) -> None:
         """Remember how the model did the tasks."""
-        kept = {"done": score.done, "of": score.of, "at": score.at, "version": __version__}
-        self._store.set(self._score, json.dumps(kept))
+        self._write("tasks", asdict(score))
+
+    def _key(self, subject: str) -> str:
+        return f"endpoint:{subject}:{self._endpoint}"
+
+    def _read(self, subject: str, form: type[Note]) -> Note | None:
+        try:
+            return adapter_of(form).validate_json(self._store.get(self._key(subject)) or "")
+        except ValidationError:
+            return None
+
+    def _write(self, subject: str, value: JsonValue) -> None:
+        self._store.set(self._key(subject), json.dumps(value))
 
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
@@ -219,13 +212,6 @@ def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
     try:
         return EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name)
     except ConfigError:
-        return None
-
-
-def _parsed(text: str | None) -> object:
-    try:
-        return json.loads(text or "null")
-    except ValueError:
         return None
 
 

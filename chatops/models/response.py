@@ -52,11 +52,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from chatops.domain.model import FailureKind, ModelFailure, ModelReply
+from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import ReasoningChunk, TextChunk, Waiting
 from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TooManyCallsError
-from chatops.models.retry import AGAIN, AttemptFailure, in_words
+from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.server_json import (
     BadDataError,
     as_object,
@@ -443,11 +443,11 @@ class ResponseReader:
             return None
         if got.finish_reason == "content_filter":
             message, advice = "The provider's filter stopped the reply.", "Rephrase the message."
-            return AttemptFailure(failure=ModelFailure(kind=FailureKind.REFUSED, message=message, advice=advice))
+            return failed_attempt(FailureKind.REFUSED, message, advice)
         if got.finish_reason == "length":
             message = f"{self._endpoint.model} used all its tokens without an answer."
             advice = "Allow it more with max_output_tokens in the registry, or start a new session."
-            return AttemptFailure(failure=ModelFailure(kind=FailureKind.OUT_OF_TOKENS, message=message, advice=advice))
+            return failed_attempt(FailureKind.OUT_OF_TOKENS, message, advice)
         # An empty reply is a reply: the turn decides what to do about it.
         return None
 
@@ -465,25 +465,23 @@ class ResponseReader:
         return self._broken(f"The reply of {self._endpoint.host} ended without a finish mark.")
 
     def _broken(self, message: str, *, advice: str = AGAIN) -> AttemptFailure:
-        return AttemptFailure(failure=ModelFailure(kind=FailureKind.BROKEN_STREAM, message=message, advice=advice))
+        return failed_attempt(FailureKind.BROKEN_STREAM, message, advice)
 
     def _repeating(self, again: Repetition) -> AttemptFailure:
-        failure = ModelFailure(
-            kind=FailureKind.OUT_OF_TOKENS,
-            message=f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
+        return failed_attempt(
+            FailureKind.OUT_OF_TOKENS,
+            f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
             "the reply was stopped.",
-            advice="Rephrase the message, or choose another model.",
+            "Rephrase the message, or choose another model.",
         )
-        return AttemptFailure(failure=failure)
 
     def _endless(self) -> AttemptFailure:
         most = f"{self._most_pieces:,}"
-        failure = ModelFailure(
-            kind=FailureKind.OUT_OF_TOKENS,
-            message=f"{self._endpoint.model} wrote more than {most} tokens in one reply; it was stopped.",
-            advice="Ask for less at once; max_output_tokens in the registry allows more.",
+        return failed_attempt(
+            FailureKind.OUT_OF_TOKENS,
+            f"{self._endpoint.model} wrote more than {most} tokens in one reply; it was stopped.",
+            "Ask for less at once; max_output_tokens in the registry allows more.",
         )
-        return AttemptFailure(failure=failure)
 
     def _limit(self) -> float:
         """Return the limit of silence in seconds. There is none while the request waits for a free slot."""
@@ -528,21 +526,19 @@ class ResponseReader:
     def _too_slow(self, silent: float) -> AttemptFailure:
         what = "no further data" if self.assembler.started else "no first token"
         setting = "idle" if self.assembler.started else "first_token"
-        failure = ModelFailure(
-            kind=FailureKind.TIMEOUT,
-            message=f"There was {what} from {self._endpoint.host} for {in_words(silent)}.",
-            advice=f"Try again; timeout_s.{setting} in the registry allows more time.",
+        return failed_attempt(
+            FailureKind.TIMEOUT,
+            f"There was {what} from {self._endpoint.host} for {in_words(silent)}.",
+            f"Try again; timeout_s.{setting} in the registry allows more time.",
         )
-        return AttemptFailure(failure=failure)
 
     def _too_long(self) -> AttemptFailure:
         """Return the failure for a reply that took too long although data kept coming."""
-        failure = ModelFailure(
-            kind=FailureKind.TIMEOUT,
-            message=f"The reply of {self._endpoint.host} was not complete after {in_words(self._timeouts.total)}.",
-            advice="Ask for less at once; timeout_s.total in the registry allows more time.",
+        return failed_attempt(
+            FailureKind.TIMEOUT,
+            f"The reply of {self._endpoint.host} was not complete after {in_words(self._timeouts.total)}.",
+            "Ask for less at once; timeout_s.total in the registry allows more time.",
         )
-        return AttemptFailure(failure=failure)
 
 
 async def _drain(feed: ByteFeed) -> None:

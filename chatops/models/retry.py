@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from chatops.domain.model import ModelFailure
+from chatops.domain.model import FailureKind, ModelFailure
 
 ATTEMPTS = 3
 AGAIN = "Try again, or choose another model."
@@ -66,6 +66,14 @@ class AttemptFailure:
     """Pause in seconds that the server asked for."""
     remedy: Remedy | None = None
     """Change with which to ask again at once."""
+
+
+def failed_attempt(
+    kind: FailureKind, message: str, advice: str, *, again: bool = False, after_s: float | None = None, limit: int = 0
+) -> AttemptFailure:
+    """Return the failure with these words. `limit` is the context limit in tokens, if the server named one."""
+    failure = ModelFailure(kind=kind, message=message, advice=advice, context_limit=limit)
+    return AttemptFailure(failure=failure, again=again, after_s=after_s)
 
 
 def delay_before(failed: AttemptFailure, *, attempt: int, base_s: float) -> float | None:

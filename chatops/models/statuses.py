@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.hosts import host_and_port, without_secrets
 from chatops.models.retry import (
+    AGAIN,
     LONGEST_WAIT_S,
     AttemptFailure,
     DescribeTools,
     LeaveOut,
     Remedy,
     ReplayReasoning,
+    failed_attempt,
     in_words,
     retry_after,
 )
@@ -195,19 +197,19 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
     if remedy := remedy_for(status, error):
         return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint), remedy=remedy)
     if status == 401 or (status == 400 and _NO_DATABASE in error.code):
-        return _plain(
+        return failed_attempt(
             FailureKind.UNAUTHORIZED,
             f"{endpoint.host} refuses the key of model {endpoint.name!r} ({status}).",
             where_to_set(endpoint.key, name=endpoint.name),
         )
     if status == 403:
-        return _plain(
+        return failed_attempt(
             FailureKind.UNAUTHORIZED,
             f"{endpoint.host} does not allow this (403){_reason(error)}",
             "The key is known but has no right to this model or region; use another key or model.",
         )
     if status == 402 or (status in {400, 403, 429} and _QUOTA.search(error.all)):
-        return _plain(
+        return failed_attempt(
             FailureKind.QUOTA,
             f"The quota at {endpoint.host} is used up ({status}){_reason(error)}",
             "Add credit there, or choose another model.",
@@ -219,12 +221,13 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
         return _not_found(status, error, endpoint=endpoint)
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
-        failure = ModelFailure(
-            kind=FailureKind.SERVER_ERROR,
-            message=f"{status} from {endpoint.host}{_reason(error)}",
-            advice="The server has a problem; try again, or choose another model.",
+        return failed_attempt(
+            FailureKind.SERVER_ERROR,
+            f"{status} from {endpoint.host}{_reason(error)}",
+            "The server has a problem; try again, or choose another model.",
+            again=status in _TRANSIENT,
+            after_s=wait,
         )
-        return AttemptFailure(failure=failure, again=status in _TRANSIENT, after_s=wait)
     return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint))
 
 
@@ -242,25 +245,21 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
         return status_failure(402, {}, error.message.encode(), endpoint=endpoint)
     if "rate_limit" in error.all or "rate limit" in error.all:
         return _limited(error, None, endpoint=endpoint)
-    failure = ModelFailure(
-        kind=FailureKind.SERVER_ERROR,
-        message=sentence(f"{endpoint.host} reports an error: {error.message or error.code or 'no reason given'}"),
-        advice="Try again, or choose another model.",
+    return failed_attempt(
+        FailureKind.SERVER_ERROR,
+        sentence(f"{endpoint.host} reports an error: {error.message or error.code or 'no reason given'}"),
+        AGAIN,
+        again="overloaded" in error.all or "server_error" in error.all,
     )
-    return AttemptFailure(failure=failure, again="overloaded" in error.all or "server_error" in error.all)
 
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _plain(kind: FailureKind, message: str, advice: str) -> AttemptFailure:
-    return AttemptFailure(failure=ModelFailure(kind=kind, message=message, advice=advice))
-
-
 def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
     target = plain_line(without_secrets(location), limit=200) or "nowhere"
-    return _plain(
+    return failed_attempt(
         FailureKind.REFUSED,
         f"The endpoint {endpoint.host} redirects to {target}. The key was not sent there.",
         "If that is right, write that address into api_url of the registry.",
@@ -279,13 +278,8 @@ def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
             f"{advice[:-1]}; or set context_window of this model in the registry to its limit, then old tool results "
             "are left out in time."
         )
-    failure = ModelFailure(
-        kind=FailureKind.CONTEXT_TOO_LONG,
-        message=f"The session is longer than {endpoint.model} at {endpoint.host} can take{_reason(error)}{sizes}",
-        advice=advice,
-        context_limit=limit,
-    )
-    return AttemptFailure(failure=failure)
+    message = f"The session is longer than {endpoint.model} at {endpoint.host} can take{_reason(error)}{sizes}"
+    return failed_attempt(FailureKind.CONTEXT_TOO_LONG, message, advice, limit=limit)
 
 
 def _limit_in(error: ServerError) -> int:
@@ -304,13 +298,12 @@ def _limited(error: ServerError, wait: float | None, *, endpoint: Endpoint) -> A
     else:
         message = f"{endpoint.host} limits the rate{reason}"
         advice = "Wait a little and try again, or choose another model."
-    failure = ModelFailure(kind=FailureKind.RATE_LIMITED, message=message, advice=advice)
-    return AttemptFailure(failure=failure, again=True, after_s=wait)
+    return failed_attempt(FailureKind.RATE_LIMITED, message, advice, again=True, after_s=wait)
 
 
 def _not_found(status: int, error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     or_else = f", or nothing answers at {endpoint.url}" if status == 404 else ""
-    return _plain(
+    return failed_attempt(
         FailureKind.NOT_FOUND,
         f"{endpoint.host} does not know model {endpoint.model!r}{or_else} ({status}){_reason(error)}",
         "See what it has with: chatops models list",
