@@ -19,9 +19,8 @@ from chatops.models.body import Body, BodyBuilder
 from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
-from chatops.models.hosts import base_url, host_of
+from chatops.models.hosts import HOSTS, base_url, host_of, is_unloaded
 from chatops.models.keys import Mask, Secret, secrets_of
-from chatops.models.loading import LISTS, is_unloaded
 from chatops.models.memory import EndpointMemory, TextStore
 from chatops.models.response import ByteFeed, Pace, ResponseReader
 from chatops.models.retry import (
@@ -269,9 +268,9 @@ class OpenAIChat:
 
     async def _is_unloaded(self, key: Secret) -> bool:
         host = self._spec.host_type
-        if host not in LISTS:
+        if not (path := HOSTS[host].loaded_list):
             return False
-        address = self._endpoint.url.removesuffix("/v1") + LISTS[host]
+        address = self._endpoint.url.removesuffix("/v1") + path
         try:
             listing = await self._connection.get(address, key=key, timeout_s=_LISTING_S)
         except Exception:

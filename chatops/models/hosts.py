@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.policy.registry import HostType, ModelSpec
 
@@ -16,7 +17,6 @@ _ENDPOINT_TAIL = re.compile(r"/(chat/completions|completions|models|embeddings)$
 class HostProfile:
     """Profile of a kind of server. The defaults are those of OpenAI."""
 
-    label: str
     base_path: str = "/v1"
     usual_url: str = ""
     """Used in advice only: requests go only to addresses that the user configured."""
@@ -29,25 +29,29 @@ class HostProfile:
     max_tokens_field: str = "max_tokens"
     reasoning_field: str = "reasoning_content"
     """Field in which reasoning is sent back to models that want it, until the server has sent some itself."""
+    loaded_list: str = ""
+    """Path, not below the base path, at which it says which models are in memory. Other servers state nothing:
+    llama.cpp refuses requests while it loads, with an error that says so."""
     absent_signature: str = ""
     """JSON object text to send as `extra_content` with a call that another model made, for servers that require one."""
 
 
 HOSTS: dict[HostType, HostProfile] = {
-    HostType.OPENAI: HostProfile(label="OpenAI-compatible", usual_url="https://api.openai.com/v1"),
-    HostType.OPENWEBUI: HostProfile(label="Open WebUI", base_path="/api", usual_url="http://localhost:3000/api"),
-    HostType.OLLAMA: HostProfile(label="Ollama", usual_url="http://127.0.0.1:11434/v1", tool_choice_none=False),
-    HostType.VLLM: HostProfile(label="vLLM", usual_url="http://127.0.0.1:8000/v1", short_ids=True),
-    HostType.LLAMACPP: HostProfile(label="llama.cpp", usual_url="http://127.0.0.1:8080/v1", tool_choice_none=False),
-    HostType.LITELLM: HostProfile(label="LiteLLM", usual_url="http://127.0.0.1:4000/v1", short_ids=True),
+    HostType.OPENAI: HostProfile(usual_url="https://api.openai.com/v1"),
+    HostType.OPENWEBUI: HostProfile(base_path="/api", usual_url="http://localhost:3000/api"),
+    HostType.OLLAMA: HostProfile(usual_url="http://127.0.0.1:11434/v1", tool_choice_none=False, loaded_list="/api/ps"),
+    HostType.VLLM: HostProfile(usual_url="http://127.0.0.1:8000/v1", short_ids=True),
+    HostType.LLAMACPP: HostProfile(usual_url="http://127.0.0.1:8080/v1", tool_choice_none=False),
+    HostType.LITELLM: HostProfile(usual_url="http://127.0.0.1:4000/v1", short_ids=True),
     HostType.OPENROUTER: HostProfile(
-        label="OpenRouter", usual_url="https://openrouter.ai/api/v1", short_ids=True, reasoning_field="reasoning"
+        usual_url="https://openrouter.ai/api/v1", short_ids=True, reasoning_field="reasoning"
     ),
-    HostType.LMSTUDIO: HostProfile(label="LM Studio", usual_url="http://127.0.0.1:1234/v1", tool_choice_none=False),
+    HostType.LMSTUDIO: HostProfile(
+        usual_url="http://127.0.0.1:1234/v1", tool_choice_none=False, loaded_list="/api/v0/models"
+    ),
     # Gemini 3 answers 400 if a call of the history lacks its thought signature. Google documents this value for calls
     # that it did not make itself: https://ai.google.dev/gemini-api/docs/thought-signatures
     HostType.GEMINI: HostProfile(
-        label="Gemini",
         absent_signature='{"google":{"thought_signature":"skip_thought_signature_validator"}}',
     ),
 }
@@ -57,7 +61,7 @@ def host_of(spec: ModelSpec) -> HostProfile:
     """Return the profile of a model's server. OpenAI's own address has another name for the token limit."""
     profile = HOSTS[spec.host_type]
     if urlsplit(spec.api_url).hostname == "api.openai.com":
-        return HostProfile(label="OpenAI", usual_url=profile.usual_url, max_tokens_field="max_completion_tokens")
+        return HostProfile(usual_url=profile.usual_url, max_tokens_field="max_completion_tokens")
     return profile
 
 
@@ -160,3 +164,15 @@ def host_and_port(url: str) -> str:
         return host
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"{host}:{port}"
+
+
+def is_unloaded(listing: str, *, host: HostType, model: str) -> bool:
+    """Return True if the server's list says that the model is not in memory; False for anything unexpected."""
+    value = json_or_text(listing)
+    listed = value.get("models" if host is HostType.OLLAMA else "data") if isinstance(value, dict) else None
+    if not isinstance(listed, list):
+        return False
+    entries = [entry for entry in listed if isinstance(entry, dict)]
+    if host is HostType.OLLAMA:
+        return all(entry.get("model") not in (model, f"{model}:latest") for entry in entries)
+    return any(entry.get("id") == model and entry.get("state") == "not-loaded" for entry in entries)
